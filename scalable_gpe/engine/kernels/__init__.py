@@ -1,0 +1,1 @@
+"""Compiled loops, one module per concern; numba is imported with them, never before."""
