@@ -1,0 +1,408 @@
+"""The paper, literally: dense, float64, every formula in a few lines.
+
+    K_ij = exp(-|x_i - x_j|^2 / epsilon)
+    A    = S K S with a diagonal S        (symmetric or bistochastic)
+    Y    = A^p G / sqrt(k)
+
+This module is the reference for all the rest of the library and imports only numpy and scipy. It holds
+N x N matrices: some thousands of points are comfortable.
+
+References
+----------
+A. Gilbert and K. O'Neill, "Sketching the Heat Kernel: Using Gaussian Processes to Embed Data".
+"""
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+from scipy.spatial.distance import pdist, squareform
+
+Array = npt.NDArray[np.float64]
+
+__all__ = [
+    "affinity",
+    "symmetric",
+    "bistochastic",
+    "heat_kernel",
+    "gp_embedding",
+    "diffusion_map",
+    "diffusion_distances",
+    "bilipschitz",
+]
+
+
+def affinity(X: npt.ArrayLike, epsilon: float) -> Array:
+    r"""Gaussian affinity of all pairs of rows.
+
+    .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \qquad K_{ii} = 1
+
+    Parameters
+    ----------
+    X : array_like, N x d
+        One point per row.
+    epsilon : float
+        Squared length scale. Other libraries write :math:`2\epsilon`, :math:`4\epsilon` or
+        :math:`\epsilon^2` where this one writes :math:`\epsilon`.
+
+    Returns
+    -------
+    ndarray, N x N
+        Symmetric, entries in [0, 1].
+
+    Examples
+    --------
+    >>> from scalable_gpe import exact
+    >>> exact.affinity([[0.0], [2.0]], epsilon=4.0).round(4).tolist()
+    [[1.0, 0.3679], [0.3679, 1.0]]
+    """
+    points = _points(X, "X")
+    return np.exp(-squareform(pdist(points, "sqeuclidean")) / _positive(epsilon, "epsilon"))
+
+
+def symmetric(K: npt.ArrayLike) -> Array:
+    r"""Symmetric normalisation of an affinity matrix (the paper's Algorithm 1).
+
+    .. math:: q = K 1, \quad v_i = \sum_j K_{ij} / (q_i q_j), \quad
+              A_{ij} = \frac{K_{ij}}{q_i q_j \sqrt{v_i v_j}}
+
+    The spectrum lies in [-1, 1]; the top eigenvector is :math:`\sqrt{v}` with eigenvalue 1.
+
+    Parameters
+    ----------
+    K : array_like, N x N
+        Symmetric, non-negative, with a positive diagonal.
+
+    Returns
+    -------
+    ndarray, N x N
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import exact
+    >>> A = exact.symmetric(exact.affinity([[0.0], [1.0], [3.0]], 1.0))
+    >>> bool(np.isclose(np.linalg.eigvalsh(A)[-1], 1.0))
+    True
+    """
+    K = _kernel(K)
+    q = K.sum(axis=1)
+    v = (K / np.outer(q, q)).sum(axis=1)
+    return _scale(K, 1 / (q * np.sqrt(v)))
+
+
+def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -> Array:
+    r"""Bistochastic normalisation of an affinity matrix: all row and column sums are 1.
+
+    .. math:: A = D^{-1} K D^{-1}, \qquad A 1 = 1
+
+    The scaling is the limit of the damped iteration :math:`d \leftarrow \sqrt{d \cdot K(1/d)}`. It is the
+    limit that the paper's :math:`d \leftarrow K(1/d)` approaches through the geometric means of consecutive
+    iterates, reached in some twenty products where that takes hundreds or thousands.
+
+    Parameters
+    ----------
+    K : array_like, N x N
+        Symmetric, non-negative, with a positive diagonal.
+    tol : float
+        Largest deviation of a row sum from 1.
+    max_iter : int
+        Largest number of products with K; when they do not suffice, the last matrix is returned with a
+        ``RuntimeWarning``.
+
+    Returns
+    -------
+    ndarray, N x N
+
+    Examples
+    --------
+    >>> from scalable_gpe import exact
+    >>> exact.bistochastic([[4.0]]).tolist()
+    [[1.0]]
+    >>> exact.bistochastic(exact.affinity([[0.0], [1.0], [3.0]], 1.0)).sum(axis=1).round(7).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    K, tol = _kernel(K), _positive(tol, "tol")
+    d = np.ones(len(K))
+    for _ in range(_count(max_iter, "max_iter")):
+        product = K @ (1 / d)
+        residual = np.abs(product / d - 1).max()
+        if residual <= tol:
+            break
+        d = np.sqrt(d * product)
+    else:
+        warnings.warn(
+            f"bistochastic did not reach tol={tol:g} in max_iter={max_iter} products: before the last step "
+            f"a row sum was off by {residual:.2g}. Raise max_iter, or tol if it is near rounding.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return _scale(K, 1 / d)
+
+
+def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistochastic") -> Array:
+    r"""Heat kernel of a point set: its affinity, normalised.
+
+    .. math:: A = S K S, \qquad K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon)
+
+    Equivalent to ``bistochastic(affinity(X, epsilon))`` or ``symmetric(affinity(X, epsilon))``.
+
+    Parameters
+    ----------
+    X : array_like, N x d
+        One point per row.
+    epsilon : float
+        Squared length scale.
+    normalization : {"bistochastic", "symmetric"}
+        How the diagonal S is chosen.
+
+    Returns
+    -------
+    ndarray, N x N
+
+    Examples
+    --------
+    >>> from scalable_gpe import exact
+    >>> exact.heat_kernel([[0.0], [0.0]], 1.0).round(3).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    if not isinstance(normalization, str) or normalization not in _NORMALIZATIONS:
+        raise ValueError(
+            f"normalization must be one of {sorted(_NORMALIZATIONS)}; got {normalization!r}. "
+            "Leave it out for 'bistochastic'."
+        )
+    return _NORMALIZATIONS[normalization](affinity(X, epsilon))
+
+
+def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int) -> Array:
+    r"""Gaussian process embedding: the heat kernel's power, sketched (Algorithms 4 and 5).
+
+    .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
+
+    Nothing is centred: this is the paper's Y.
+
+    Parameters
+    ----------
+    A : array_like, N x N
+        A heat kernel.
+    G : array_like, N x k
+        Independent N(0, 1) or symmetric Bernoulli entries, for instance
+        :func:`scalable_gpe.sketch_matrix`.
+    power : int
+        p, at least 1.
+
+    Returns
+    -------
+    ndarray, N x k
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import exact
+    >>> exact.gp_embedding(np.diag([1.0, 0.5]), np.eye(2), power=2).round(4).tolist()
+    [[0.7071, 0.0], [0.0, 0.1768]]
+    """
+    A, G = _square(A, "A"), _matrix(G, "G")
+    if len(G) != len(A):
+        raise ValueError(f"G must have one row per row of A ({len(A)}); got {len(G)}. Draw G with N rows.")
+    Y = G / np.sqrt(G.shape[1])
+    for _ in range(_count(power, "power")):
+        Y = A @ Y
+    return Y
+
+
+def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
+    r"""Diffusion map: eigenvectors of the heat kernel, weighted by their eigenvalues (Algorithm 3).
+
+    .. math:: y_i = (\lambda_1^t (v_1)_i, \ldots, \lambda_k^t (v_k)_i), \qquad
+              \lambda_0 \ge \lambda_1 \ge \ldots
+
+    The top eigenvector is left out. The sign of each eigenvector makes its largest entry positive.
+
+    Parameters
+    ----------
+    A : array_like, N x N
+        A heat kernel.
+    n_components : int
+        k, from 1 to N - 1.
+    time : float
+        t > 0; a whole number unless all the eigenvalues used are non-negative.
+
+    Returns
+    -------
+    ndarray, N x k
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import exact
+    >>> exact.diffusion_map(np.diag([1.0, 0.5, 0.25]), n_components=2, time=2).tolist()
+    [[0.0, 0.0], [0.25, 0.0], [0.0, 0.0625]]
+    """
+    A, time = _square(A, "A", min_rows=2), _positive(time, "time")
+    k = _count(n_components, "n_components")
+    if k > len(A) - 1:
+        raise ValueError(f"n_components must be at most N - 1 = {len(A) - 1}; got {k}. Lower it.")
+    values, vectors = eigh(A, subset_by_index=(len(A) - k - 1, len(A) - 2))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    if values[-1] < 0 and time != int(time):
+        raise ValueError(
+            f"time must be a whole number here, because eigenvalue {values[-1]:.3g} is negative; got {time}. "
+            "Round it, or lower n_components."
+        )
+    largest = np.abs(vectors).argmax(axis=0)
+    return values**time * vectors * np.sign(vectors[largest, np.arange(k)])
+
+
+def diffusion_distances(A: npt.ArrayLike, power: int) -> Array:
+    r"""Diffusion distances of all pairs, condensed, in the order of :func:`scipy.spatial.distance.pdist`.
+
+    .. math:: d(i, j) = |(A^p)_i - (A^p)_j|
+              = \Bigl(\sum_l \lambda_l^{2p} ((v_l)_i - (v_l)_j)^2\Bigr)^{1/2}
+
+    Parameters
+    ----------
+    A : array_like, N x N
+        A heat kernel.
+    power : int
+        p, at least 1.
+
+    Returns
+    -------
+    ndarray, N (N - 1) / 2
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import exact
+    >>> exact.diffusion_distances(np.diag([1.0, 0.5, 0.0]), power=1).round(4).tolist()
+    [1.118, 1.0, 0.5]
+    """
+    A = _square(A, "A", min_rows=2)
+    return pdist(np.linalg.matrix_power(A, _count(power, "power")))
+
+
+def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
+    r"""Bi-Lipschitz constant of an embedding up to scale: largest over smallest dilation.
+
+    .. math:: L = \frac{\max_{i \ne j} |y_i - y_j| / d_{ij}}{\min_{i \ne j} |y_i - y_j| / d_{ij}}
+
+    A perfect embedding has L = 1. Pairs with distance 0 whose images coincide are one point and left out.
+    Infinite when the embedding collapses two distinct points or separates two identical ones.
+
+    Parameters
+    ----------
+    Y : array_like, N x k
+        The embedded points.
+    distances : array_like, N (N - 1) / 2
+        What the straight-line distances of Y should be proportional to, condensed.
+
+    Returns
+    -------
+    float
+        L, not its logarithm.
+
+    Examples
+    --------
+    >>> from scalable_gpe import exact
+    >>> exact.bilipschitz([[0.0], [1.0], [3.0]], [1.0, 3.0, 4.0])
+    2.0
+    """
+    images, distances = pdist(_points(Y, "Y")), np.asarray(distances, dtype=np.float64)
+    if distances.shape != images.shape:
+        raise ValueError(
+            f"distances must be condensed, of shape {images.shape} for {len(np.asarray(Y))} rows of Y; got "
+            f"shape {distances.shape}. scipy.spatial.distance.squareform converts a square matrix."
+        )
+    if not np.isfinite(distances).all() or (distances < 0).any():
+        first = int(np.argmax(~(np.isfinite(distances) & (distances >= 0))))
+        raise ValueError(
+            f"distances must be finite and non-negative; entry {first} is {distances[first]}. Remove that point."
+        )
+    distinct = (images > 0) | (distances > 0)
+    if not distinct.any():
+        raise ValueError("Y must hold at least two distinct points; all rows are equal. Pass other points.")
+    with np.errstate(divide="ignore"):
+        dilation = images[distinct] / distances[distinct]
+        return float(dilation.max() / dilation.min()) if dilation.max() < np.inf else float("inf")
+
+
+def _scale(K: Array, s: Array) -> Array:
+    # s_i s_j first: the product commutes, so the result is symmetric to the last bit
+    return np.outer(s, s) * K
+
+
+def _matrix(value: Any, name: str, min_rows: int = 1) -> Array:
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"dtype {array.dtype}")
+        array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be a real numeric array; got {error}. Convert it to float first."
+        ) from None
+    if array.ndim != 2 or array.shape[0] < min_rows or array.shape[1] < 1:
+        raise ValueError(
+            f"{name} must be 2-D with at least {min_rows} row(s) and one column; got shape {array.shape}. "
+            "Pass one point per row (reshape(-1, 1) for a single column)."
+        )
+    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite; {bad.size} row(s) hold NaN or infinity, the first are {bad[:5].tolist()}. "
+            "Drop or fill them."
+        )
+    return array
+
+
+def _points(value: Any, name: str) -> Array:
+    return _matrix(value, name, min_rows=2)
+
+
+def _square(value: Any, name: str, min_rows: int = 1) -> Array:
+    array = _matrix(value, name, min_rows)
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square; got shape {array.shape}. Pass a heat kernel, N x N.")
+    if np.abs(array - array.T).max() > 1e-10 * np.abs(array).max():
+        raise ValueError(
+            f"{name} must be symmetric; got an asymmetric matrix. Average it with its transpose."
+        )
+    return array
+
+
+def _kernel(value: Any) -> Array:
+    array = _square(value, "K")
+    if (array < 0).any() or (np.diag(array) <= 0).any():
+        raise ValueError(
+            "K must be non-negative with a positive diagonal; got "
+            f"smallest entry {array.min():g}, smallest diagonal entry {np.diag(array).min():g}. "
+            "affinity(X, epsilon) makes such a matrix."
+        )
+    return array
+
+
+def _positive(value: Any, name: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a positive number; got {value!r}. Pass a float.")
+    if not 0 < value < np.inf:
+        raise ValueError(f"{name} must be a positive number; got {value!r}. Choose one above 0.")
+    return float(value)
+
+
+def _count(value: Any, name: str) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a whole number; got {value!r}. Pass an int.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1; got {value!r}. Raise it.")
+    return int(value)
+
+
+_NORMALIZATIONS: dict[str, Callable[[Array], Array]] = {
+    "bistochastic": bistochastic,
+    "symmetric": symmetric,
+}
