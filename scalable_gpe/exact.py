@@ -343,9 +343,7 @@ def _matrix(value: Any, name: str, min_rows: int = 1) -> Array:
             raise TypeError(f"dtype {array.dtype}")
         array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{name} must be a real numeric array; got {error}. Convert it to float first."
-        ) from None
+        raise TypeError(f"{name} must be a real numeric array; got {error}. Convert it to float first.") from None
     if array.ndim != 2 or array.shape[0] < min_rows or array.shape[1] < 1:
         raise ValueError(
             f"{name} must be 2-D with at least {min_rows} row(s) and one column; got shape {array.shape}. "
@@ -354,7 +352,7 @@ def _matrix(value: Any, name: str, min_rows: int = 1) -> Array:
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"{name} must be finite; {bad.size} row(s) hold NaN or infinity, the first are {bad[:5].tolist()}. "
+            f"{name} must be finite; {bad.size} row(s) hold NaN or infinity, first {bad[:5].tolist()}. "
             "Drop or fill them."
         )
     return array
@@ -369,9 +367,7 @@ def _square(value: Any, name: str, min_rows: int = 1) -> Array:
     if array.shape[0] != array.shape[1]:
         raise ValueError(f"{name} must be square; got shape {array.shape}. Pass a heat kernel, N x N.")
     if np.abs(array - array.T).max() > 1e-10 * np.abs(array).max():
-        raise ValueError(
-            f"{name} must be symmetric; got an asymmetric matrix. Average it with its transpose."
-        )
+        raise ValueError(f"{name} must be symmetric; got an asymmetric matrix. Average it with its transpose.")
     return array
 
 
@@ -389,7 +385,7 @@ def _kernel(value: Any) -> Array:
 def _positive(value: Any, name: str) -> float:
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a positive number; got {value!r}. Pass a float.")
-    if not 0 < value < np.inf:
+    if not 0 < float(value) < np.inf:
         raise ValueError(f"{name} must be a positive number; got {value!r}. Choose one above 0.")
     return float(value)
 
