@@ -13,6 +13,7 @@ from numba import njit
 
 GAUSSIAN_STREAM = 0
 BERNOULLI_STREAM = 1
+UNIFORM_STREAM = 2
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -155,6 +156,20 @@ def fill_gaussian(
                 first, second = words(row_ids[i], group, GAUSSIAN_STREAM, key)
             q[j] = centred_uniform(second if column & 1 else first)
         normals(q, out[i])
+
+
+@njit(nogil=True, cache=True)
+def fill_uniform(
+    out: npt.NDArray[Any], row_ids: npt.NDArray[np.int64], column_ids: npt.NDArray[np.int64], seed: Any
+) -> None:
+    """Write numbers uniform on [0, 1) into ``out``: 53 bits of word c % 2 of call c // 2."""
+    key = np.uint64(seed)
+    for i in range(row_ids.size):
+        for j in range(column_ids.size):
+            column = column_ids[j]
+            first, second = words(row_ids[i], column >> 1, UNIFORM_STREAM, key)
+            word = second if column & 1 else first
+            out[i, j] = float(word >> np.uint64(11)) * (1.0 / (1 << 53))
 
 
 @njit(nogil=True, cache=True)

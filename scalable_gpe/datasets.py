@@ -1,0 +1,525 @@
+"""Point sets: the paper's manifolds, and larger clouds made block by block.
+
+A row is a function of ``(random_state, row)`` and of the parameters of its set: ``rows=`` makes any part
+alone, with the numbers of the whole, and a longer set begins with the rows of a shorter one.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from scalable_gpe.engine import checks
+
+Array = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+__all__ = ["circle", "circle_with_outliers", "torus", "klein_bottle", "point_clouds", "patches", "blocks", "write"]
+
+_BLOCK = 8_192
+# each use of random numbers has a key of its own, apart from the one that sketch_matrix uses
+_PLACE, _NOISE, _SHAPE = 0xA5B85C5E198ED849, 0xC2B2AE3D27D4EB4F, 0x27D4EB2F165667C5
+
+
+def circle(n_rows: int, *, noise: float = 0.0, random_state: Any = 0, rows: Any = None) -> Array:
+    r"""Uniform points on the unit circle.
+
+    .. math:: u \mapsto (\cos u, \sin u), \qquad u \text{ uniform on } [0, 2\pi)
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points of the whole set.
+    noise : float
+        Root mean square length of the Gaussian displacement of a point.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to make; all by default.
+
+    Returns
+    -------
+    ndarray of float64, rows x 2
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import datasets
+    >>> X = datasets.circle(300)
+    >>> X.shape, bool(np.allclose((X**2).sum(axis=1), 1))
+    ((300, 2), True)
+    """
+    return _points(_angles_to(_on_circle, 1), n_rows, 2, noise, random_state, rows, "float64")
+
+
+def circle_with_outliers(
+    n_rows: int, outliers: npt.ArrayLike = ((0.0, 3.0), (3.0, 0.0)), *, random_state: Any = 0, rows: Any = None
+) -> Array:
+    """Uniform points on the unit circle; the last rows are outliers, by default (0, 3) and (3, 0).
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points in all, outliers included.
+    outliers : array_like, m x 2
+        The outliers.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to make; all by default.
+
+    Returns
+    -------
+    ndarray of float64, rows x 2
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> datasets.circle_with_outliers(200)[-2:].tolist()
+    [[0.0, 3.0], [3.0, 0.0]]
+    """
+    extra = checks.check_points(outliers, "outliers", min_rows=1)
+    n_circle = checks.check_count(n_rows, "n_rows", minimum=len(extra) + 1) - len(extra)
+    if extra.shape[1] != 2:
+        raise ValueError(f"outliers must have 2 columns; got shape {extra.shape}. Pass points of the plane.")
+    ids = checks.check_selection(rows, n_rows, "rows")
+    out = circle(n_rows, random_state=random_state, rows=ids)
+    out[ids >= n_circle] = extra[ids[ids >= n_circle] - n_circle]
+    return out
+
+
+def torus(
+    n_rows: int,
+    n_features: int = 4,
+    *,
+    ratio: float = 3.5,
+    noise: float = 0.0,
+    random_state: Any = 0,
+    rows: Any = None,
+    dtype: str = "float64",
+) -> npt.NDArray[Any]:
+    r"""Uniform points on the stretched flat torus :math:`S^1 \times r S^1`.
+
+    .. math:: (u, v) \mapsto (\cos u, \sin u, r \cos v, r \sin v)
+
+    More than four features hold the same torus in a random four-dimensional subspace: all distances are kept.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points of the whole set.
+    n_features : int
+        Dimension of the space, at least 4.
+    ratio : float
+        r, the radius of the second circle.
+    noise : float
+        Root mean square length of the Gaussian displacement of a point, in all dimensions of the space.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to make; all by default.
+    dtype : {"float64", "float32"}
+        Type of the result.
+
+    Returns
+    -------
+    ndarray, rows x n_features
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import datasets
+    >>> X = datasets.torus(500)
+    >>> bool(np.allclose(np.hypot(X[:, 2], X[:, 3]), 3.5))
+    True
+    >>> datasets.torus(10**9, 50, rows=slice(5, 8)).shape
+    (3, 50)
+    """
+    d = checks.check_count(n_features, "n_features", minimum=4)
+    seed = checks.check_random_state(random_state)
+    place = partial(_on_torus, checks.check_positive(ratio, "ratio"))
+    frame = np.eye(4) if d == 4 else _frame(seed, 0, 4, d)
+    return _points(_angles_to(place, 2, frame), n_rows, d, noise, seed, rows, dtype)
+
+
+def klein_bottle(n_rows: int, *, a: float = 10.0, b: float = 5.0, random_state: Any = 0, rows: Any = None) -> Array:
+    r"""Points on a Klein bottle in four dimensions, uniform in its two angles.
+
+    .. math:: (u, v) \mapsto ((a + b\cos v)\cos u,\ (a + b\cos v)\sin u,\
+              b \sin v \cos\tfrac u2,\ b \sin v \sin\tfrac u2)
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points of the whole set.
+    a, b : float
+        Radius of the round trip, and of the tube.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to make; all by default.
+
+    Returns
+    -------
+    ndarray of float64, rows x 4
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> datasets.klein_bottle(500).shape
+    (500, 4)
+    """
+    place = partial(_on_klein_bottle, checks.check_positive(a, "a"), checks.check_positive(b, "b"))
+    return _points(_angles_to(place, 2), n_rows, 4, 0.0, random_state, rows, "float64")
+
+
+def point_clouds(
+    n_rows: int,
+    n_features: int = 3,
+    *,
+    n_clouds: int = 4,
+    separation: float = 4.0,
+    random_state: Any = 0,
+    rows: Any = None,
+    dtype: str = "float64",
+) -> npt.NDArray[Any]:
+    r"""Gaussian point clouds: a mixture, in equal parts, of standard normal distributions.
+
+    .. math:: x = c_m + z, \qquad m \text{ uniform}, \quad z \sim N(0, I), \quad c_m = s\,g_m / |g_m|
+
+    The centres lie at distance ``separation`` from the origin in random directions. The paper shows results
+    for Gaussian point clouds without describing them; these defaults are our choice.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points of the whole set.
+    n_features : int
+        Dimension of the space.
+    n_clouds : int
+        Number of clouds.
+    separation : float
+        s, the distance of the centres from the origin; the clouds have standard deviation 1.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to make; all by default.
+    dtype : {"float64", "float32"}
+        Type of the result.
+
+    Returns
+    -------
+    ndarray, rows x n_features
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> datasets.point_clouds(500).shape
+    (500, 3)
+    """
+    d, count = checks.check_count(n_features, "n_features"), checks.check_count(n_clouds, "n_clouds")
+    seed = checks.check_random_state(random_state)
+    directions = _normals(_shape_key(seed, 0), np.arange(count), d)
+    centres = checks.check_positive(separation, "separation") * _unit(directions)
+
+    def place(seed: int, ids: Ids) -> Array:
+        return centres[(_uniforms(seed, ids, 1)[:, 0] * count).astype(np.int64)]
+
+    return _points(place, n_rows, d, np.sqrt(d), seed, rows, dtype)
+
+
+def patches(
+    n_rows: int,
+    n_features: int = 50,
+    *,
+    dimension: int = 4,
+    n_patches: int = 8,
+    noise: float = 0.01,
+    random_state: Any = 0,
+    rows: Any = None,
+    dtype: str = "float32",
+) -> npt.NDArray[Any]:
+    r"""Union of curved patches of given intrinsic dimension, rows in random order.
+
+    .. math:: x = c_m + Q_m^T \bigl(u,\ \tfrac1{10}\cos(F_m u + \phi_m)\bigr) + \text{noise},
+              \qquad u \text{ uniform on } [-\tfrac12, \tfrac12]^{dimension}
+
+    Each patch m bends along 2 x dimension random waves of frequency 4 in its own random frame Q. Each passes
+    through a point of an earlier one, so that the union is connected and neighbours of a point near a crossing
+    lie on two patches. Patches hold different numbers of points, up to three times as many in one as in
+    another.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points of the whole set.
+    n_features : int
+        Dimension of the space, above ``dimension``.
+    dimension : int
+        Intrinsic dimension of the patches.
+    n_patches : int
+        Number of patches.
+    noise : float
+        Root mean square length of the Gaussian displacement of a point; a patch is about 1 wide.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to make; all by default.
+    dtype : {"float32", "float64"}
+        Type of the result.
+
+    Returns
+    -------
+    ndarray, rows x n_features
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> X = datasets.patches(1000)
+    >>> bool((datasets.patches(1000, rows=[17]) == X[17]).all())
+    True
+    """
+    u_dim = checks.check_count(dimension, "dimension")
+    d = checks.check_count(n_features, "n_features", minimum=u_dim + 1)
+    seed = checks.check_random_state(random_state)
+    place = _Patches(seed, d, u_dim, checks.check_count(n_patches, "n_patches"))
+    return _points(place, n_rows, d, noise, seed, rows, dtype)
+
+
+class Dataset(Protocol):
+    """A function of this module: rows of a point set."""
+
+    def __call__(self, n_rows: int, /, *, random_state: Any = 0, rows: Any = None) -> npt.NDArray[Any]: ...
+
+
+def blocks(dataset: Dataset, n_rows: int, *, block_rows: int = 65_536, **parameters: Any) -> Iterator[npt.NDArray[Any]]:
+    """Make a point set block by block; the blocks, one below the other, are the whole.
+
+    Parameters
+    ----------
+    dataset : callable
+        A function of this module.
+    n_rows : int
+        Number of points of the whole set.
+    block_rows : int
+        Rows of a block.
+    **parameters
+        What the function takes besides; a ``random_state`` must be a number here.
+
+    Yields
+    ------
+    ndarray, at most block_rows x n_features
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> [len(block) for block in datasets.blocks(datasets.torus, 10, block_rows=4)]
+    [4, 4, 2]
+    """
+    n_rows, step = checks.check_count(n_rows, "n_rows"), checks.check_count(block_rows, "block_rows")
+    # one seed for all blocks, also when the caller left it to chance
+    seed = checks.check_random_state(parameters.pop("random_state", 0))
+    make: Callable[..., npt.NDArray[Any]] = partial(dataset, n_rows, random_state=seed, **parameters)
+    return (make(rows=slice(start, start + step)) for start in range(0, n_rows, step))
+
+
+def write(
+    path: str | Path, dataset: Dataset, n_rows: int, *, block_rows: int = 65_536, **parameters: Any
+) -> tuple[int, int]:
+    """Write a point set to a ``.npy`` file or a ``.zarr`` array, holding one block at a time.
+
+    Equivalent to ``numpy.save(path, dataset(n_rows, **parameters))`` in bounded memory.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to write; must not exist.
+    dataset : callable
+        A function of this module.
+    n_rows : int
+        Number of points.
+    block_rows : int
+        Rows held at a time; also the chunk length of a zarr array.
+    **parameters
+        What the function takes besides.
+
+    Returns
+    -------
+    tuple of int
+        The shape written.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from scalable_gpe import datasets
+    >>> folder = tempfile.mkdtemp()
+    >>> datasets.write(folder + "/X.npy", datasets.patches, 1000, n_features=12)
+    (1000, 12)
+    >>> np.load(folder + "/X.npy", mmap_mode="r").shape
+    (1000, 12)
+    """
+    target = Path(path)
+    if target.suffix not in _WRITERS:
+        raise ValueError(f"path must end in .npy or .zarr; got {str(path)!r}. Choose one of these formats.")
+    if target.exists():
+        raise ValueError(f"path must not exist yet; got {str(path)!r}, which does. Remove it or choose another name.")
+    pieces = blocks(dataset, n_rows, block_rows=block_rows, **parameters)
+    first = next(pieces)
+    shape = (n_rows, first.shape[1])
+    _WRITERS[target.suffix](target, shape, first, pieces)
+    return shape
+
+
+def _write_npy(path: Path, shape: tuple[int, int], first: npt.NDArray[Any], rest: Iterator[npt.NDArray[Any]]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
+    with path.open("xb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        first.tofile(file)
+        for block in rest:
+            block.tofile(file)
+
+
+def _write_zarr(path: Path, shape: tuple[int, int], first: npt.NDArray[Any], rest: Iterator[npt.NDArray[Any]]) -> None:
+    import zarr
+
+    array = zarr.create_array(str(path), shape=shape, chunks=first.shape, dtype=first.dtype)
+    array[: len(first)] = first
+    start = len(first)
+    for block in rest:
+        array[start : start + len(block)] = block
+        start += len(block)
+
+
+_WRITERS = {".npy": _write_npy, ".zarr": _write_zarr}
+
+
+def _points(
+    place: Callable[[int, Ids], Array],
+    n_rows: int,
+    n_features: int,
+    noise: float,
+    random_state: Any,
+    rows: Any,
+    dtype: str,
+) -> npt.NDArray[Any]:
+    """Rows of a set: ``place(seed, ids)`` without noise, a block at a time, then the noise."""
+    seed = checks.check_random_state(random_state)
+    ids = checks.check_selection(rows, checks.check_count(n_rows, "n_rows"), "rows")
+    scale = _check_noise(noise) / np.sqrt(n_features)
+    out = np.empty((ids.size, n_features), dtype=checks.check_choice(dtype, ("float32", "float64"), "dtype"))
+    for start in range(0, ids.size, _BLOCK):
+        some = ids[start : start + _BLOCK]
+        block = place(seed, some)
+        if scale:
+            block = block + scale * _normals(seed ^ _NOISE, some, n_features)
+        out[start : start + _BLOCK] = block
+    return out
+
+
+def _check_noise(noise: Any) -> float:
+    return 0.0 if noise == 0 and not isinstance(noise, bool) else checks.check_positive(noise, "noise")
+
+
+def _angles_to(
+    surface: Callable[[Array], Array], n_angles: int, frame: Array | None = None
+) -> Callable[[int, Ids], Array]:
+    """Uniform angles, placed on a surface, placed in space by a frame."""
+
+    def place(seed: int, ids: Ids) -> Array:
+        points = surface(2 * np.pi * _uniforms(seed, ids, n_angles))
+        return points if frame is None else _sum_of_axes(points, frame)
+
+    return place
+
+
+def _sum_of_axes(points: Array, frame: Array) -> Array:
+    # not a matrix product: its rounding would depend on how many rows are made at once
+    out = np.zeros((len(points), frame.shape[1]))
+    for axis, direction in enumerate(frame):
+        out += points[:, axis, None] * direction
+    return out
+
+
+def _on_circle(angles: Array) -> Array:
+    return np.hstack([np.cos(angles), np.sin(angles)])
+
+
+def _on_torus(ratio: float, angles: Array) -> Array:
+    u, v = angles[:, :1], angles[:, 1:]
+    return np.hstack([np.cos(u), np.sin(u), ratio * np.cos(v), ratio * np.sin(v)])
+
+
+def _on_klein_bottle(a: float, b: float, angles: Array) -> Array:
+    u, v = angles[:, :1], angles[:, 1:]
+    tube, lift = a + b * np.cos(v), b * np.sin(v)
+    return np.hstack([tube * np.cos(u), tube * np.sin(u), lift * np.cos(u / 2), lift * np.sin(u / 2)])
+
+
+class _Patches:
+    """The random shape of a union of patches, and where its rows lie."""
+
+    def __init__(self, seed: int, n_features: int, dimension: int, n_patches: int) -> None:
+        n_waves, numbers = 2 * dimension, np.arange(n_patches)
+        self.dimension = dimension
+        self.frames = np.stack([_frame(seed, m, dimension + n_waves, n_features) for m in range(n_patches)])
+        waves = _normals(_shape_key(seed, 0), numbers, n_waves * dimension)
+        self.frequencies = 4.0 * waves.reshape(n_patches, n_waves, dimension)
+        self.phases = 2 * np.pi * _uniforms(_shape_key(seed, 1), numbers, n_waves)
+        weights = 0.5 + _uniforms(_shape_key(seed, 2), numbers, 1)[:, 0]
+        self.cumulative = np.cumsum(weights / weights.sum())
+        self.centres = np.zeros((n_patches, n_features))
+        self._join(_uniforms(_shape_key(seed, 3), numbers, 2 * dimension + 1))
+
+    def _join(self, numbers: Array) -> None:
+        """Move every patch so that one of its points lies on a point of an earlier patch."""
+        here, there = numbers[:, 1 : self.dimension + 1] - 0.5, numbers[:, self.dimension + 1 :] - 0.5
+        for m in range(1, len(self.centres)):
+            earlier = int(numbers[m, 0] * m)
+            self.centres[m] = self.at(there[m : m + 1], earlier) - self.at(here[m : m + 1], m)
+
+    def at(self, coordinates: Array, patch: int | Ids) -> Array:
+        from scalable_gpe.engine.kernels.patches import fill_patches
+
+        out = np.empty((len(coordinates), self.centres.shape[1]))
+        numbers = np.broadcast_to(np.asarray(patch, dtype=np.int64), len(coordinates)).copy()
+        shape = self.frames, self.centres, self.frequencies, self.phases
+        fill_patches(out, np.ascontiguousarray(coordinates), numbers, *shape, 0.1)
+        return out
+
+    def __call__(self, seed: int, ids: Ids) -> Array:
+        numbers = _uniforms(seed, ids, self.dimension + 1)
+        patch = np.searchsorted(self.cumulative[:-1], numbers[:, 0], side="right")
+        return self.at(numbers[:, 1:] - 0.5, patch)
+
+
+def _frame(seed: int, number: int, n_axes: int, n_features: int) -> Array:
+    """Random orthonormal axes; more axes than features are projected at random instead."""
+    numbers = _normals(_shape_key(seed, number + 4), np.arange(n_axes), n_features)
+    return np.linalg.qr(numbers.T)[0].T if n_axes <= n_features else numbers / np.sqrt(n_features)
+
+
+def _shape_key(seed: int, purpose: int) -> int:
+    return seed ^ _SHAPE ^ purpose << 32
+
+
+def _unit(vectors: Array) -> Array:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _normals(key: int, ids: Ids, n_columns: int) -> Array:
+    from scalable_gpe.engine.kernels.random import fill_gaussian
+
+    out = np.empty((ids.size, n_columns))
+    fill_gaussian(out, ids, np.arange(n_columns), np.uint64(key))
+    return out
+
+
+def _uniforms(key: int, ids: Ids, n_columns: int) -> Array:
+    from scalable_gpe.engine.kernels.random import fill_uniform
+
+    out = np.empty((ids.size, n_columns))
+    fill_uniform(out, ids, np.arange(n_columns), np.uint64(key ^ _PLACE))
+    return out
