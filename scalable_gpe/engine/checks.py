@@ -38,18 +38,19 @@ def check_shape(shape: tuple[int, ...], name: str = "X", min_rows: int = 2) -> N
         raise ValueError(f"{name} must have at least one column; got shape {shape}. Pass at least one feature.")
 
 
-def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int = 0) -> None:
-    """No NaN and no infinity in a block of rows; the message numbers rows from ``first_row``."""
+def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.NDArray[Any] = 0) -> None:
+    """No NaN and no infinity in a block of rows; ``first_row`` is its first row's number, or all their numbers."""
     for start in range(0, len(block), _ROWS_AT_ONCE):
         rows = block[start : start + _ROWS_AT_ONCE]
         # a sum is finite unless an entry is not (or it overflows): no temporary of the size of the block
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(rows.sum(dtype=np.float64)):
                 continue
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + start + first_row
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + start
         if bad.size:
+            bad = bad + first_row if isinstance(first_row, int) else first_row[bad]
             raise ValueError(
-                f"{name} must be finite; rows {_some(bad)} hold NaN or infinity. "
+                f"{name} must be finite and below 3e38; rows {some(bad)} hold NaN or infinity. "
                 f"Drop them, for instance {name}[np.isfinite({name}).all(axis=1)], or fill them in."
             )
 
@@ -146,7 +147,7 @@ def check_selection(selection: Any, length: int, name: str) -> npt.NDArray[np.in
         )
     outside = ids[(ids < 0) | (ids >= length)]
     if outside.size:
-        raise ValueError(f"{name} must lie between 0 and {length - 1}; got {_some(outside)}. Leave these out.")
+        raise ValueError(f"{name} must lie between 0 and {length - 1}; got {some(outside)}. Leave these out.")
     return ids.astype(np.int64)
 
 
@@ -162,7 +163,8 @@ def _real(value: Any, name: str) -> npt.NDArray[Any]:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def _some(values: npt.NDArray[Any], most: int = 5) -> str:
+def some(values: npt.NDArray[Any], most: int = 5) -> str:
+    """Write the first few numbers, and how many more there are."""
     rest = f" and {values.size - most} more" if values.size > most else ""
     return ", ".join(str(int(value)) for value in values[:most]) + rest
 

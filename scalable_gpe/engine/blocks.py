@@ -1,0 +1,133 @@
+"""Who runs the loop over blocks, and how much memory it may take."""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.progress import Progress
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Cuts that change no result; tests vary them, users never see them."""
+
+    block_rows: int | None = None
+    panel_columns: int | None = None
+    resident_bytes: int | None = None
+
+
+_cuts: ContextVar[Cuts] = ContextVar("cuts", default=Cuts())
+
+
+@contextmanager
+def cuts(**changes: Any) -> Iterator[None]:
+    """Cut blocks and panels otherwise for a while."""
+    token = _cuts.set(replace(_cuts.get(), **changes))
+    try:
+        yield
+    finally:
+        _cuts.reset(token)
+
+
+def current_cuts() -> Cuts:
+    """Cuts in force."""
+    return _cuts.get()
+
+
+def count_jobs(n_jobs: int | None) -> int:
+    """Threads to use: all the cores this process may use for None or -1, never more than asked for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_jobs is None:
+        return cores
+    jobs = checks.check_count(n_jobs, "n_jobs", minimum=-cores)
+    if jobs == 0:
+        raise ValueError("n_jobs must not be 0; pass None or -1 for all cores.")
+    return jobs if jobs > 0 else cores + 1 + jobs
+
+
+class Workers:
+    """Threads that run one function over many pieces.
+
+    ``map`` is the only loop over blocks in the library. It returns small results in the order of
+    the pieces, counts them as progress, and leaves nothing running when a piece fails.
+    """
+
+    def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
+        self.n_jobs = count_jobs(n_jobs)
+        self.progress = progress or Progress(False)
+        self._pool: ThreadPoolExecutor | None = None
+        self._guard = threading.Lock()
+
+    def map(
+        self, function: Callable[[Item], Result], pieces: Iterable[Item], *, count: bool = True
+    ) -> list[Result]:
+        """``[function(piece) for piece in pieces]``, several at a time; `count` them as progress."""
+        pieces = list(pieces)
+        if self.n_jobs == 1 or len(pieces) == 1:
+            return [self._one(function, piece, count) for piece in pieces]
+        futures = [self._threads().submit(self._one, function, piece, count) for piece in pieces]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+            failed = next((f for f in futures if f.done() and f.exception() is not None), None)
+            if failed is not None:
+                raise failed.exception()  # type: ignore[misc]
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+    def _one(self, function: Callable[[Item], Result], piece: Item, count: bool) -> Result:
+        result = function(piece)
+        if count:
+            self.progress.advance()
+        return result
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._guard:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpe")
+            return self._pool
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
+    """Bytes of a number or a text such as "2GB" (2e9) or "2GiB" (2**31).
+
+    Examples
+    --------
+    >>> parse_bytes("1.5GB"), parse_bytes("512 MiB"), parse_bytes(None)
+    (1500000000, 536870912, None)
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?\s*", value.lower())
+        if not found or found[1].count(".") > 1:
+            raise ValueError(f"{name} must be bytes or a text such as '2GB'; got {value!r}.")
+        return int(float(found[1]) * _UNITS[found[2]])
+    return int(checks.check_positive(value, name))

@@ -1,0 +1,37 @@
+"""The errors and warnings of the library, so that users can catch and filter them."""
+
+
+class GPEError(Exception):
+    """Base of the errors that are not about an argument."""
+
+
+class StoreError(GPEError, OSError):
+    """A store cannot be used: damaged, busy, full, or made from something else."""
+
+
+class MemoryLimitError(GPEError, ValueError):
+    """The plan does not fit `memory_limit`; the message names the smallest limit that would do."""
+
+
+class GPEWarning(UserWarning):
+    """Base of the warnings of this library."""
+
+
+class ConvergenceWarning(GPEWarning):
+    """An iteration stopped before it reached its tolerance."""
+
+
+class RecallWarning(GPEWarning):
+    """The neighbour lists miss more neighbours than asked for."""
+
+
+class TruncationWarning(GPEWarning):
+    """The truncated kernel lost a noticeable part of the dense kernel's mass."""
+
+
+class ConnectivityWarning(GPEWarning):
+    """The graph has isolated rows or falls into several pieces."""
+
+
+class VanishingWarning(GPEWarning):
+    """The power is so large that nothing is left of the data."""

@@ -1,0 +1,283 @@
+"""Compiled loops over CSR row blocks: products, Chebyshev steps, symmetrising, components.
+
+Every row is summed in its stored order with double accumulators, one column independent of
+the others, so no result depends on how rows are cut into blocks or columns into panels.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_AHEAD = 8  # entries between a prefetch and its use
+
+
+def _row_product(width: int):
+    """Build ``f(data, indices, start, stop, Z, column, out)``: one row of K times `width` columns.
+
+    ``out[column + c] = sum_e data[e] * Z[indices[e], column + c]`` in float64. Written as vector
+    IR because numba keeps accumulators of unknown length in memory, which costs a factor of 2.5.
+    """
+
+    @intrinsic
+    def row_product(typingctx, data, indices, start, stop, Z, column, out):
+        signature = types.void(data, indices, start, stop, Z, column, out)
+
+        def codegen(context, builder, signature, args):
+            i32, i64, f64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
+            single = signature.args[4].dtype == types.float32
+            sums = ir.VectorType(f64, width)
+            loaded = ir.VectorType(ir.FloatType() if single else f64, width)
+            arrays = [
+                context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1, 4, 6)
+            ]
+            weight, column_of, dense, result = (array.data for array in arrays)
+            first, stop, column = (
+                context.cast(builder, args[k], signature.args[k], types.int64) for k in (2, 3, 5)
+            )
+            n_columns = builder.extract_value(arrays[2].shape, 1)
+            last = builder.sub(builder.extract_value(arrays[1].shape, 0), ir.Constant(i64, 1))
+            fma = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(sums, [sums] * 3), f"llvm.fmuladd.v{width}f64"
+            )
+            prefetch = cgutils.get_or_insert_function(
+                builder.module,
+                ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), i32, i32, i32]),
+                "llvm.prefetch.p0",
+            )
+
+            def entry_pointer(entry):
+                row = builder.sext(builder.load(builder.gep(column_of, [entry])), i64)
+                return builder.gep(dense, [builder.add(builder.mul(row, n_columns), column)])
+
+            before = builder.block
+            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
+            builder.branch(head)
+            builder.position_at_end(head)
+            entry, total = builder.phi(i64), builder.phi(sums)
+            entry.add_incoming(first, before)
+            total.add_incoming(ir.Constant(sums, [0.0] * width), before)
+            builder.cbranch(builder.icmp_signed("<", entry, stop), body, done)
+
+            builder.position_at_end(body)
+            ahead = builder.add(entry, ir.Constant(i64, _AHEAD))
+            ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
+            address = builder.bitcast(entry_pointer(ahead), ir.IntType(8).as_pointer())
+            builder.call(prefetch, [address] + [ir.Constant(i32, flag) for flag in (0, 3, 1)])
+            factor = builder.fpext(builder.load(builder.gep(weight, [entry])), f64)
+            nothing = ir.Constant(sums, ir.Undefined)
+            factors = builder.insert_element(nothing, factor, ir.Constant(i32, 0))
+            lanes = ir.Constant(ir.VectorType(i32, width), [0] * width)
+            factors = builder.shuffle_vector(factors, nothing, lanes)
+            pointer = builder.bitcast(entry_pointer(entry), loaded.as_pointer())
+            values = builder.load(pointer, align=4 if single else 8)
+            if single:  # the product of two float32 is exact in float64, fused or not
+                values = builder.fpext(values, sums)
+            total.add_incoming(builder.call(fma, [factors, values, total]), builder.block)
+            entry.add_incoming(builder.add(entry, ir.Constant(i64, 1)), builder.block)
+            builder.branch(head)
+
+            builder.position_at_end(done)
+            target = builder.bitcast(builder.gep(result, [column]), sums.as_pointer())
+            builder.store(total, target, align=8)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return row_product
+
+
+_row_16, _row_4, _row_1 = _row_product(16), _row_product(4), _row_product(1)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _row(data, indices, start, stop, Z, out):
+    width = Z.shape[1]
+    column = 0
+    while column + 16 <= width:
+        _row_16(data, indices, start, stop, Z, column, out)
+        column += 16
+    while column + 4 <= width:
+        _row_4(data, indices, start, stop, Z, column, out)
+        column += 4
+    while column < width:
+        _row_1(data, indices, start, stop, Z, column, out)
+        column += 1
+
+
+@njit(nogil=True, cache=True)
+def product(indptr, indices, data, Z, scale, out):
+    """``out = diag(scale) K_block Z`` for the rows of one block."""
+    width = Z.shape[1]
+    sums = np.empty(width)
+    for i in range(len(indptr) - 1):
+        _row(data, indices, indptr[i], indptr[i + 1], Z, sums)
+        for c in range(width):
+            out[i, c] = scale[i] * sums[c]
+
+
+@njit(nogil=True, cache=True)
+def chebyshev_step(indptr, indices, data, current, previous, scale, first_row, slope, shift):
+    """``previous <- 2 (slope diag(scale) K + shift) current - previous``, rows of one block."""
+    width = current.shape[1]
+    sums = np.empty(width)
+    for i in range(len(indptr) - 1):
+        _row(data, indices, indptr[i], indptr[i + 1], current, sums)
+        row = first_row + i
+        factor = slope * scale[i]
+        for c in range(width):
+            step = factor * sums[c] + shift * current[row, c]
+            previous[row, c] = 2.0 * step - previous[row, c]
+
+
+@njit(nogil=True, cache=True)
+def accumulate(total, values, coefficient):
+    """``total += coefficient * values``."""
+    for i in range(total.shape[0]):
+        for c in range(total.shape[1]):
+            total[i, c] += coefficient * values[i, c]
+
+
+@njit(nogil=True, cache=True)
+def row_sums(indptr, indices, data, vector, out):
+    """``out = K_block vector`` in float64."""
+    for i in range(len(indptr) - 1):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            total += data[e] * vector[indices[e]]
+        out[i] = total
+
+
+@njit(nogil=True, cache=True)
+def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
+    """Turn the lists of some rows round and sort them by the block of their target.
+
+    Returns ``offsets`` (n_blocks + 1), ``targets``, ``sources``, ``lengths``: the edges into
+    block b stand at ``offsets[b]:offsets[b + 1]``. Entries of -1 are passed over.
+    """
+    offsets = np.zeros(n_blocks + 1, np.int64)
+    n_rows, n_neighbors = indices.shape
+    for i in range(n_rows):
+        for c in range(n_neighbors):
+            if indices[i, c] >= 0:
+                offsets[indices[i, c] // block_rows + 1] += 1
+    for b in range(n_blocks):
+        offsets[b + 1] += offsets[b]
+    place = offsets[:-1].copy()
+    targets = np.empty(offsets[-1], np.int32)
+    sources = np.empty(offsets[-1], np.int32)
+    lengths = np.empty(offsets[-1], np.float32)
+    for i in range(n_rows):
+        for c in range(n_neighbors):
+            j = indices[i, c]
+            if j >= 0:
+                e = place[j // block_rows]
+                place[j // block_rows] += 1
+                targets[e], sources[e], lengths[e] = j, first_row + i, distances[i, c]
+    return offsets, targets, sources, lengths
+
+
+@njit(nogil=True, cache=True)
+def union_rows(indices, distances, targets, sources, lengths, first_row, user_row):
+    """CSR rows of the union graph: own list, reversed edges and the row itself at distance 0.
+
+    The entries of a row ascend in the user's row number; an edge that stands in both lists
+    keeps the smaller length.
+    """
+    n_rows, n_neighbors = indices.shape
+    place = np.zeros(n_rows + 1, np.int64)
+    for i in range(n_rows):
+        place[i + 1] = 1
+        for c in range(n_neighbors):
+            if indices[i, c] >= 0:
+                place[i + 1] += 1
+    for e in range(len(targets)):
+        place[targets[e] - first_row + 1] += 1
+    for i in range(n_rows):
+        place[i + 1] += place[i]
+    column = np.empty(place[-1], np.int32)
+    length = np.empty(place[-1], np.float32)
+    fill = place[:-1].copy()
+    for i in range(n_rows):
+        column[fill[i]] = first_row + i
+        length[fill[i]] = 0.0
+        fill[i] += 1
+        for c in range(n_neighbors):
+            if indices[i, c] >= 0:
+                column[fill[i]], length[fill[i]] = indices[i, c], distances[i, c]
+                fill[i] += 1
+    for e in range(len(targets)):
+        i = targets[e] - first_row
+        column[fill[i]], length[fill[i]] = sources[e], lengths[e]
+        fill[i] += 1
+    indptr = np.zeros(n_rows + 1, np.int32)
+    kept = 0
+    for i in range(n_rows):
+        start, stop = place[i], place[i + 1]
+        if stop - start > 64:
+            by = np.argsort(user_row[column[start:stop]], kind="mergesort")
+            column[start:stop] = column[start:stop][by]
+            length[start:stop] = length[start:stop][by]
+        else:
+            for e in range(start + 1, stop):
+                j, d = column[e], length[e]
+                f = e
+                while f > start and user_row[column[f - 1]] > user_row[j]:
+                    column[f], length[f] = column[f - 1], length[f - 1]
+                    f -= 1
+                column[f], length[f] = j, d
+        for e in range(start, stop):
+            if kept > indptr[i] and column[kept - 1] == column[e]:
+                length[kept - 1] = min(length[kept - 1], length[e])
+            else:
+                column[kept], length[kept] = column[e], length[e]
+                kept += 1
+        indptr[i + 1] = kept
+    return indptr, column[:kept].copy(), length[:kept].copy()
+
+
+@njit(nogil=True, cache=True)
+def unite(indptr, indices, weights, least, first_row, parent):
+    """Merge the trees of `parent` along the entries of a block that weigh at least `least`."""
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            if weights[e] < least:
+                continue
+            a, b = first_row + i, indices[e]
+            while parent[a] != a:
+                parent[a] = parent[parent[a]]
+                a = parent[a]
+            while parent[b] != b:
+                parent[b] = parent[parent[b]]
+                b = parent[b]
+            if a < b:
+                parent[b] = a
+            else:
+                parent[a] = b
+
+
+@njit(nogil=True, cache=True)
+def gather_sums(values, by_user, first, stop, out):
+    """Sums of the columns of ``values[by_user[first:stop]]`` and of their squares, in order."""
+    width = values.shape[1]
+    for c in range(2 * width):
+        out[c] = 0.0
+    for r in range(first, stop):
+        row = by_user[r]
+        for c in range(width):
+            v = np.float64(values[row, c])
+            out[c] += v
+            out[width + c] += v * v
+
+
+@njit(nogil=True, cache=True)
+def gather_dots(left, right, by_user, first, stop, out):
+    """Dot products of equal columns of `left` and `right`, rows taken in the user's order."""
+    width = left.shape[1]
+    for c in range(width):
+        out[c] = 0.0
+    for r in range(first, stop):
+        row = by_user[r]
+        for c in range(width):
+            out[c] += np.float64(left[row, c]) * np.float64(right[row, c])

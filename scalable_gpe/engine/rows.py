@@ -1,0 +1,165 @@
+"""Any input as float32 rows, read block by block."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.tables import ranges
+
+METRICS = ("euclidean", "cosine")
+_SAMPLE = 1024
+_BYTES_AT_ONCE = 2**24
+
+
+class Rows:
+    """Points as the rest of the library sees them: float32, in ranges or by number.
+
+    Input wider than float32 is shifted by a fixed row before it is rounded, so that large
+    offsets (dates, coordinates) do not swallow the differences between rows.
+    """
+
+    def __init__(
+        self,
+        get: Callable[[Any], np.ndarray],
+        shape: tuple[int, int],
+        *,
+        metric: str = "euclidean",
+        names: np.ndarray | None = None,
+        resident: bool = False,
+        offset: np.ndarray | None = None,
+    ) -> None:
+        self._get = get
+        self.n_rows, self.n_features = shape
+        self.metric = metric
+        self.names = names
+        self.resident = resident
+        self.offset = offset
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, C-contiguous float32."""
+        return self._convert(self._get(slice(start, stop)), np.arange(start, stop))
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by number."""
+        return self._convert(self._get(ids), ids)
+
+    def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        if self.metric == "cosine":
+            return _unit(np.asarray(values, dtype=np.float64), ids)
+        if self.offset is not None:
+            values = np.asarray(values, dtype=np.float64) - self.offset
+        with np.errstate(over="ignore"):
+            block = np.require(values, dtype=np.float32, requirements=["C", "W"])
+        checks.check_finite(block, first_row=ids if len(ids) else 0)
+        return block
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Ranges of rows that are read at once."""
+        rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
+        return ranges(self.n_rows, rows)
+
+    def sample(self) -> np.ndarray:
+        """Some rows at even steps: what is looked at before any work, and the input's fingerprint."""
+        ids = np.unique(np.linspace(0, self.n_rows - 1, min(self.n_rows, _SAMPLE)).astype(np.int64))
+        return self.take(ids)
+
+
+def open_rows(X: Any, metric: str = "euclidean", *, name: str = "X", min_rows: int = 2) -> Rows:
+    """Rows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, or a path."""
+    checks.check_choice(metric, METRICS, "metric")
+    if isinstance(X, Rows):
+        return X
+    if isinstance(X, str | os.PathLike):
+        X = _open_path(os.fspath(X))
+    get, names, resident = _getter(X, name)
+    shape = _shape(X, name)
+    checks.check_shape(shape, name, min_rows)
+    offset = _offset(get, shape, X) if metric == "euclidean" else None
+    rows = Rows(get, shape, metric=metric, names=names, resident=resident, offset=offset)
+    rows.sample()
+    return rows
+
+
+def _shape(X: Any, name: str) -> tuple[int, int]:
+    shape = tuple(X.shape) if hasattr(X, "shape") else np.asarray(X).shape
+    if any(not size >= 0 for size in shape):
+        raise ValueError(f"{name} has an unknown number of rows; call {name}.compute_chunk_sizes() first.")
+    return tuple(int(size) for size in shape)  # type: ignore[return-value]
+
+
+def _open_path(path: str) -> Any:
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"X: there is no file {path!r}. Check the path.")
+    if path.endswith(".npy"):
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    if path.rstrip("/").endswith(".zarr") or os.path.exists(os.path.join(path, "zarr.json")):
+        from scalable_gpe.engine.store import open_array
+
+        return open_array(path)
+    raise ValueError(f"X must be a path to a .npy file or a .zarr array; got {path!r}. Convert it with numpy.save.")
+
+
+def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
+    """How to get rows from an input, the names of its rows, and whether it is in memory already."""
+    kind = type(X).__module__.partition(".")[0]
+    if kind == "scipy" and hasattr(X, "tocsr"):
+        matrix = X.tocsr()
+        _check_dtype(matrix.dtype, name)
+        return (lambda at: matrix[at].toarray()), None, True
+    if kind == "dask":
+        if hasattr(X, "to_dask_array"):
+            X = X.to_dask_array(lengths=True)
+        _check_dtype(X.dtype, name)
+        return (lambda at: np.asarray(X[at].compute(scheduler="synchronous"))), None, False
+    if hasattr(X, "iloc"):
+        return _frame(X, name)
+    if kind == "zarr":
+        _check_dtype(X.dtype, name)
+        return (lambda at: np.asarray(X[at] if isinstance(at, slice) else X.oindex[at])), None, False
+    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    _check_dtype(array.dtype, name)
+    return (lambda at: array[at]), None, not isinstance(array, np.memmap)
+
+
+def _frame(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
+    for column, dtype in zip(X.columns, X.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise TypeError(
+                f"{name} must be numeric; column {column!r} has dtype {dtype}. Drop or encode it before embedding."
+            )
+    plain = type(X.index).__name__ == "RangeIndex"
+    names = None if plain else np.asarray([str(label) for label in X.index])
+    wide = any(np.dtype(dtype).itemsize > 4 for dtype in X.dtypes if isinstance(dtype, np.dtype))
+    dtype = np.float64 if wide else np.float32
+    return (lambda at: X.iloc[at].to_numpy(dtype=dtype, na_value=np.nan)), names, True
+
+
+def _check_dtype(dtype: Any, name: str) -> None:
+    if np.dtype(dtype).kind not in "fiub":
+        raise TypeError(
+            f"{name} must be real and numeric; got dtype {dtype}. Convert it, for instance with astype('float32')."
+        )
+
+
+def _offset(get: Callable[[Any], np.ndarray], shape: tuple[int, int], X: Any) -> np.ndarray | None:
+    """Mean of some rows of an input that is wider than float32, else nothing."""
+    ids = np.unique(np.linspace(0, shape[0] - 1, min(shape[0], _SAMPLE)).astype(np.int64))
+    values = np.asarray(get(ids))
+    if values.dtype.itemsize <= 4 or type(X).__module__.startswith("scipy"):
+        return None
+    checks.check_finite(values, first_row=ids)
+    return np.asarray(values.astype(np.float64).mean(axis=0))
+
+
+def _unit(values: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    checks.check_finite(values, first_row=ids if len(ids) else 0)
+    length = np.sqrt((values * values).sum(axis=1))
+    if not (length > 0).all():
+        zero = ids[length == 0]
+        raise ValueError(
+            f"metric='cosine' has no meaning for rows of zeros; got rows {checks.some(zero)}. Drop them first."
+        )
+    return np.ascontiguousarray(values / length[:, None], dtype=np.float32)

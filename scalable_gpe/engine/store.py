@@ -1,0 +1,354 @@
+"""The zarr store of a run: checksummed tables, marks that are written last, a lock, verification.
+
+Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its mark:
+absent until every chunk is on disk, written in one atomic replacement, and holding a checksum of
+the metadata of each array, because a changed dtype or shape reads as wrong numbers silently.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec
+
+from scalable_gpe.engine.errors import StoreError
+from scalable_gpe.engine.tables import Facts, block_rows
+
+FORMAT = "scalable_gpe"
+FORMAT_VERSION = 1
+_CHUNK_BYTES = 2**22
+_TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
+
+
+class StoredTable:
+    """A table that is a zarr array, sharded by rows."""
+
+    def __init__(self, array: zarr.Array) -> None:
+        self.array = array
+        self.shape = array.shape
+        self.dtype = np.dtype(array.dtype)
+        self.shard_rows = (array.shards or array.chunks)[0]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop."""
+        with _named(self.array):
+            return np.asarray(self.array[start:stop])
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by ascending number; touches only the chunks that hold them."""
+        out = np.empty((len(ids), *self.shape[1:]), self.dtype)
+        step = self.array.chunks[0]
+        cuts = np.flatnonzero(np.diff(ids // step)) + 1
+        # neighbouring chunks are read in one call, at most a shard at a time
+        bounds = [0, *cuts.tolist(), len(ids)] if len(ids) else [0]
+        first = 0
+        while first < len(bounds) - 1:
+            last = first + 1
+            chunk, shard = ids[bounds[first]] // step, ids[bounds[first]] // self.shard_rows
+            while (
+                last < len(bounds) - 1
+                and ids[bounds[last]] // step == chunk + (last - first)
+                and ids[bounds[last]] // self.shard_rows == shard
+            ):
+                last += 1
+            rows = ids[bounds[first] : bounds[last]]
+            start, stop = int(rows[0]), int(rows[-1]) + 1
+            out[bounds[first] : bounds[last]] = self.read(start, stop)[rows - start]
+            first = last
+        return out
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write a whole shard from row `start` on."""
+        whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
+        if start % self.shard_rows or not whole:
+            raise ValueError("a task must write whole shards: two writers of one shard lose data")
+        with _named(self.array):
+            self.array[start : start + len(values)] = values
+
+    def has(self, start: int) -> bool:
+        """Whether the shard that begins at `start` stands in the store and reads back."""
+        return _readable(self.array, start // self.shard_rows, *(0 for _ in self.shape[1:]))
+
+
+class StoredRagged:
+    """Ragged blocks: row b of a zarr array holds block b, padded to the longest one."""
+
+    def __init__(self, array: zarr.Array) -> None:
+        self.array = array
+        self.dtype = np.dtype(array.dtype)
+        self.lengths = np.asarray(array.attrs["lengths"], dtype=np.int64)
+
+    def read(self, block: int) -> np.ndarray:
+        """Entries of one block."""
+        with _named(self.array):
+            return np.asarray(self.array[block, : int(self.lengths[block])])
+
+    def write(self, block: int, values: np.ndarray) -> None:
+        """Write the entries of one block, padding included, as one shard."""
+        row = np.zeros((1, self.array.shape[1]), self.dtype)
+        row[0, : len(values)] = values
+        with _named(self.array):
+            self.array[block : block + 1] = row
+
+    def has(self, block: int) -> bool:
+        """Whether a block stands in the store and reads back."""
+        return _readable(self.array, block, 0)
+
+
+class Store:
+    """A home on disk: one zarr (format 3) group per run."""
+
+    stored = True
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+        self.read_only = read_only
+        if read_only and not (self.path / "zarr.json").exists():
+            raise FileNotFoundError(f"store {str(self.path)!r} does not exist, or is not a zarr group. Check the path.")
+        if self.path.exists() and not self.path.is_dir():
+            raise StoreError(f"store {str(self.path)!r} is a file. Pass the path of a directory.")
+        if self.path.exists() and any(self.path.iterdir()) and not (self.path / "zarr.json").exists():
+            raise StoreError(
+                f"store {str(self.path)!r} is a directory with other contents. Pass a new or empty path."
+            )
+        fresh = not (self.path / "zarr.json").exists()
+        with _io(self.path):
+            self.root = zarr.open_group(str(self.path), mode="r" if read_only else "a", zarr_format=3)
+            if fresh:
+                self.root.attrs.put({"format": FORMAT, "format_version": FORMAT_VERSION})
+        self._check_format()
+
+    def _check_format(self) -> None:
+        attributes = dict(self.root.attrs)
+        if attributes.get("format") != FORMAT:
+            raise StoreError(
+                f"store {str(self.path)!r} was not made by scalable_gpe (its zarr.json names no format). "
+                "Pass another path; nothing in it was touched."
+            )
+        if attributes.get("format_version") != FORMAT_VERSION:
+            raise StoreError(
+                f"store {str(self.path)!r} has format version {attributes.get('format_version')}, this release "
+                f"reads {FORMAT_VERSION}. Use the release that wrote it, or start over in another path."
+            )
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def table(self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None) -> StoredTable:
+        """Make a table, or find the unfinished one of that name."""
+        shard = min(shard_rows or block_rows(shape[0]), max(shape[0], 1))
+        row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+        chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
+        while shard % chunk:
+            chunk -= 1
+        return StoredTable(self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:]), {}))
+
+    def ragged(self, name: str, lengths: Sequence[int] | np.ndarray, dtype: Any) -> StoredRagged:
+        """Make ragged blocks, or find the unfinished ones of that name."""
+        longest = max(int(max(lengths)), 1)
+        chunk = min(longest, _CHUNK_BYTES // np.dtype(dtype).itemsize)
+        width = -(-longest // chunk) * chunk
+        attributes = {"lengths": [int(length) for length in lengths]}
+        return StoredRagged(self._array(name, (len(lengths), width), dtype, (1, chunk), (1, width), attributes))
+
+    def _array(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: Any,
+        chunks: tuple[int, ...],
+        shards: tuple[int, ...],
+        attributes: dict[str, Any],
+    ) -> zarr.Array:
+        if name in self.root:
+            known = self.root[name]
+            if isinstance(known, zarr.Array) and known.shape == shape and dict(known.attrs) == attributes:
+                return known
+            self.remove(name)
+        with _io(self.path):
+            return self.root.create_array(
+                name,
+                shape=shape,
+                dtype=dtype,
+                chunks=chunks,
+                shards=None if shards == chunks else shards,
+                compressors=(Crc32cCodec(),),
+                fill_value=0,
+                attributes=attributes,
+                config={"write_empty_chunks": True},
+            )
+
+    def open_table(self, name: str) -> StoredTable:
+        """Find the table of that name."""
+        return StoredTable(self._find(name))
+
+    def open_ragged(self, name: str) -> StoredRagged:
+        """Find the ragged blocks of that name."""
+        return StoredRagged(self._find(name))
+
+    def _find(self, name: str) -> zarr.Array:
+        try:
+            return self.root[name]
+        except KeyError:
+            raise StoreError(f"array {name!r} is missing from store {str(self.path)!r}. Run embed again.") from None
+
+    def remove(self, name: str) -> None:
+        """Forget a result: its mark first, then its arrays."""
+        folder = self.path / name
+        if folder.exists():
+            (folder / "zarr.json").unlink(missing_ok=True)
+            shutil.rmtree(folder)
+
+    # --- marks --------------------------------------------------------------------------------
+
+    def mark(self, name: str, facts: Facts) -> None:
+        """Mark a result as complete: everything below it is flushed to disk first."""
+        with _io(self.path):
+            _flush(self.path / name)
+            self.root.require_group(name).attrs.put({"facts": facts, "metadata": self._metadata(name)})
+            _flush(self.path / name, deep=False)
+
+    def facts(self, name: str) -> Facts | None:
+        """Facts of a complete result, or None; a result that lost a chunk or changed is an error."""
+        attributes = self._attributes(name)
+        if attributes is None or "facts" not in attributes:
+            return None
+        damage = self.damage(name, attributes.get("metadata", {}))
+        if damage:
+            raise StoreError(f"store {str(self.path)!r} is damaged: {'; '.join(damage)}")
+        return attributes["facts"]
+
+    def _attributes(self, name: str) -> dict[str, Any] | None:
+        try:
+            return json.loads((self.path / name / "zarr.json").read_bytes())["attributes"]
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(f"{name}/zarr.json in store {str(self.path)!r} is not readable.") from None
+
+    def _metadata(self, name: str) -> dict[str, str]:
+        """Checksums of the zarr.json of all arrays below a result."""
+        found = {}
+        for file in sorted((self.path / name).rglob("zarr.json")):
+            if file.parent != self.path / name:
+                found[file.parent.relative_to(self.path).as_posix()] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return found
+
+    def damage(self, name: str, metadata: dict[str, str]) -> list[str]:
+        """What is wrong with a complete result, without reading its chunks: metadata and missing shards."""
+        found = self._metadata(name)
+        wrong = [f"array {array}: zarr.json is missing" for array in metadata if array not in found]
+        wrong += [
+            f"array {array}: zarr.json was changed" for array in metadata if found.get(array, metadata[array]) != metadata[array]
+        ]
+        for array in metadata:
+            if not any(f"array {array}:" in text for text in wrong):
+                wrong += [f"array {array}: chunk {key} is missing" for key in self._missing(array)]
+        return wrong
+
+    def _missing(self, array_name: str) -> Iterator[str]:
+        array = self.root[array_name]
+        if not isinstance(array, zarr.Array):
+            return
+        for index in _grid(array):
+            key = "/".join(["c", *map(str, index)])
+            if not (self.path / array_name / key).exists():
+                yield key
+
+    # --- the lock -----------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Refuse a second process on this store; the system frees the lock when its holder dies."""
+        import fcntl
+
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise StoreError(
+                f"store {str(self.path)!r} is in use by another process. Wait for it, or pass another path."
+            ) from None
+        self._lock = handle
+
+    def unlock(self) -> None:
+        """Let others work on this store."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def open_array(path: str) -> zarr.Array:
+    """Open a zarr array (format 2 or 3) for reading; never one of Python objects."""
+    found = zarr.open(path, mode="r")
+    if not isinstance(found, zarr.Array):
+        arrays = ", ".join(name for name, _ in found.arrays()) or "none"
+        raise ValueError(f"X: {path!r} is a zarr group, not an array; it holds the arrays {arrays}. Name one of them.")
+    if np.dtype(found.dtype).kind not in "fiub":
+        raise TypeError(f"X: the zarr array {path!r} has dtype {found.dtype}; it must be real and numeric.")
+    return found
+
+
+def _grid(array: zarr.Array) -> Iterator[tuple[int, ...]]:
+    steps = array.shards or array.chunks
+    return itertools.product(*(range(-(-size // step)) for size, step in zip(array.shape, steps, strict=True)))
+
+
+def _readable(array: zarr.Array, *index: int) -> bool:
+    path = Path(str(array.store.root)) / array.path / "/".join(["c", *map(str, index)])  # type: ignore[attr-defined]
+    if not path.exists():
+        return False
+    steps = array.shards or array.chunks
+    region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
+    try:
+        array[region]
+    except (ValueError, OSError, RuntimeError):
+        return False
+    return True
+
+
+def _flush(folder: Path, *, deep: bool = True) -> None:
+    """Fsync the files of a folder (and below), then the folder, so that a mark never precedes its data."""
+    for parent, _, names in os.walk(folder):
+        for name in [*names, "."]:
+            handle = os.open(os.path.join(parent, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        if not deep:
+            return
+
+
+@contextlib.contextmanager
+def _io(path: Path) -> Iterator[None]:
+    """Say which store could not be written, and why, in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"store {str(path)!r}: {error.strerror or error}. What is finished stays; make room or repair the disk and "
+            "run the same call again to go on."
+        ) from error
+
+
+@contextlib.contextmanager
+def _named(array: zarr.Array) -> Iterator[None]:
+    """Errors of a chunk name its array."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"array {array.path!r}: {error.strerror or error}. What is finished stays; make room or repair the disk "
+            "and run the same call again to go on."
+        ) from error
+    except (ValueError, RuntimeError) as error:
+        raise StoreError(f"array {array.path!r} is damaged: {error}") from error
