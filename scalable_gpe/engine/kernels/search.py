@@ -1,0 +1,379 @@
+"""Compiled loops of the neighbour search: trees of median splits, all pairs of a cell, exact distances.
+
+Every function is sequential and free of the interpreter lock; threads are given disjoint ranges of nodes, leaves,
+cells or rows, and a range reads nothing that another range of the same call writes. So no result depends on how
+many threads there are. Distances that only rank come from matrix products around a local mean; the distances that
+are handed out come from `squared_distance`.
+"""
+
+import numpy as np
+from numba import njit
+
+_NODE_SAMPLE = 64  # rows that choose the direction of a split
+_LANES = 64  # minima that bound the k-th distance of a fresh list
+_SCAN = 32  # distances compared at a time: counting is a loop the compiler vectorises
+
+
+@njit(nogil=True, cache=True)
+def _mix(state):
+    """One step of splitmix64: a well mixed 64-bit number from a counter."""
+    z = state + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(nogil=True, cache=True)
+def _direction(Z, rows, seed, n_powers, mean, direction):
+    """A random direction weighted by the spread of `rows`; more powers bring it closer to the principal one."""
+    n_features = Z.shape[1]
+    n_sampled = min(_NODE_SAMPLE, rows.shape[0])
+    sample = np.empty(n_sampled, np.int64)
+    weight = np.empty(n_sampled, np.float32)
+    state = _mix(np.uint64(seed))
+    for s in range(n_sampled):
+        state = _mix(state)
+        sample[s] = rows[np.int64(state % np.uint64(rows.shape[0]))]
+        state = _mix(state)
+        weight[s] = np.float32(np.int64(state >> np.uint64(40)) - (1 << 23)) / np.float32(1 << 23)
+    mean[:] = 0
+    for s in range(n_sampled):
+        for f in range(n_features):
+            mean[f] += Z[sample[s], f]
+    for f in range(n_features):
+        mean[f] /= np.float32(n_sampled)
+    for power in range(n_powers + 1):
+        if power > 0:
+            for s in range(n_sampled):
+                total = np.float32(0)
+                for f in range(n_features):
+                    total += (Z[sample[s], f] - mean[f]) * direction[f]
+                weight[s] = total
+        largest = np.float32(0)
+        for s in range(n_sampled):
+            largest = max(largest, abs(weight[s]))
+        direction[:] = 0
+        if largest > 0:
+            for s in range(n_sampled):
+                scaled = weight[s] / largest
+                for f in range(n_features):
+                    direction[f] += scaled * (Z[sample[s], f] - mean[f])
+        largest = np.float32(0)
+        for f in range(n_features):
+            largest = max(largest, abs(direction[f]))
+        if largest == 0:
+            break
+        for f in range(n_features):
+            direction[f] /= largest
+
+
+@njit(nogil=True, cache=True)
+def _project(Z, rows, mean, direction, values):
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        a = b = c = d = np.float32(0)
+        n_features = Z.shape[1]
+        whole = n_features - n_features % 4
+        for f in range(0, whole, 4):
+            a += (Z[row, f] - mean[f]) * direction[f]
+            b += (Z[row, f + 1] - mean[f + 1]) * direction[f + 1]
+            c += (Z[row, f + 2] - mean[f + 2]) * direction[f + 2]
+            d += (Z[row, f + 3] - mean[f + 3]) * direction[f + 3]
+        for f in range(whole, n_features):
+            a += (Z[row, f] - mean[f]) * direction[f]
+        values[i] = (a + b) + (c + d)
+
+
+@njit(nogil=True, cache=True)
+def _split_at(values, rows, middle):
+    """Order `rows` so that the `middle` smallest by (value, row) come first (quickselect)."""
+    low, high = 0, rows.shape[0] - 1
+    while low < high:
+        probe = (low + high) // 2
+        value, row = values[probe], rows[probe]
+        i, j = low, high
+        while i <= j:
+            while values[i] < value or (values[i] == value and rows[i] < row):
+                i += 1
+            while values[j] > value or (values[j] == value and rows[j] > row):
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                rows[i], rows[j] = rows[j], rows[i]
+                i += 1
+                j -= 1
+        if middle <= j:
+            high = j
+        elif middle >= i:
+            low = i
+        else:
+            break
+
+
+@njit(nogil=True, cache=True)
+def split_nodes(Z, rows, bounds, first, last, seed, n_powers, means, directions, thresholds):
+    """Halve the nodes `first` to `last` of one level of a tree: node i is rows[bounds[i]:bounds[i + 1]].
+
+    A row x goes left when <x - means[i], directions[i]> < thresholds[i].
+    """
+    for node in range(first, last):
+        members = rows[bounds[node] : bounds[node + 1]]
+        middle = members.shape[0] // 2
+        if middle > 0:
+            values = np.empty(members.shape[0], np.float32)
+            node_seed = _mix(np.uint64(seed) + np.uint64(node))
+            _direction(Z, members, node_seed, n_powers, means[node], directions[node])
+            _project(Z, members, means[node], directions[node], values)
+            _split_at(values, members, middle)
+            thresholds[node] = values[middle]
+
+
+@njit(nogil=True, cache=True)
+def route_rows(X, means, directions, thresholds, n_levels, cells):
+    """The cell of each row in a tree whose levels are stored one after the other (node i has children 2i+1, 2i+2)."""
+    value = np.empty(1, np.float32)
+    row = np.empty(1, np.int32)
+    for i in range(X.shape[0]):
+        row[0] = i
+        node = 0
+        for _ in range(n_levels):
+            _project(X, row, means[node], directions[node], value)
+            node = 2 * node + (1 if value[0] < thresholds[node] else 2)
+        cells[i] = node - ((1 << n_levels) - 1)
+
+
+@njit(nogil=True, cache=True)
+def _insert(neighbors, distances, row, distance):
+    """Put `row` into a list sorted by (distance, row), unless it is there; the last one falls out."""
+    last = neighbors.shape[0] - 1
+    for t in range(last + 1):
+        if neighbors[t] == row:
+            return
+    t = last
+    while t > 0 and (distances[t - 1] > distance or (distances[t - 1] == distance and neighbors[t - 1] > row)):
+        distances[t] = distances[t - 1]
+        neighbors[t] = neighbors[t - 1]
+        t -= 1
+    distances[t] = distance
+    neighbors[t] = row
+
+
+@njit(nogil=True, cache=True)
+def _bound(values, n_wanted, lanes):
+    """A number that at least `n_wanted` of the values do not exceed, and not many more: from minima of lanes."""
+    n_lanes = lanes.shape[0]
+    whole = values.shape[0] - values.shape[0] % n_lanes
+    if n_wanted > n_lanes or whole == 0:
+        return np.float32(np.inf)
+    lanes[:] = values[:n_lanes]
+    for start in range(n_lanes, whole, n_lanes):
+        block = values[start : start + n_lanes]
+        for t in range(n_lanes):
+            lanes[t] = block[t] if block[t] < lanes[t] else lanes[t]
+    low = high = lanes[0]
+    for t in range(n_lanes):
+        low = min(low, lanes[t])
+        high = max(high, lanes[t])
+    for _ in range(12):
+        middle = low + (high - low) * np.float32(0.5)
+        count = 0
+        for t in range(n_lanes):
+            count += lanes[t] <= middle
+        if count < n_wanted:
+            low = middle
+        else:
+            high = middle
+            if count <= n_wanted + 2:
+                break
+    return high
+
+
+@njit(nogil=True, cache=True)
+def _scan(values, offset, candidates, own, neighbors, distances, lanes):
+    """Offer every candidate c at distance values[c] + offset to one list."""
+    n = candidates.shape[0]
+    last = neighbors.shape[0] - 1
+    if distances[last] == np.inf:
+        limit = _bound(values[:n], last + 2, lanes)
+    else:
+        limit = distances[last] - offset
+    for start in range(0, n, _SCAN):
+        stop = min(start + _SCAN, n)
+        count = 0
+        for c in range(start, stop):
+            count += values[c] <= limit
+        if count == 0:
+            continue
+        for c in range(start, stop):
+            if values[c] <= limit and candidates[c] != own:
+                distance = max(values[c] + offset, np.float32(0))
+                row = candidates[c]
+                if distance < distances[last] or (distance == distances[last] and row < neighbors[last]):
+                    _insert(neighbors, distances, row, distance)
+                    if distances[last] < np.inf:
+                        limit = min(limit, distances[last] - offset)
+
+
+@njit(nogil=True, cache=True)
+def _square(x):
+    a = b = c = d = np.float32(0)
+    whole = x.shape[0] - x.shape[0] % 4
+    for f in range(0, whole, 4):
+        a += x[f] * x[f]
+        b += x[f + 1] * x[f + 1]
+        c += x[f + 2] * x[f + 2]
+        d += x[f + 3] * x[f + 3]
+    for f in range(whole, x.shape[0]):
+        a += x[f] * x[f]
+    return (a + b) + (c + d)
+
+
+@njit(nogil=True, cache=True)
+def _gather(Z, rows, mean, block, square):
+    """The rows around `mean`, and their squared norms."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for f in range(Z.shape[1]):
+            block[i, f] = Z[row, f] - mean[f]
+        square[i] = _square(block[i])
+
+
+@njit(nogil=True, cache=True)
+def _mean(Z, rows, mean):
+    mean[:] = 0
+    for i in range(rows.shape[0]):
+        for f in range(Z.shape[1]):
+            mean[f] += Z[rows[i], f]
+    for f in range(Z.shape[1]):
+        mean[f] /= np.float32(rows.shape[0])
+
+
+@njit(nogil=True, cache=True)
+def search_leaves(Z, rows, bounds, first, last, neighbors, distances):
+    """All pairs inside each leaf; leaf i is rows[bounds[i]:bounds[i + 1]]. Lists are improved in place."""
+    n_features = Z.shape[1]
+    size = 0
+    for leaf in range(first, last):
+        size = max(size, bounds[leaf + 1] - bounds[leaf])
+    block = np.empty((size, n_features), np.float32)
+    square = np.empty(size, np.float32)
+    products = np.empty(size * size, np.float32)
+    values = np.empty(size, np.float32)
+    mean = np.empty(n_features, np.float32)
+    lanes = np.empty(_LANES, np.float32)
+    for leaf in range(first, last):
+        members = rows[bounds[leaf] : bounds[leaf + 1]]
+        n = members.shape[0]
+        _mean(Z, members, mean)
+        _gather(Z, members, mean, block, square)
+        product = products[: n * n].reshape(n, n)
+        np.dot(block[:n], block[:n].T, product)
+        for i in range(n):
+            for j in range(n):
+                values[j] = square[j] - np.float32(2) * product[i, j]
+            own = members[i]
+            _scan(values[:n], square[i], members, own, neighbors[own], distances[own], lanes)
+
+
+@njit(nogil=True, cache=True)
+def _expand(known, n_used, upto, cell, seen, candidates, n):
+    """Add the first `n_used` listed neighbours of candidates[:upto]; nearest ones of all first."""
+    for t in range(n_used):
+        for c in range(upto):
+            row = known[candidates[c], t]
+            if row >= 0 and seen[row] != cell and n < candidates.shape[0]:
+                seen[row] = cell
+                candidates[n] = row
+                n += 1
+    return n
+
+
+@njit(nogil=True, cache=True)
+def join_cells(X, bounds, first, last, n_used, max_candidates, known, neighbors, distances):
+    """New lists for each small cell: the best among the neighbours of the neighbours of all its rows.
+
+    Cell i is the rows bounds[i] to bounds[i + 1]. Its rows, all they list in `known`, and the first `n_used` that
+    each of these lists are the candidates, and every row of the cell is compared with all of them at once.
+    """
+    n_rows, n_features = X.shape
+    size = 0
+    for cell in range(first, last):
+        size = max(size, bounds[cell + 1] - bounds[cell])
+    seen = np.full(n_rows, -1, np.int32)
+    candidates = np.empty(max_candidates, np.int32)
+    block = np.empty((max_candidates, n_features), np.float32)
+    square = np.empty(max_candidates, np.float32)
+    products = np.empty(size * max_candidates, np.float32)
+    values = np.empty(max_candidates, np.float32)
+    mean = np.empty(n_features, np.float32)
+    lanes = np.empty(_LANES, np.float32)
+    for cell in range(first, last):
+        start = bounds[cell]
+        n_members = bounds[cell + 1] - start
+        for i in range(n_members):
+            seen[start + i] = cell
+            candidates[i] = start + i
+        n_listed = _expand(known, known.shape[1], n_members, cell, seen, candidates, n_members)
+        n = _expand(known, n_used, n_listed, cell, seen, candidates, n_listed)
+        _mean(X, candidates[:n_members], mean)
+        _gather(X, candidates[:n], mean, block, square)
+        product = products[: n_members * n].reshape(n_members, n)
+        np.dot(block[:n_members], block[:n].T, product)
+        for i in range(n_members):
+            for j in range(n):
+                values[j] = square[j] - np.float32(2) * product[i, j]
+            own = np.int32(start + i)
+            neighbors[own] = -1
+            distances[own] = np.inf
+            _scan(values[:n], square[i], candidates[:n], own, neighbors[own], distances[own], lanes)
+
+
+@njit(nogil=True, cache=True)
+def squared_distance(x, y):
+    """The squared distance in float64, from float32 rows, always summed in the same order: the one handed out."""
+    a = b = c = d = 0.0
+    n_features = x.shape[0]
+    whole = n_features - n_features % 4
+    for f in range(0, whole, 4):
+        u = np.float64(x[f]) - np.float64(y[f])
+        v = np.float64(x[f + 1]) - np.float64(y[f + 1])
+        w = np.float64(x[f + 2]) - np.float64(y[f + 2])
+        z = np.float64(x[f + 3]) - np.float64(y[f + 3])
+        a += u * u
+        b += v * v
+        c += w * w
+        d += z * z
+    for f in range(whole, n_features):
+        u = np.float64(x[f]) - np.float64(y[f])
+        a += u * u
+    return (a + b) + (c + d)
+
+
+@njit(nogil=True, cache=True)
+def settle_rows(X, names, first, last, candidates, neighbors, distances):
+    """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
+
+    `neighbors` and `distances` hold what is already known (names; -1 and infinity where nothing is).
+    """
+    for row in range(first, last):
+        for t in range(candidates.shape[1]):
+            other = candidates[row, t]
+            if other >= 0:
+                distance = np.float32(squared_distance(X[row], X[other]))
+                end = neighbors.shape[1] - 1
+                if distance < distances[row, end] or (
+                    distance == distances[row, end] and (neighbors[row, end] < 0 or names[other] < neighbors[row, end])
+                ):
+                    _insert(neighbors[row], distances[row], names[other], distance)
+
+
+@njit(nogil=True, cache=True)
+def scan_block(sample, squares, first, last, block, block_squares, rows, neighbors, distances):
+    """Offer the rows that `block` holds (their numbers are `rows`) to the lists of some sampled rows."""
+    lanes = np.empty(_LANES, np.float32)
+    values = np.empty(block.shape[0], np.float32)
+    product = np.dot(sample[first:last], block.T)
+    for i in range(first, last):
+        for j in range(values.shape[0]):
+            values[j] = block_squares[j] - np.float32(2) * product[i - first, j]
+        _scan(values, squares[i], rows, np.int32(-1), neighbors[i], distances[i], lanes)

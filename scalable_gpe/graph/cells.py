@@ -1,0 +1,541 @@
+"""Approximate nearest neighbours by cells: rows in parts, trees and joins inside a part, parts cut anew each round.
+
+One round cuts the rows into parts of at most `part_rows` along a tree that a sample of the rows has grown. Inside a
+part, trees of median splits end in leaves where all pairs are compared by one matrix product; then each small cell
+of rows is compared, again at once, with the neighbours of its neighbours. The next round cuts along other
+directions, so that rows which a border had kept apart meet, and takes the lists it finds as a start. Recall is
+measured on sampled rows, and rounds are spent until it suffices or the gain no longer pays.
+
+The lists are a function of the rows, the parameters and `random_state`: a part is a pure function that writes its
+own range, leaves and cells are disjoint, and joins read a snapshot. How many parts are held at once, where rows and
+lists live (arrays in memory, or anything with the same three methods) and the number of threads change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.linalg  # loaded before BLAS is limited to one thread: the compiled loops call its matrix product
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from scalable_gpe.engine.kernels import search as loops
+
+_PART_BYTES = 256 * 2**20  # what searching one part may take: fixed, because the parts shape the result
+_READ_ROWS = 16_384  # rows of one streaming read
+_CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
+_MAX_ROUNDS = 8
+_WORTHWHILE = 0.004  # a round that gained less recall than this is the last
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+Each = Callable[[int, Callable[[int, int], Any]], None]
+
+
+class Rows(Protocol):
+    """Where rows come from."""
+
+    n_rows: int
+    n_features: int
+
+    def read(self, start: int, stop: int) -> Floats: ...
+    def take(self, rows: NDArray[np.integer]) -> Floats: ...
+
+
+class Table(Protocol):
+    """Where lists go: a matrix that is written in whole ranges of rows."""
+
+    def read(self, start: int, stop: int) -> NDArray[Any]: ...
+    def take(self, rows: NDArray[np.integer]) -> NDArray[Any]: ...
+    def write(self, start: int, values: NDArray[Any]) -> None: ...
+
+
+class Held:
+    """Rows or a table in memory."""
+
+    def __init__(self, values: NDArray[Any]):
+        self.values = values
+        self.n_rows, self.n_features = values.shape
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self.values[start:stop]
+
+    def take(self, rows: NDArray[np.integer]) -> NDArray[Any]:
+        return self.values[rows]
+
+    def write(self, start: int, values: NDArray[Any]) -> None:
+        self.values[start : start + len(values)] = values
+
+
+def held(name: str, shape: tuple[int, int], dtype: type) -> Held:
+    """A new table in memory (`name` is for those who keep tables elsewhere)."""
+    return Held(np.empty(shape, dtype))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of a search: a function of the shape of the data and of n_neighbors, never of the machine."""
+
+    n_rows: int
+    n_features: int
+    n_neighbors: int
+    part_rows: int
+    leaf_rows: int
+    cell_rows: int
+    n_trees: int
+    n_joins: int
+    n_reduced: int
+
+    @property
+    def n_parts(self) -> int:
+        return -(-self.n_rows // self.part_rows)
+
+    @property
+    def n_used(self) -> int:
+        return min(self.n_neighbors, 20)
+
+    @property
+    def max_candidates(self) -> int:
+        return max(4096, self.cell_rows * (1 + 3 * self.n_neighbors))
+
+    def part(self, part: int) -> tuple[int, int]:
+        """The range of positions of one part; all parts are equally large, give or take one row."""
+        return part * self.n_rows // self.n_parts, (part + 1) * self.n_rows // self.n_parts
+
+
+def plan(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> Plan:
+    """Choose the sizes of a search."""
+    if n_rows >= 2**31:
+        raise ValueError(f"n_rows must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}.")
+    if not 1 <= n_neighbors < n_rows:
+        raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
+    leaf_rows = max(512, 4 * (n_neighbors + 1))
+    if part_rows is None:
+        part_rows = _PART_BYTES // (8 * n_features + 40 * n_neighbors)
+    return Plan(
+        n_rows=n_rows,
+        n_features=n_features,
+        n_neighbors=n_neighbors,
+        part_rows=min(n_rows, max(part_rows, 2 * leaf_rows)),
+        leaf_rows=leaf_rows,
+        cell_rows=32,
+        n_trees=3,
+        n_joins=1,
+        n_reduced=48 if n_features > 128 else 0,
+    )
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What a search found, row by row in storage order: row i stands for the source's row order[i].
+
+    `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
+    sorted by (distance, row).
+    """
+
+    order: NDArray[np.int64]
+    neighbors: Table
+    distances: Table
+    recall: float
+    recall_error: float
+    n_rounds: int
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """The lists in the source's own order."""
+
+    indices: Ints
+    squared_distances: Floats
+    order: NDArray[np.int64]
+    recall: float
+    recall_error: float
+    n_rounds: int
+
+
+def search(
+    X: Floats,
+    n_neighbors: int,
+    *,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    recall: float = 0.95,
+    part_rows: int | None = None,
+) -> Neighbors:
+    """The nearest other rows of each row of an array in memory (approximate; no two rows may be equal)."""
+    lists = search_rows(
+        Held(X), n_neighbors, random_state=random_state, n_jobs=n_jobs, recall=recall, part_rows=part_rows
+    )
+    indices = np.empty((len(X), n_neighbors), np.int32)
+    distances = np.empty((len(X), n_neighbors), np.float32)
+    indices[lists.order] = lists.neighbors.read(0, len(X))
+    distances[lists.order] = lists.distances.read(0, len(X))
+    return Neighbors(indices, distances, lists.order, lists.recall, lists.recall_error, lists.n_rounds)
+
+
+def search_rows(
+    source: Rows,
+    n_neighbors: int,
+    *,
+    tables: Callable[[str, tuple[int, int], type], Table] = held,
+    done: set[tuple[Any, ...]] | None = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    n_held: int = 1,
+    recall: float = 0.95,
+    n_sampled: int = 256,
+    part_rows: int | None = None,
+) -> Lists:
+    """The nearest other rows of each row of `source`, holding `n_held` parts at once.
+
+    `tables(name, shape, dtype)` makes a table, or opens the one an interrupted search has left; `done` is what that
+    search had finished (anything with `in` and `add`).
+    """
+    sizes = plan(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
+    with _threads(n_jobs) as each:
+        work = _Work(source, sizes, tables, set() if done is None else done, random_state, n_held, each)
+        truth = _Truth(work, min(n_sampled, sizes.n_rows))
+        order, found = work.first_round()
+        measured, error = truth.recall(found)
+        n_rounds = 1
+        gain = 1.0
+        while measured - error < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS:
+            found = work.next_round(n_rounds, found)
+            before, (measured, error) = measured, truth.recall(found)
+            gain = measured - before
+            n_rounds += 1
+        found = work.restored(order, found, n_rounds)
+    return Lists(order.astype(np.int64), found.neighbors, found.distances, measured, error, n_rounds, sizes)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Lists after a round, and at which position the list of each row stands."""
+
+    position: Ints
+    neighbors: Table
+    distances: Table
+
+
+class _Work:
+    """One search: what all its rounds share."""
+
+    def __init__(
+        self,
+        source: Rows,
+        sizes: Plan,
+        tables: Callable[[str, tuple[int, int], type], Table],
+        done: set[tuple[Any, ...]],
+        random_state: int,
+        n_held: int,
+        each: Each,
+    ):
+        self.source, self.plan, self.tables, self.done = source, sizes, tables, done
+        self.random_state, self.n_held, self.each = random_state, n_held, each
+        self.reduction = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
+
+    def seed(self, *names: Any) -> np.uint64:
+        text = repr((self.random_state, *names)).encode()
+        return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+
+    def sampled(self, n: int, *names: Any) -> NDArray[np.int64]:
+        """Some rows, each at most once, ascending."""
+        draw = np.random.default_rng(int(self.seed("sample", *names)))
+        return np.sort(draw.choice(self.plan.n_rows, min(n, self.plan.n_rows), replace=False))
+
+    def sample(self, n: int, *names: Any) -> Floats:
+        return np.array(self.source.take(self.sampled(n, *names)), np.float32, order="C")
+
+    def parts(self, task: Callable[[int], None], *name: Any) -> None:
+        """Run a task for every part that is not done yet, `n_held` at a time."""
+        left = [part for part in range(self.plan.n_parts) if (*name, part) not in self.done]
+        with ThreadPoolExecutor(self.n_held) as pool:
+            for part, _ in zip(left, pool.map(task, left), strict=True):
+                self.done.add((*name, part))
+
+    def table(self, name: str, width: int, dtype: type) -> Table:
+        return self.tables(name, (self.plan.n_rows, width), dtype)
+
+    def first_round(self) -> tuple[Ints, _Found]:
+        """Search every part from nothing; the leaves of its first tree give the storage order."""
+        members = self.partition(0)
+        order = self.table("order", 1, np.int32)
+        neighbors = self.table("neighbors-0", self.plan.n_neighbors, np.int32)
+        distances = self.table("distances-0", self.plan.n_neighbors, np.float32)
+
+        def task(part: int) -> None:
+            start, stop = self.plan.part(part)
+            ids = members[start:stop]
+            leaf_order, near, far = self.search_part(self.source.take(ids), ids, None, None, None, (0, part))
+            order.write(start, ids[leaf_order][:, None])
+            neighbors.write(start, near)
+            distances.write(start, far)
+
+        self.parts(task, "part", 0)
+        final = np.concatenate([order.read(*self.plan.part(part))[:, 0] for part in range(self.plan.n_parts)])
+        return final, _Found(_inverse(final), neighbors, distances)
+
+    def next_round(self, n: int, found: _Found) -> _Found:
+        """Cut the rows anew and search every part again, starting from what has been found."""
+        members = self.partition(n)
+        position = _inverse(members)
+        neighbors = self.table(f"neighbors-{n}", self.plan.n_neighbors, np.int32)
+        distances = self.table(f"distances-{n}", self.plan.n_neighbors, np.float32)
+
+        def task(part: int) -> None:
+            start, stop = self.plan.part(part)
+            ids = members[start:stop]
+            places = found.position[ids]
+            near = np.array(found.neighbors.take(places), np.int32, order="C")
+            far = np.array(found.distances.take(places), np.float32, order="C")
+            local = position[near]
+            local = np.where((local >= start) & (local < stop), local - start, -1).astype(np.int32)
+            leaf_order, near, far = self.search_part(self.source.take(ids), ids, local, near, far, (n, part))
+            back = _inverse(leaf_order)
+            neighbors.write(start, near[back])
+            distances.write(start, far[back])
+
+        self.parts(task, "part", n)
+        return _Found(position, neighbors, distances)
+
+    def restored(self, order: Ints, found: _Found, n_rounds: int) -> _Found:
+        """The lists in storage order."""
+        if n_rounds == 1:
+            return found
+        neighbors = self.table("neighbors", self.plan.n_neighbors, np.int32)
+        distances = self.table("distances", self.plan.n_neighbors, np.float32)
+
+        def task(part: int) -> None:
+            start, stop = self.plan.part(part)
+            places = found.position[order[start:stop]]
+            neighbors.write(start, found.neighbors.take(places))
+            distances.write(start, found.distances.take(places))
+
+        self.parts(task, "restored")
+        return _Found(_inverse(order), neighbors, distances)
+
+    def partition(self, n: int) -> Ints:
+        """The rows, part after part and ascending inside a part."""
+        sizes = self.plan
+        if sizes.n_parts == 1:
+            return np.arange(sizes.n_rows, dtype=np.int32)
+        n_levels = min(15, int(np.ceil(np.log2(sizes.n_parts))) + 3)
+        sample = self.sample(_CELL_SAMPLE << n_levels, "partition", n)
+        _, _, levels = _grow(sample, len(sample) >> n_levels, self.seed("partition", n), 1, self.each, n_levels)
+        means, directions, thresholds = (np.concatenate(planes) for planes in zip(*levels, strict=True))
+        cells = np.empty(sizes.n_rows, np.uint16)
+
+        def route(first: int, last: int) -> None:
+            for block in range(first, last):
+                start, stop = block * _READ_ROWS, min((block + 1) * _READ_ROWS, sizes.n_rows)
+                rows = np.array(self.source.read(start, stop), np.float32, order="C")
+                loops.route_rows(rows, means, directions, thresholds, n_levels, cells[start:stop])
+
+        self.each(-(-sizes.n_rows // _READ_ROWS), route)
+        members = np.argsort(cells, kind="stable").astype(np.int32)
+        for part in range(sizes.n_parts):
+            start, stop = sizes.part(part)
+            members[start:stop].sort()
+        return members
+
+    def search_part(
+        self,
+        X: Floats,
+        names: Ints,
+        known: Ints | None,
+        near: Ints | None,
+        far: Floats | None,
+        where: tuple[int, int],
+    ) -> tuple[Ints, Ints, Floats]:
+        """The order of the first tree's cells, and in that order the lists of the rows of one part.
+
+        `known` lists positions inside the part, `near` and `far` names and distances; all as an earlier round left
+        them, or None.
+        """
+        sizes, each, k = self.plan, self.each, self.plan.n_neighbors
+        X = np.array(X, np.float32, order="C")
+        n = len(X)
+        Z = X if self.reduction is None else _reduced(X, *self.reduction, each)
+        order, cells, _ = _grow(Z, sizes.cell_rows, self.seed(*where, 0), 3, each)
+        reduced = Z is not X
+        X, names = X[order], names[order]
+        Z = Z[order] if reduced else X
+
+        neighbors = np.full((n, k), -1, np.int32)
+        distances = np.full((n, k), np.inf, np.float32)
+        identity = np.arange(n, dtype=np.int32)
+        leaves = cells
+        while len(leaves) > 2 and (leaves[2::2] - leaves[:-2:2]).max() <= sizes.leaf_rows:
+            leaves = leaves[::2]
+        rows = identity
+        for tree in range(sizes.n_trees if known is None else 1):
+            if tree > 0:
+                rows, leaves, _ = _grow(Z, sizes.leaf_rows, self.seed(*where, tree), 1, each)
+            _on_ranges(each, loops.search_leaves, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
+        for _ in range(sizes.n_joins):
+            n_used = sizes.n_used
+            snapshot = neighbors.copy()
+            if known is not None:
+                inside = _inverse(order)
+                earlier = known[order]
+                earlier = np.where(earlier >= 0, inside[earlier], -1).astype(np.int32)
+                snapshot = np.stack([earlier, neighbors], axis=2).reshape(n, 2 * k)
+                n_used *= 2
+            args = (n_used, sizes.max_candidates, snapshot, neighbors, distances)
+            _on_ranges(each, loops.join_cells, len(cells) - 1, (X, cells), args)
+        near = np.full((n, k), -1, np.int32) if near is None else near[order]
+        far = np.full((n, k), np.inf, np.float32) if far is None else far[order]
+        _on_ranges(each, loops.settle_rows, n, (X, names), (neighbors, near, far))
+        _repair(X, names, near, far)
+        return order, near, far
+
+
+class _Truth:
+    """The exact k-th distance of some sampled rows, by one scan of all rows."""
+
+    def __init__(self, work: _Work, n_sampled: int):
+        self.rows = work.sampled(n_sampled, "recall")
+        self.radius: Floats | None = None
+        self.work = work
+
+    def recall(self, found: _Found) -> tuple[float, float]:
+        """The mean share of each sampled list that is no farther than the true k-th, and its standard error."""
+        if self.radius is None:
+            self.radius = self.scan()
+        far = found.distances.take(found.position[self.rows])
+        shares = (far <= self.radius[:, None]).mean(axis=1)
+        return float(shares.mean()), float(shares.std() / np.sqrt(len(shares)))
+
+    def scan(self) -> Floats:
+        work, sizes = self.work, self.work.plan
+        width = min(sizes.n_neighbors + 8, sizes.n_rows - 1)
+        sample = np.array(work.source.take(self.rows), np.float32, order="C")
+        mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+        centred = sample - mean
+        squares = np.einsum("ij,ij->i", centred, centred)
+        neighbors = np.full((len(sample), width + 1), -1, np.int32)
+        distances = np.full((len(sample), width + 1), np.inf, np.float32)
+        best = np.full((len(sample), sizes.n_neighbors + 1), -1, np.int32)
+        radius = np.full((len(sample), sizes.n_neighbors + 1), np.inf, np.float32)
+        for start in range(0, sizes.n_rows, _READ_ROWS):
+            stop = min(start + _READ_ROWS, sizes.n_rows)
+            block = np.array(work.source.read(start, stop), np.float32, order="C") - mean
+            block_squares = np.einsum("ij,ij->i", block, block)
+            rows = np.arange(start, stop, dtype=np.int32)
+
+            def offer(first: int, last: int) -> None:
+                loops.scan_block(
+                    centred, squares, first, last, block, block_squares, rows, neighbors, distances  # noqa: B023
+                )
+
+            work.each(len(sample), offer)
+        for i, row in enumerate(self.rows):
+            others = neighbors[i][(neighbors[i] >= 0) & (neighbors[i] != row)]
+            rows_near = np.array(work.source.take(np.sort(others)), np.float32, order="C")
+            loops.settle_rows(
+                np.concatenate([sample[i : i + 1], rows_near]),
+                np.arange(len(others) + 1, dtype=np.int32),
+                0,
+                1,
+                np.arange(1, len(others) + 1, dtype=np.int32)[None],
+                best[i : i + 1],
+                radius[i : i + 1],
+            )
+        return radius[:, sizes.n_neighbors - 1]
+
+
+def _grow(
+    Z: Floats, leaf_rows: int, seed: np.uint64, n_powers: int, each: Each, n_levels: int | None = None
+) -> tuple[Ints, NDArray[np.int64], list[tuple[Floats, Floats, Floats]]]:
+    """A tree of median splits: the rows leaf after leaf, the bounds of the leaves, and the planes level by level."""
+    rows = np.arange(len(Z), dtype=np.int32)
+    bounds = np.array([0, len(Z)], np.int64)
+    levels: list[tuple[Floats, Floats, Floats]] = []
+    while np.diff(bounds).max() > leaf_rows if n_levels is None else len(levels) < n_levels:
+        n_nodes = len(bounds) - 1
+        level_seed = np.uint64(int(seed) ^ (len(levels) << 40))
+        means = np.zeros((n_nodes, Z.shape[1]), np.float32)
+        directions = np.zeros((n_nodes, Z.shape[1]), np.float32)
+        thresholds = np.zeros(n_nodes, np.float32)
+        levels.append((means, directions, thresholds))
+        _on_ranges(
+            each, loops.split_nodes, n_nodes, (Z, rows, bounds), (level_seed, n_powers, means, directions, thresholds)
+        )
+        halved = np.empty(2 * n_nodes + 1, np.int64)
+        halved[::2] = bounds
+        halved[1::2] = bounds[:-1] + np.diff(bounds) // 2
+        bounds = halved
+    return rows, bounds, levels
+
+
+def _reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floats, Floats] | None:
+    """The mean and the leading principal directions of a sample (randomised, two powers)."""
+    if n_reduced == 0:
+        return None
+    mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centred = sample - mean
+    start = np.random.default_rng(int(seed)).standard_normal((n_reduced + 16, len(sample))).astype(np.float32)
+    basis = np.ascontiguousarray(start @ centred).T
+    for _ in range(2):
+        basis = scipy.linalg.qr(basis, mode="economic")[0]
+        basis = centred.T @ (centred @ basis)
+    basis = scipy.linalg.qr(basis, mode="economic")[0]
+    _, _, turns = scipy.linalg.svd(centred @ basis, full_matrices=False)
+    return mean, np.ascontiguousarray((basis @ turns.T)[:, :n_reduced])
+
+
+def _reduced(X: Floats, mean: Floats, directions: Floats, each: Each) -> Floats:
+    out = np.empty((len(X), directions.shape[1]), np.float32)
+
+    def project(first: int, last: int) -> None:
+        for start in range(first * 1024, min(last * 1024, len(X)), 1024):
+            block = np.zeros((1024, X.shape[1]), np.float32)
+            rows = X[start : start + 1024]
+            np.subtract(rows, mean, out=block[: len(rows)])
+            out[start : start + 1024] = (block @ directions)[: len(rows)]
+
+    each(-(-len(X) // 1024), project)
+    return out
+
+
+def _repair(X: Floats, names: Ints, near: Ints, far: Floats) -> None:
+    """Compare rows whose lists are short with the whole part (distances that overflow leave lists short)."""
+    every = np.arange(len(X), dtype=np.int32)
+    for row in np.flatnonzero(near[:, -1] < 0):
+        others = np.delete(every, row)
+        with np.errstate(over="ignore"):
+            distances = ((X[others].astype(np.float64) - X[row]) ** 2).sum(axis=1).astype(np.float32)
+        best = np.lexsort((names[others], distances))[: near.shape[1]]
+        near[row], far[row] = names[others][best], distances[best]
+
+
+def _inverse(order: Ints) -> Ints:
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order), dtype=order.dtype)
+    return inverse
+
+
+def _on_ranges(each: Each, loop: Callable[..., Any], n: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+    each(n, lambda first, last: loop(*before, first, last, *after))
+
+
+@contextmanager
+def _threads(n_jobs: int | None) -> Iterator[Each]:
+    """A function that runs a task on the ranges of 0..n in threads, with BLAS kept to one thread each."""
+    n_threads = n_jobs if n_jobs is not None and n_jobs > 0 else os.cpu_count() or 1
+    with ThreadPoolExecutor(n_threads) as pool, threadpool_limits(limits=1, user_api="blas"):
+
+        def each(n: int, task: Callable[[int, int], Any]) -> None:
+            n_ranges = min(n, 4 * n_threads)
+            bounds = [i * n // n_ranges for i in range(n_ranges + 1)] if n else [0]
+            list(pool.map(task, bounds[:-1], bounds[1:]))
+
+        yield each
