@@ -1,0 +1,111 @@
+"""Checks of user input: what passes comes back unchanged, what fails says which argument, why, and what to do."""
+
+import numpy as np
+import pytest
+
+from scalable_gpe.engine import checks
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_points_are_not_copied(dtype):
+    X = np.ones((3, 2), dtype=dtype)
+    assert checks.check_points(X) is X
+
+
+@pytest.mark.parametrize("X", [[[1, 2], [3, 4]], np.ones((2, 2), bool), np.ones((2, 2), np.float16)])
+def test_other_numbers_become_float64(X):
+    assert checks.check_points(X).dtype == np.float64
+
+
+def test_large_finite_entries_pass():
+    """A sum of the block overflows; its entries are finite."""
+    X = np.full((4, 4), 1.7e308)
+    assert checks.check_points(X) is X
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_offending_rows_are_named(value):
+    X = np.zeros((200_000, 1), np.float32)
+    X[[7, 150_000, 150_001]] = value
+    with pytest.raises(ValueError, match=r"X must be finite.*; rows 7 hold NaN or infinity"):
+        checks.check_finite(X)
+    with pytest.raises(ValueError, match=r"data must be finite.*; rows 1150000, 1150001 hold"):
+        checks.check_finite(X[100_000:], "data", first_row=1_100_000)
+
+
+def test_many_offending_rows_are_counted():
+    with pytest.raises(ValueError, match=r"rows 0, 1, 2, 3, 4 and 5 more"):
+        checks.check_finite(np.full((10, 1), np.nan))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: checks.check_points([1.0, 2.0]), ValueError, r"X must be 2-D.*\(2,\).*reshape"),
+        (lambda: checks.check_points(np.empty((0, 3))), ValueError, "X must have at least 2 rows; got 0"),
+        (lambda: checks.check_points([[1.0]]), ValueError, "X must have at least 2 rows; got 1"),
+        (lambda: checks.check_points(np.empty((3, 0)), "Z"), ValueError, "Z must have at least one column"),
+        (lambda: checks.check_points([["a"]]), TypeError, "X must be real and numeric.*astype"),
+        (lambda: checks.check_points([[1], [1, 2]]), TypeError, "X must be a numeric array"),
+        (lambda: checks.check_points([[1j], [2j]]), TypeError, "X must be real and numeric"),
+        (lambda: checks.check_points(None), TypeError, "X must be real and numeric"),
+        (lambda: checks.check_positive(0, "epsilon"), ValueError, "epsilon must be a positive.*got 0"),
+        (lambda: checks.check_positive(float("nan"), "epsilon"), ValueError, "epsilon must be a positive"),
+        (lambda: checks.check_positive(float("inf"), "epsilon"), ValueError, "epsilon must be a positive"),
+        (
+            lambda: checks.check_positive("1", "epsilon"),
+            TypeError,
+            r"epsilon must be.*got '1' \(str\)",
+        ),
+        (lambda: checks.check_positive(True, "epsilon"), TypeError, "epsilon must be"),
+        (lambda: checks.check_fraction(95, "recall"), ValueError, "recall must be above 0 and at most 1; got 95"),
+        (lambda: checks.check_count(1.0, "n_jobs"), TypeError, "n_jobs must be a whole number"),
+        (lambda: checks.check_count(np.True_, "n_jobs"), TypeError, "n_jobs must be a whole number"),
+        (lambda: checks.check_count(9, "n_neighbors", maximum=8), ValueError, "n_neighbors must be at most 8; got 9"),
+        (lambda: checks.check_count(1, "n_rows", minimum=2), ValueError, "n_rows must be at least 2; got 1"),
+        (lambda: checks.check_power(0), ValueError, "power must be at least 1"),
+        (lambda: checks.check_power(True), TypeError, "power must be a whole number"),
+        (lambda: checks.check_powers([]), ValueError, "power must hold different powers"),
+        (lambda: checks.check_powers([2, 2]), ValueError, "power must hold different powers"),
+        (lambda: checks.check_powers([2, 0]), ValueError, "power must be at least 1"),
+        (lambda: checks.check_powers("64"), TypeError, "power must be an int or a sequence"),
+        (lambda: checks.check_powers(2.5), TypeError, "power must be an int or a sequence"),
+        (lambda: checks.check_powers(True), TypeError, "power must be a whole number"),
+        (
+            lambda: checks.check_choice("l1", ("a", "b"), "metric"),
+            ValueError,
+            "one of 'a', 'b'; got 'l1'",
+        ),
+        (lambda: checks.check_choice(3, ("a", "b"), "metric"), TypeError, "metric must be one of 'a', 'b'; got 3"),
+        (lambda: checks.check_random_state(True), TypeError, "random_state must be an int"),
+        (lambda: checks.check_random_state(1.5), TypeError, "random_state must be an int"),
+        (lambda: checks.check_random_state(-1), ValueError, "random_state must be between 0"),
+    ],
+)
+def test_bad_input(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_good_input_comes_back():
+    assert checks.check_positive(np.float32(0.5), "epsilon") == 0.5
+    assert checks.check_fraction(1, "recall") == 1.0
+    assert checks.check_count(np.int64(8), "n_rows", maximum=8) == 8
+    assert checks.check_powers(64) == (64,)
+    assert checks.check_powers(range(1, 4)) == (1, 2, 3)
+    assert checks.check_choice("a", ("a", "b"), "metric") == "a"
+    assert checks.check_random_state(2**64 - 1) == 2**64 - 1
+
+
+def test_random_states():
+    assert checks.check_random_state(None) != checks.check_random_state(None)
+    assert checks.check_random_state(np.random.default_rng(3)) == checks.check_random_state(np.random.default_rng(3))
+    legacy = np.random.RandomState(3)
+    assert checks.check_random_state(legacy) != checks.check_random_state(legacy)
+
+
+def test_selections():
+    assert checks.check_selection(None, 3, "rows").tolist() == [0, 1, 2]
+    assert checks.check_selection(slice(-1, None, -2), 5, "rows").tolist() == [4, 2, 0]
+    assert checks.check_selection([], 5, "rows").tolist() == []
+    assert checks.check_selection(np.array([4, 4], np.uint8), 5, "rows").tolist() == [4, 4]

@@ -1,0 +1,127 @@
+"""The package as a whole: light to import, layers that look one way, one room per foreign part."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import scalable_gpe as gpe
+
+ROOT = Path(gpe.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+HEAVY = ["numba", "sklearn", "matplotlib", "zarr", "dask", "pynndescent", "pandas", "scipy"]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of all modules that a file imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively; write the name in full"
+            yield str(node.module)
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def layer(name: str) -> str:
+    """engine, graph, heat, sketch, or face for what stands directly in the package."""
+    parts = name.removeprefix("scalable_gpe").strip(".").split(".")
+    return parts[0] if parts[0] in {"engine", "graph", "heat", "sketch"} else "face"
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_import_is_light():
+    code = (
+        "import time, sys, json; start = time.perf_counter(); import scalable_gpe; "
+        f"print(json.dumps([time.perf_counter() - start, [m for m in {HEAVY} if m in sys.modules]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, loaded = json.loads(done.stdout)
+    assert loaded == []
+    assert seconds < 1
+
+
+def test_exact_needs_no_compiler():
+    code = "import sys; from scalable_gpe import exact; print([m for m in ('numba', 'zarr') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", gpe.__all__)
+def test_every_public_name_is_there(name):
+    assert name in dir(gpe)
+    value = getattr(gpe, name)
+    assert value.__doc__
+
+
+def test_the_table_of_names_is_complete():
+    assert sorted(gpe.__all__) == sorted([*gpe._HOME, *gpe._MODULES])
+    assert all(hasattr(import_module(module), name) for name, module in gpe._HOME.items())
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'embedd'"):
+        _ = gpe.embedd
+
+
+def test_version():
+    assert gpe.__version__ == version("scalable-gpe")
+
+
+def test_typed():
+    assert (ROOT / "py.typed").exists()
+
+
+# a stage may import the noun that the stage before it makes
+ALLOWED = {
+    "engine": {"engine"},
+    "graph": {"graph", "engine"},
+    "heat": {"heat", "graph", "engine"},
+    "sketch": {"sketch", "heat", "engine"},
+    "face": {"face", "sketch", "heat", "graph", "engine"},
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_imports_run_one_way(path):
+    here = layer("scalable_gpe." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
+    reached = {layer(name) for name in imports(path) if name.startswith("scalable_gpe.")}
+    assert reached <= ALLOWED[here]
+
+
+# the files that may import a foreign package; a folder stands for all that is in it
+ROOMS = {
+    "zarr": ("engine/store", "datasets.py"),  # datasets.write makes plain arrays, not stores
+    "dask": ("engine/blocks",),
+    "distributed": ("engine/blocks",),
+    "pynndescent": ("graph/",),
+    "numba": ("engine/kernels/",),
+}
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_one_room_per_foreign_part(package):
+    users = {relative(path) for path in MODULES if package in {name.split(".")[0] for name in imports(path)}}
+    assert {user for user in users if not user.startswith(ROOMS[package])} == set()
+
+
+def test_only_declared_packages_are_imported():
+    tomllib = pytest.importorskip("tomllib")
+    pyproject = ROOT.parent / "pyproject.toml"
+    if not pyproject.exists():
+        pytest.skip("installed without its source")
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    declared = {line.split(">=")[0].replace("-", "_") for line in [*project["dependencies"], *extras]}
+    declared = (declared - {"scikit_learn"}) | {"sklearn", "scalable_gpe"}
+    used = {name.split(".")[0] for path in MODULES for name in imports(path)}
+    assert used - declared - set(sys.stdlib_module_names) == set()
