@@ -41,6 +41,19 @@ def test_mean_inner_product_of_differences(A, kind):
     assert abs((Y[i] - Y[j]) @ (Y[i] - Y[l]) - a @ b) < 5 * error
 
 
+def test_signs_scatter_less_than_normal_numbers():
+    """Relative variance of a squared distance: 2/k for normal numbers, less sum a^4 / (sum a^2)^2 of it for signs."""
+    n = 40_000
+    A = exact.heat_kernel(datasets.torus(40, random_state=2), 1.0)
+    a = A[3] - A[17]
+    share = (a**4).sum() / (a**2).sum() ** 2
+    assert 0.05 < share < 0.95
+    for kind, variance in (("gaussian", 2.0), ("bernoulli", 2 * (1 - share))):
+        squares = (a @ sketch_matrix(40, n, kind=kind, random_state=16)) ** 2 / (a @ a)
+        # the fourth central moment of chi-square(1) is 60
+        assert abs(squares.var() - variance) < 5 * np.sqrt(60 / n)
+
+
 @pytest.mark.parametrize("pair", [(0, 1), (5, 30), (38, 39)])
 def test_squared_distances_follow_chi_square(A, pair):
     k, n_samples = 6, 3_000
