@@ -12,18 +12,57 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scalable_gpe import datasets, exact
+    from scalable_gpe.embedding import Embedding, embed, estimate
+    from scalable_gpe.embedding import open_embedding as open
+    from scalable_gpe.graph.neighbors import NeighborGraph, neighbor_graph
+    from scalable_gpe.heat.bandwidth import epsilon_sweep
+    from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
+    from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
+    from scalable_gpe.sketch.eigenvectors import diffusion_map
+    from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
+    from scalable_gpe.sketch.spectrum import Spectrum, spectrum
 
 __version__ = "0.1.0"
 
-# name -> the module that defines it
+# name -> the module that defines it, and its name there where that is another one
 _HOME = {
+    "embed": "scalable_gpe.embedding",
+    "open": "scalable_gpe.embedding:open_embedding",
+    "estimate": "scalable_gpe.embedding",
+    "Embedding": "scalable_gpe.embedding",
+    "neighbor_graph": "scalable_gpe.graph.neighbors",
+    "NeighborGraph": "scalable_gpe.graph.neighbors",
+    "gaussian_kernel": "scalable_gpe.heat.kernel",
+    "SparseKernel": "scalable_gpe.heat.kernel",
+    "epsilon_sweep": "scalable_gpe.heat.bandwidth",
+    "heat_kernel": "scalable_gpe.heat.normalization",
+    "HeatKernel": "scalable_gpe.heat.normalization",
     "sketch_matrix": "scalable_gpe.sketch.random_matrix",
+    "gp_embedding": "scalable_gpe.sketch.gaussian_process",
+    "diffusion_map": "scalable_gpe.sketch.eigenvectors",
+    "spectrum": "scalable_gpe.sketch.spectrum",
+    "Spectrum": "scalable_gpe.sketch.spectrum",
 }
 _MODULES = ("datasets", "exact")
 
 __all__ = [
+    "embed",
+    "open",
+    "estimate",
+    "Embedding",
+    "neighbor_graph",
+    "NeighborGraph",
+    "gaussian_kernel",
+    "SparseKernel",
+    "epsilon_sweep",
+    "heat_kernel",
+    "HeatKernel",
     "sketch_matrix",
+    "gp_embedding",
+    "diffusion_map",
+    "spectrum",
+    "Spectrum",
     "datasets",
     "exact",
 ]
@@ -34,7 +73,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(_HOME[name]), name)
+    module, _, inner = _HOME[name].partition(":")
+    value = getattr(import_module(module), inner or name)
     globals()[name] = value
     return value
 

@@ -131,3 +131,15 @@ def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
             raise ValueError(f"{name} must be bytes or a text such as '2GB'; got {value!r}.")
         return int(float(found[1]) * _UNITS[found[2]])
     return int(checks.check_positive(value, name))
+
+
+def dask_rows(matrix: Any, rows: int) -> Any:
+    """Dask array of CSR blocks of so many rows."""
+    import dask
+    import dask.array as da
+
+    blocks = [
+        da.from_delayed(dask.delayed(matrix[start : start + rows]), shape=(min(rows, matrix.shape[0] - start), matrix.shape[1]), dtype=matrix.dtype, meta=matrix[:0])
+        for start in range(0, matrix.shape[0], rows)
+    ]
+    return da.concatenate(blocks, axis=0)

@@ -3,6 +3,7 @@
 Inside, a point is a *distinct* row in *storage order*. Everything public speaks the user's order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,19 +73,34 @@ class Numbering:
         return out
 
     def dots(self, left: np.ndarray, right: np.ndarray, workers: Workers) -> np.ndarray:
-        """Dot products of equal columns: partial sums of fixed chunks in the user's order, added in order."""
+        """Dot products of equal columns."""
         from scalable_gpe.engine.kernels import sparse
 
+        return self._sums(
+            left.shape[1], workers, lambda piece, out: sparse.gather_dots(left, right, self.by_user, *piece, out)
+        )
+
+    def weighted_squares(self, values: np.ndarray, factor: np.ndarray, workers: Workers) -> np.ndarray:
+        """Sums of the squares of ``factor * values`` over the rows, for each column."""
+        from scalable_gpe.engine.kernels import sparse
+
+        return self._sums(
+            values.shape[1], workers, lambda piece, out: sparse.gather_squares(values, factor, self.by_user, *piece, out)
+        )
+
+    def _sums(
+        self, width: int, workers: Workers, fill: Callable[[tuple[int, int], np.ndarray], None]
+    ) -> np.ndarray:
+        """Partial sums of fixed chunks of rows in the user's order, added in order: the only sums over rows there are."""
         pieces = ranges(self.n_points, CHUNK)
-        partial = np.empty((len(pieces), left.shape[1]))
-        groups = ranges(len(pieces), 16)
+        partial = np.empty((len(pieces), width))
 
         def some(group: tuple[int, int]) -> None:
             for number in range(*group):
-                sparse.gather_dots(left, right, self.by_user, *pieces[number], partial[number])
+                fill(pieces[number], partial[number])
 
-        workers.map(some, groups, count=False)
-        total = np.zeros(left.shape[1])
+        workers.map(some, ranges(len(pieces), 16), count=False)
+        total = np.zeros(width)
         for row in partial:
             total += row
         return total

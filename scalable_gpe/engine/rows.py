@@ -67,6 +67,30 @@ class Rows:
         return self.take(ids)
 
 
+class Selected:
+    """Some rows of another source, in an order of their own."""
+
+    def __init__(self, rows: Any, ids: np.ndarray) -> None:
+        self._rows, self._ids = rows, ids
+        self.n_rows, self.n_features = len(ids), rows.n_features
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop."""
+        return self._rows.take(self._ids[start:stop])
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by number."""
+        return self._rows.take(self._ids[ids])
+
+
+class TableRows:
+    """Rows that stand in a table."""
+
+    def __init__(self, table: Any) -> None:
+        self.n_rows, self.n_features = table.shape
+        self.read, self.take = table.read, table.take
+
+
 def open_rows(X: Any, metric: str = "euclidean", *, name: str = "X", min_rows: int = 2) -> Rows:
     """Rows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, or a path."""
     checks.check_choice(metric, METRICS, "metric")

@@ -65,13 +65,16 @@ class StoredTable:
             first = last
         return out
 
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write a whole shard from row `start` on."""
+    def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
+        """Write a whole shard from row `start` on, or some columns of it (one writer at a time)."""
         whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         with _named(self.array):
-            self.array[start : start + len(values)] = values
+            if values.ndim == 2 and values.shape[1] != self.shape[1]:
+                self.array[start : start + len(values), first_column : first_column + values.shape[1]] = values
+            else:
+                self.array[start : start + len(values)] = values
 
     def has(self, start: int) -> bool:
         """Whether the shard that begins at `start` stands in the store and reads back."""
@@ -79,22 +82,29 @@ class StoredTable:
 
 
 class StoredRagged:
-    """Ragged blocks: row b of a zarr array holds block b, padded to the longest one."""
+    """Ragged blocks: row b of a zarr array holds a 1, then the entries of block b, then zeros.
+
+    The leading 1 keeps every shard from being all zeros, so that inner chunks of padding need not
+    be written and a missing shard is always damage.
+    """
 
     def __init__(self, array: zarr.Array) -> None:
         self.array = array
         self.dtype = np.dtype(array.dtype)
-        self.lengths = np.asarray(array.attrs["lengths"], dtype=np.int64)
 
-    def read(self, block: int) -> np.ndarray:
+    def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
         with _named(self.array):
-            return np.asarray(self.array[block, : int(self.lengths[block])])
+            row = np.asarray(self.array[block, : length + 1])
+        if row[0] != 1:
+            raise StoreError(f"array {self.array.path!r} is damaged: chunk c/{block}/0 is missing")
+        return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block, padding included, as one shard."""
         row = np.zeros((1, self.array.shape[1]), self.dtype)
-        row[0, : len(values)] = values
+        row[0, 0] = 1
+        row[0, 1 : len(values) + 1] = values
         with _named(self.array):
             self.array[block : block + 1] = row
 
@@ -149,15 +159,13 @@ class Store:
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
         while shard % chunk:
             chunk -= 1
-        return StoredTable(self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:]), {}))
+        return StoredTable(self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
 
-    def ragged(self, name: str, lengths: Sequence[int] | np.ndarray, dtype: Any) -> StoredRagged:
-        """Make ragged blocks, or find the unfinished ones of that name."""
-        longest = max(int(max(lengths)), 1)
-        chunk = min(longest, _CHUNK_BYTES // np.dtype(dtype).itemsize)
-        width = -(-longest // chunk) * chunk
-        attributes = {"lengths": [int(length) for length in lengths]}
-        return StoredRagged(self._array(name, (len(lengths), width), dtype, (1, chunk), (1, width), attributes))
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
+        """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""
+        chunk = min(longest + 1, _CHUNK_BYTES // np.dtype(dtype).itemsize)
+        width = -(-(longest + 1) // chunk) * chunk
+        return StoredRagged(self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), empty=False))
 
     def _array(
         self,
@@ -166,11 +174,11 @@ class Store:
         dtype: Any,
         chunks: tuple[int, ...],
         shards: tuple[int, ...],
-        attributes: dict[str, Any],
+        empty: bool = True,
     ) -> zarr.Array:
         if name in self.root:
             known = self.root[name]
-            if isinstance(known, zarr.Array) and known.shape == shape and dict(known.attrs) == attributes:
+            if isinstance(known, zarr.Array) and known.shape == shape and known.dtype == np.dtype(dtype):
                 return known
             self.remove(name)
         with _io(self.path):
@@ -182,8 +190,7 @@ class Store:
                 shards=None if shards == chunks else shards,
                 compressors=(Crc32cCodec(),),
                 fill_value=0,
-                attributes=attributes,
-                config={"write_empty_chunks": True},
+                config={"write_empty_chunks": empty},
             )
 
     def open_table(self, name: str) -> StoredTable:
@@ -209,12 +216,21 @@ class Store:
 
     # --- marks --------------------------------------------------------------------------------
 
-    def mark(self, name: str, facts: Facts) -> None:
-        """Mark a result as complete: everything below it is flushed to disk first."""
+    def mark(self, name: str, facts: Facts, arrays: Sequence[str] = ()) -> None:
+        """Mark a result (its arrays, and `arrays` elsewhere) as complete: all of them are flushed to disk first."""
         with _io(self.path):
-            _flush(self.path / name)
-            self.root.require_group(name).attrs.put({"facts": facts, "metadata": self._metadata(name)})
+            group = self.root.require_group(name)
+            metadata = {}
+            for place in (name, *arrays):
+                _flush(self.path / place)
+                metadata |= self._metadata(place, itself=place != name)
+            group.attrs.put({"facts": facts, "metadata": metadata})
             _flush(self.path / name, deep=False)
+
+    def names(self, group: str) -> list[str]:
+        """Results that stand below a group, finished or not."""
+        folder = self.path / group
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
 
     def facts(self, name: str) -> Facts | None:
         """Facts of a complete result, or None; a result that lost a chunk or changed is an error."""
@@ -234,17 +250,17 @@ class Store:
         except (ValueError, KeyError, TypeError):
             raise StoreError(f"{name}/zarr.json in store {str(self.path)!r} is not readable.") from None
 
-    def _metadata(self, name: str) -> dict[str, str]:
+    def _metadata(self, name: str, *, itself: bool = False) -> dict[str, str]:
         """Checksums of the zarr.json of all arrays below a result."""
         found = {}
         for file in sorted((self.path / name).rglob("zarr.json")):
-            if file.parent != self.path / name:
+            if itself or file.parent != self.path / name:
                 found[file.parent.relative_to(self.path).as_posix()] = hashlib.sha256(file.read_bytes()).hexdigest()
         return found
 
     def damage(self, name: str, metadata: dict[str, str]) -> list[str]:
         """What is wrong with a complete result, without reading its chunks: metadata and missing shards."""
-        found = self._metadata(name)
+        found = {array: digest for array in metadata for digest in self._metadata(array, itself=True).values()}
         wrong = [f"array {array}: zarr.json is missing" for array in metadata if array not in found]
         wrong += [
             f"array {array}: zarr.json was changed" for array in metadata if found.get(array, metadata[array]) != metadata[array]

@@ -35,17 +35,16 @@ class Table(Protocol):
 
     def read(self, start: int, stop: int) -> np.ndarray: ...
     def take(self, ids: np.ndarray) -> np.ndarray: ...
-    def write(self, start: int, values: np.ndarray) -> None: ...
+    def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None: ...
     def has(self, start: int) -> bool: ...
 
 
 class Ragged(Protocol):
-    """One 1-D array of its own length per block."""
+    """One 1-D array per block; how long each one is, the caller knows."""
 
-    lengths: np.ndarray
     dtype: np.dtype[Any]
 
-    def read(self, block: int) -> np.ndarray: ...
+    def read(self, block: int, length: int) -> np.ndarray: ...
     def write(self, block: int, values: np.ndarray) -> None: ...
     def has(self, block: int) -> bool: ...
 
@@ -56,10 +55,11 @@ class Home(Protocol):
     stored: bool
 
     def table(self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None) -> Table: ...
-    def ragged(self, name: str, lengths: Sequence[int] | np.ndarray, dtype: Any) -> Ragged: ...
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> Ragged: ...
     def open_table(self, name: str) -> Table: ...
     def open_ragged(self, name: str) -> Ragged: ...
-    def mark(self, name: str, facts: Facts) -> None: ...
+    def mark(self, name: str, facts: Facts, arrays: Sequence[str] = ()) -> None: ...
+    def names(self, group: str) -> list[str]: ...
     def facts(self, name: str) -> Facts | None: ...
     def remove(self, name: str) -> None: ...
 
@@ -82,9 +82,12 @@ class MemoryTable:
         """Rows by number."""
         return self.values[ids]
 
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write rows from `start` on."""
-        self.values[start : start + len(values)] = values
+    def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
+        """Write rows from `start` on, or some columns of them."""
+        if values.ndim == 2:
+            self.values[start : start + len(values), first_column : first_column + values.shape[1]] = values
+        else:
+            self.values[start : start + len(values)] = values
         self._written.add(start)
 
     def has(self, start: int) -> bool:
@@ -95,15 +98,14 @@ class MemoryTable:
 class MemoryRagged:
     """Ragged blocks that are a list of numpy arrays."""
 
-    def __init__(self, lengths: Sequence[int] | np.ndarray, dtype: Any) -> None:
-        self.lengths = np.asarray(lengths, dtype=np.int64)
+    def __init__(self, n_blocks: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
-        self._blocks: list[np.ndarray | None] = [None] * len(self.lengths)
+        self._blocks: list[np.ndarray | None] = [None] * n_blocks
 
-    def read(self, block: int) -> np.ndarray:
+    def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
         values = self._blocks[block]
-        if values is None:
+        if values is None or len(values) != length:
             raise KeyError(f"block {block} has not been written")
         return values
 
@@ -131,10 +133,10 @@ class Memory:
             self._tables[name] = MemoryTable(np.empty(shape, dtype), shard_rows)
         return self._tables[name]
 
-    def ragged(self, name: str, lengths: Sequence[int] | np.ndarray, dtype: Any) -> Ragged:
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> Ragged:
         """Make ragged blocks, or find those of that name."""
         if name not in self._tables:
-            self._tables[name] = MemoryRagged(lengths, dtype)
+            self._tables[name] = MemoryRagged(n_blocks, dtype)
         return self._tables[name]
 
     def open_table(self, name: str) -> Table:
@@ -145,9 +147,13 @@ class Memory:
         """Find the ragged blocks of that name."""
         return self._tables[name]
 
-    def mark(self, name: str, facts: Facts) -> None:
-        """Remember that a result is complete."""
+    def mark(self, name: str, facts: Facts, arrays: Sequence[str] = ()) -> None:
+        """Remember that a result (its tables, and `arrays` elsewhere) is complete."""
         self._facts[name] = facts
+
+    def names(self, group: str) -> list[str]:
+        """Results that stand below a group, finished or not."""
+        return sorted({known.split("/")[1] for known in self._facts if known.startswith(f"{group}/")})
 
     def facts(self, name: str) -> Facts | None:
         """Facts of a complete result, or None."""

@@ -75,3 +75,26 @@ def scan(samples, block, skip, n_keep, nearest, histogram):
 @njit(nogil=True, cache=True, inline="always")
 def _bits(value):
     return np.int64(np.float32(value).view(np.int32))
+
+
+@njit(nogil=True, cache=True)
+def order_lists(indices, lengths, rank):
+    """Sort each list in place by (length, rank of the neighbour); entries of -1 go last."""
+    n_neighbors = indices.shape[1]
+    for i in range(indices.shape[0]):
+        for c in range(1, n_neighbors):
+            j, d = indices[i, c], lengths[i, c]
+            e = c
+            while e > 0 and _after(indices[i, e - 1], lengths[i, e - 1], j, d, rank):
+                indices[i, e], lengths[i, e] = indices[i, e - 1], lengths[i, e - 1]
+                e -= 1
+            indices[i, e], lengths[i, e] = j, d
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _after(a, a_length, b, b_length, rank):
+    if b < 0:
+        return False
+    if a < 0 or a_length > b_length:
+        return True
+    return a_length == b_length and rank[a] > rank[b]

@@ -235,7 +235,7 @@ def _gather(Z, rows, mean, block, square):
         row = rows[i]
         for f in range(Z.shape[1]):
             block[i, f] = Z[row, f] - mean[f]
-        square[i] = _square(block[i])
+        square[i] = np.dot(block[i], block[i]) if Z.shape[1] > 128 else _square(block[i])
 
 
 @njit(nogil=True, cache=True)
@@ -377,3 +377,20 @@ def scan_block(sample, squares, first, last, block, block_squares, rows, neighbo
         for j in range(values.shape[0]):
             values[j] = block_squares[j] - np.float32(2) * product[i - first, j]
         _scan(values, squares[i], rows, np.int32(-1), neighbors[i], distances[i], lanes)
+
+
+@njit(nogil=True, cache=True)
+def permute_rows(X, order):
+    """Let row i become what row order[i] was, in place."""
+    moved = np.zeros(X.shape[0], np.bool_)
+    spare = np.empty(X.shape[1], X.dtype)
+    for start in range(X.shape[0]):
+        if not moved[start]:
+            spare[:] = X[start]
+            row = start
+            while order[row] != start:
+                X[row] = X[order[row]]
+                moved[row] = True
+                row = order[row]
+            X[row] = spare
+            moved[row] = True

@@ -215,18 +215,18 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
     kept = 0
     for i in range(n_rows):
         start, stop = place[i], place[i + 1]
-        if stop - start > 64:
-            by = np.argsort(user_row[column[start:stop]], kind="mergesort")
-            column[start:stop] = column[start:stop][by]
-            length[start:stop] = length[start:stop][by]
-        else:
-            for e in range(start + 1, stop):
+        gap = 1
+        while 3 * gap + 1 < stop - start:
+            gap = 3 * gap + 1
+        while gap > 0:  # shell sort: rows are short, hubs are few
+            for e in range(start + gap, stop):
                 j, d = column[e], length[e]
                 f = e
-                while f > start and user_row[column[f - 1]] > user_row[j]:
-                    column[f], length[f] = column[f - 1], length[f - 1]
-                    f -= 1
+                while f >= start + gap and user_row[column[f - gap]] > user_row[j]:
+                    column[f], length[f] = column[f - gap], length[f - gap]
+                    f -= gap
                 column[f], length[f] = j, d
+            gap //= 3
         for e in range(start, stop):
             if kept > indptr[i] and column[kept - 1] == column[e]:
                 length[kept - 1] = min(length[kept - 1], length[e])
@@ -258,17 +258,16 @@ def unite(indptr, indices, weights, least, first_row, parent):
 
 
 @njit(nogil=True, cache=True)
-def gather_sums(values, by_user, first, stop, out):
-    """Sums of the columns of ``values[by_user[first:stop]]`` and of their squares, in order."""
+def gather_squares(values, factor, by_user, first, stop, out):
+    """Sums of the squares of ``factor * values``, rows taken in the user's order."""
     width = values.shape[1]
-    for c in range(2 * width):
+    for c in range(width):
         out[c] = 0.0
     for r in range(first, stop):
         row = by_user[r]
         for c in range(width):
-            v = np.float64(values[row, c])
-            out[c] += v
-            out[width + c] += v * v
+            v = factor[row] * values[row, c]
+            out[c] += v * v
 
 
 @njit(nogil=True, cache=True)

@@ -1,0 +1,68 @@
+"""What a run takes: memory, disk and sweeps as plain functions of the plan."""
+
+from dataclasses import dataclass
+
+from scalable_gpe.engine.tables import block_rows
+
+BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
+_UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers that decide what a run takes."""
+
+    n_rows: int
+    n_features: int
+    n_neighbors: int
+    n_components: int
+    n_powers: int = 1
+    itemsize: int = 4
+    stored: bool = True
+    resident: bool = False
+
+    @property
+    def nnz(self) -> int:
+        """Entries of K, about."""
+        return int(self.n_rows * (1 + _UNION * self.n_neighbors))
+
+
+def vectors(shape: Shape) -> int:
+    """Bytes of what every stage keeps per row: numbers of rows, degrees, scales and their temporaries."""
+    return 72 * shape.n_rows
+
+
+def column(shape: Shape) -> int:
+    """Bytes of one column of a panel: two vectors, one sum per power, one for the result."""
+    return shape.n_rows * shape.itemsize * (3 + shape.n_powers)
+
+
+def blocks_in_flight(shape: Shape, n_jobs: int) -> int:
+    """Bytes of the blocks of K that are being read and multiplied."""
+    return int(2.5 * (n_jobs + 1) * 8 * min(block_rows(shape.n_rows), shape.n_rows) * (1 + _UNION * shape.n_neighbors))
+
+
+def graph_bytes(shape: Shape) -> int:
+    """Bytes of the search when all rows are held at once: rows, lists and their exchange."""
+    return shape.n_rows * (8 * shape.n_features + 24 * shape.n_neighbors + 40)
+
+
+def smallest_limit(shape: Shape, n_jobs: int = 2) -> int:
+    """Least memory_limit that a run can keep: one column at a time, no block of K resident."""
+    least = BASE + vectors(shape) + column(shape) + blocks_in_flight(shape, n_jobs)
+    if shape.resident:
+        least += 4 * shape.n_rows * shape.n_features
+    return least if shape.stored else least + 8 * shape.nnz + 8 * shape.n_rows * shape.n_neighbors
+
+
+def comfortable(shape: Shape, n_jobs: int = 2) -> int:
+    """Memory with which nothing is read twice: all columns at once, K resident."""
+    whole = BASE + vectors(shape) + shape.n_components * column(shape) + 12 * shape.nnz
+    return max(whole, BASE + graph_bytes(shape)) + blocks_in_flight(shape, n_jobs)
+
+
+def disk(shape: Shape) -> int:
+    """Bytes of a store: rows, lists, edges with distances and weights, columns carried, embeddings."""
+    per_row = 4 * shape.n_features + 8 * shape.n_neighbors + 40
+    columns = shape.n_powers * shape.n_components * (shape.itemsize + 4)
+    return int(1.1 * (shape.n_rows * (per_row + columns) + 12 * shape.nnz))

@@ -1,0 +1,1 @@
+"""From rows to neighbours: duplicates, search, symmetrising, recall."""

@@ -1,0 +1,168 @@
+"""CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.tables import Ragged, Table, ranges
+
+_BYTES_PER_EDGE = 12
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Symmetric sparse matrix in row blocks: each row holds its diagonal and ascends in the user's row numbers.
+
+    ``block(b)`` gives ``(first_row, indptr, indices, values)`` with an indptr of its own. Blocks that fit
+    `resident_bytes` stay in memory after their first reading.
+    """
+
+    degree: np.ndarray
+    block_rows: int
+    indices: Ragged
+    values: Ragged
+    resident_bytes: int = 0
+    _kept: dict[int, Any] = field(default_factory=dict, repr=False)
+    _guard: Any = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def n_points(self) -> int:
+        """Rows of the matrix."""
+        return len(self.degree)
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of the matrix."""
+        return -(-self.n_points // self.block_rows)
+
+    @property
+    def nnz(self) -> int:
+        """Stored entries, diagonal included."""
+        return int(self.degree.sum(dtype=np.int64))
+
+    def block(self, number: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        """One row block."""
+        known = self._kept.get(number)
+        if known is not None:
+            return known
+        start = number * self.block_rows
+        degree = self.degree[start : start + self.block_rows]
+        indptr = np.zeros(len(degree) + 1, np.int32)
+        np.cumsum(degree, out=indptr[1:])
+        length = int(indptr[-1])
+        block = (start, indptr, self.indices.read(number, length), self.values.read(number, length))
+        with self._guard:
+            held = sum(kept[2].nbytes + kept[3].nbytes for kept in self._kept.values())
+            if held + 8 * length <= self.resident_bytes:
+                self._kept[number] = block
+        return block
+
+    def with_values(self, values: Ragged) -> "Edges":
+        """Make the same pattern with other values."""
+        return Edges(self.degree, self.block_rows, self.indices, values, self.resident_bytes)
+
+
+def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run, name: str) -> Edges:
+    """Union of the neighbour lists and their reversals, with distances, as row blocks in storage order."""
+    from scalable_gpe.engine.kernels import sparse
+
+    n_points, n_neighbors = indices.shape
+    rows = run.block_rows(n_points)
+    pieces = ranges(n_points, rows)
+    incoming = _shuffle(indices, distances, pieces, run, name)
+    longest = max(int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces))
+    columns = run.home.ragged(f"{name}/indices", len(pieces), longest, np.int32)
+    lengths = run.home.ragged(f"{name}/lengths", len(pieces), longest, np.float32)
+    degree = np.empty(n_points, np.int32)
+
+    def unite(number: int) -> None:
+        start, stop = pieces[number]
+        own = np.ascontiguousarray(indices.read(start, stop)), np.ascontiguousarray(distances.read(start, stop))
+        indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, user_row)
+        columns.write(number, column)
+        lengths.write(number, length)
+        degree[start:stop] = np.diff(indptr)
+
+    run.workers.map(unite, range(len(pieces)))
+    incoming.forget()
+    table = run.home.table(f"{name}/degree", (n_points,), np.int32, shard_rows=n_points)
+    table.write(0, degree)
+    return Edges(degree, rows, columns, lengths)
+
+
+def open_edges(run: Run, name: str, n_points: int) -> Edges:
+    """Edges that stand in a home."""
+    degree = run.home.open_table(f"{name}/degree").read(0, n_points)
+    home = run.home
+    return Edges(degree, run.block_rows(n_points), home.open_ragged(f"{name}/indices"), home.open_ragged(f"{name}/lengths"))
+
+
+class _Incoming:
+    """Reversed edges, sorted by the block of their target: one run per group of source blocks."""
+
+    def __init__(self, n_blocks: int) -> None:
+        self.counts = np.zeros(n_blocks, np.int64)
+        self._held: list[list[tuple[np.ndarray, ...]]] = []
+        self._runs: list[tuple[Ragged, np.ndarray]] = []
+        self._forget: list[Any] = []
+
+    def add(self, parts: list[tuple[np.ndarray, ...]], run: Run, name: str, *, last: bool) -> None:
+        """Keep a group of source blocks: the last one in memory, earlier ones in the home."""
+        counts = sum(np.diff(part[0]) for part in parts)
+        self.counts += counts
+        if last:
+            self._held.append(parts)
+            return
+        ragged = run.home.ragged(name, len(counts), 3 * int(counts.max()), np.int32)
+        run.workers.map(lambda b: ragged.write(b, _pack(parts, b)), range(len(counts)), count=False)
+        self._runs.append((ragged, counts))
+        self._forget.append(lambda: run.home.remove(name))
+
+    def edges(self, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Targets, sources and lengths of all edges into one block."""
+        packed = [_pack(parts, block) for parts in self._held]
+        packed += [ragged.read(block, 3 * int(counts[block])) for ragged, counts in self._runs]
+        thirds = [np.split(one, 3) for one in packed]
+        targets, sources, lengths = (np.concatenate([third[k] for third in thirds]) for k in range(3))
+        return targets, sources, lengths.view(np.float32)
+
+    def forget(self) -> None:
+        """Remove what was kept for the shuffle only."""
+        self._held.clear()
+        for action in self._forget:
+            action()
+
+
+def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
+    """Targets, then sources, then the bits of the lengths, of the edges into one block."""
+    cut = [slice(part[0][block], part[0][block + 1]) for part in parts]
+    fields = [part[k][at].view(np.int32) for k in (1, 2, 3) for part, at in zip(parts, cut, strict=True)]
+    return np.concatenate(fields)
+
+
+def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], run: Run, name: str) -> _Incoming:
+    from scalable_gpe.engine.kernels import sparse
+
+    rows = pieces[0][1]
+
+    def bucket(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
+        own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
+        return sparse.bucket_edges(*own, piece[0], rows, len(pieces))
+
+    incoming = _Incoming(len(pieces))
+    together = _blocks_together(len(pieces), rows * indices.shape[1] * _BYTES_PER_EDGE, run)
+    groups = [pieces[first : first + together] for first in range(0, len(pieces), together)]
+    for number, group in enumerate(groups):
+        parts = run.workers.map(bucket, group, count=False)
+        incoming.add(parts, run, f"{name}/run{number}", last=number == len(groups) - 1)
+    return incoming
+
+
+def _blocks_together(n_blocks: int, block_bytes: int, run: Run) -> int:
+    """How many source blocks are turned round at once within the memory limit."""
+    if not run.home.stored:
+        return n_blocks
+    return max(1, min(n_blocks, run.spare_bytes() // (2 * block_bytes)))

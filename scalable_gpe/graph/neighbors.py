@@ -1,0 +1,362 @@
+"""The neighbour graph: lists, their union, and what is known about them."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.blocks import Workers, parse_bytes
+from scalable_gpe.engine.errors import RecallWarning
+from scalable_gpe.engine.numbering import Numbering
+from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows
+from scalable_gpe.engine.run import Run, open_home
+from scalable_gpe.engine.tables import Table, block_rows, ranges
+from scalable_gpe.graph.brought import check_lists
+from scalable_gpe.graph.distinct import content, distinct_rows, hash_rows
+from scalable_gpe.graph.edges import Edges, open_edges, union_edges
+from scalable_gpe.graph.scan import Scan, scan_graph
+from scalable_gpe.graph.search import METHODS, Found, choose_method, search_part
+
+_MOST_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class NeighborGraph:
+    """Nearest neighbours of every row, and the symmetric graph they make.
+
+    Distances are kept, so another epsilon needs no new search. Rows that are equal share one point
+    with a weight. ``indices`` and ``distances`` are N x n_neighbors in the order of the input.
+    """
+
+    run: Run
+    name: str
+    numbering: Numbering
+    lists: Table
+    list_distances: Table
+    edges: Edges
+    points: Any
+    scan: Scan | None
+    facts: dict[str, Any]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the input."""
+        return self.numbering.n_rows
+
+    @property
+    def n_neighbors(self) -> int:
+        """Neighbours in each list."""
+        return self.lists.shape[1]
+
+    @property
+    def n_connected_components(self) -> int:
+        """Pieces of the graph that no edge joins."""
+        return self.facts["n_connected_components"]
+
+    @property
+    def method(self) -> str:
+        """The search that made the lists."""
+        return self.facts["method"]
+
+    @property
+    def recall(self) -> float | None:
+        """Measured share of true neighbours in the lists; None without X."""
+        return None if self.scan is None else self.scan.recall
+
+    @property
+    def indices(self) -> np.ndarray:
+        """Neighbours of each row, nearest first; -1 where a list is shorter."""
+        lists = self.lists.read(0, self.numbering.n_points)
+        mine = np.where(lists >= 0, self.numbering.user_row[lists], -1)
+        return mine[self.numbering.position]
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Distances that belong to `indices` (infinite at -1)."""
+        return self.list_distances.read(0, self.numbering.n_points)[self.numbering.position]
+
+    @cached_property
+    def radius(self) -> np.ndarray:
+        """Distance of each point (storage order) to its last neighbour."""
+        lengths = self.list_distances.read(0, self.numbering.n_points)
+        return np.where(np.isfinite(lengths), lengths, 0).max(axis=1)
+
+    def sampled_distances(self, most: int = 65_536) -> np.ndarray:
+        """Lists of distances of at most so many points, at even steps of the user's order."""
+        n_points = self.numbering.n_points
+        drawn = np.unique(np.linspace(0, n_points - 1, min(most, n_points)).astype(np.int64))
+        return self.list_distances.take(np.sort(self.numbering.by_user[drawn])).astype(np.float64)
+
+
+def neighbor_graph(
+    X: Any,
+    n_neighbors: int | None = None,
+    *,
+    metric: str = "euclidean",
+    method: str = "auto",
+    recall: float = 0.95,
+    random_state: Any = 0,
+    store: Any = None,
+    memory_limit: Any = None,
+    n_jobs: int | None = None,
+) -> NeighborGraph:
+    """Nearest neighbours of each row: exact where that is affordable, else approximate with measured recall.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, d)
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path (.npy, .zarr).
+    n_neighbors : int, optional
+        Other (distinct) points in each list; ``min(32, N - 1)`` by default.
+    metric : {"euclidean", "cosine"}
+        Cosine is euclidean on rows scaled to length 1.
+    method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
+        The search; "auto" is exact in low dimension and for few rows.
+    recall : float
+        Share of true neighbours to aim at; less is warned about.
+    random_state : int, None or numpy generator
+        Seed of the search and of the sample that measures its recall.
+    store : path, optional
+        A zarr store for the lists.
+    memory_limit : int or str, optional
+        Resident memory of this process, "2GB" is 2e9 bytes.
+    n_jobs : int, optional
+        Threads; all cores by default.
+
+    Returns
+    -------
+    NeighborGraph
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> graph = gpe.neighbor_graph(gpe.datasets.circle(200), 8)
+    >>> graph.indices.shape, graph.n_connected_components, graph.recall
+    ((200, 8), 1, 1.0)
+    """
+    parameters = check_parameters(metric=metric, method=method, recall=recall, random_state=random_state)
+    rows = open_rows(X, metric)
+    n_neighbors = check_n_neighbors(n_neighbors, rows.n_rows)
+    run = Run(open_home(store), Workers(n_jobs), parse_bytes(memory_limit))
+    with run.workers:
+        return make_graph(rows, {"n_neighbors": n_neighbors, **parameters}, run, "graph/alone")
+
+
+def check_parameters(*, metric: str, method: str, recall: Any, random_state: Any) -> dict[str, Any]:
+    """Check what a search is asked for."""
+    return {
+        "metric": checks.check_choice(metric, METRICS, "metric"),
+        "method": checks.check_choice(method, METHODS, "method"),
+        "recall": checks.check_fraction(recall, "recall"),
+        "random_state": checks.check_random_state(random_state),
+    }
+
+
+def check_n_neighbors(n_neighbors: Any, n_rows: int) -> int:
+    """Check a number of neighbours that so many rows can have."""
+    if n_rows > _MOST_ROWS:
+        raise ValueError(f"X must have at most 2**31 - 1 rows; got {n_rows}. Embed a sample and transform the rest.")
+    if n_neighbors is None:
+        return min(32, n_rows - 1)
+    number = checks.check_count(n_neighbors, "n_neighbors")
+    if number > n_rows - 1:
+        raise ValueError(
+            f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {number}. "
+            "Lower it, or use exact.heat_kernel for so few rows."
+        )
+    return number
+
+
+def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> NeighborGraph:
+    """Search, symmetrise, measure, and mark the result under `name`."""
+    hashes = hash_rows(rows, run)
+    first, group = distinct_rows(hashes)
+    n_neighbors = _distinct_neighbors(parameters["n_neighbors"], len(first), rows.n_rows)
+    method = choose_method(parameters["method"], len(first), rows.n_features, n_neighbors)
+    facts: dict[str, Any] = {"method": method, "content": content(hashes), "n_features": rows.n_features}
+    del hashes
+    points = Selected(rows, first) if group is not None else rows
+    with run.workers.progress.stage("graph", 1):
+        found = search_part(
+            points.read(0, len(first)),
+            n_neighbors,
+            method,
+            random_state=parameters["random_state"],
+            n_jobs=run.workers.n_jobs,
+        )
+        run.workers.progress.advance()
+    numbering = Numbering(first[found.order], group)
+    _save_numbering(numbering, run, name)
+    stored = _save_points(Selected(points, found.order), run, name)
+    _save_lists(found, stored, numbering, run, name)
+    return _finish(stored, parameters["random_state"], numbering, facts, run, name, parameters["recall"])
+
+
+def bring_graph(neighbors: Any, rows: Rows | None, parameters: dict[str, Any], run: Run, name: str) -> NeighborGraph:
+    """Make the graph from lists that the user brought."""
+    indices, distances = check_lists(neighbors, rows.n_rows if rows else None, parameters["n_neighbors"])
+    if rows is not None:
+        run.workers.map(lambda piece: rows.read(*piece) is None, rows.ranges(), count=False)
+    order = _graph_order(indices)
+    numbering = Numbering(order)
+    _save_numbering(numbering, run, name)
+    stored = _save_points(Selected(rows, order), run, name) if rows else None
+    place = numbering.by_user
+    relabelled = np.where(indices >= 0, place[indices], -1)[order]
+    lists, lengths = _list_tables(indices.shape, run, name)
+    for start, stop in ranges(len(order), lists.shard_rows):
+        lists.write(start, relabelled[start:stop])
+        lengths.write(start, distances[order[start:stop]])
+    facts = {"method": "brought", "content": None, "n_features": rows.n_features if rows else None}
+    return _finish(stored, parameters["random_state"], numbering, facts, run, name, None)
+
+
+def _distinct_neighbors(n_neighbors: int, n_points: int, n_rows: int) -> int:
+    if n_points < 2:
+        raise ValueError(
+            f"X must have at least 2 different rows; all {n_rows} rows are equal. There is nothing to embed."
+        )
+    if n_neighbors > n_points - 1:
+        if n_neighbors != min(32, n_rows - 1) and n_neighbors != n_rows - 1:
+            raise ValueError(
+                f"n_neighbors must be at most {n_points - 1}, one less than the number of different rows "
+                f"({n_rows} rows, {n_points} different); got {n_neighbors}. Lower it."
+            )
+        return n_points - 1
+    return n_neighbors
+
+
+def _graph_order(indices: np.ndarray) -> np.ndarray:
+    """Reverse Cuthill-McKee order of the lists' graph: neighbours near each other, without X."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    n_rows, n_neighbors = indices.shape
+    kept = indices >= 0
+    counts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    graph = csr_matrix((np.ones(counts[-1], np.int8), indices[kept], counts), shape=(n_rows, n_rows))
+    return np.asarray(reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)).astype(np.int64)
+
+
+def _save_numbering(numbering: Numbering, run: Run, name: str) -> None:
+    _save(run, f"{name}/user_row", numbering.user_row)
+    if numbering.group is not None:
+        _save(run, f"{name}/group", numbering.group)
+
+
+def _save(run: Run, name: str, values: np.ndarray) -> None:
+    table = run.home.table(name, values.shape, values.dtype)
+    for start, stop in ranges(len(values), table.shard_rows):
+        table.write(start, values[start:stop])
+
+
+def _save_points(points: Any, run: Run, name: str) -> Any:
+    """Points in storage order: a table in a store, a view of the input in memory."""
+    if not run.home.stored:
+        return points
+    most = max(256, 2**25 // (4 * points.n_features))
+    shard = min(block_rows(points.n_rows), 1 << (most.bit_length() - 1))
+    table = run.home.table(f"{name}/points", (points.n_rows, points.n_features), np.float32, shard_rows=shard)
+    run.workers.map(
+        lambda piece: table.write(piece[0], points.read(*piece)), ranges(points.n_rows, table.shard_rows), count=False
+    )
+    return TableRows(table)
+
+
+def _list_tables(shape: tuple[int, ...], run: Run, name: str) -> tuple[Table, Table]:
+    return run.home.table(f"{name}/indices", shape, np.int32), run.home.table(f"{name}/distances", shape, np.float32)
+
+
+def _save_lists(found: Found, points: Any, numbering: Numbering, run: Run, name: str) -> None:
+    """Lists in storage numbering with exact distances, nearest first, ties by the user's row."""
+    from scalable_gpe.engine.kernels import points as kernels
+
+    lists, lengths = _list_tables(found.indices.shape, run, name)
+    place = np.empty(len(found.order), np.int32)
+    place[found.order] = np.arange(len(found.order), dtype=np.int32)
+    everything = np.ascontiguousarray(points.read(0, points.n_rows))
+
+    def one(piece: tuple[int, int]) -> None:
+        start, stop = piece
+        mine = place[found.indices[found.order[start:stop]]]
+        exact = np.empty(mine.shape, np.float32)
+        kernels.list_lengths(everything[start:stop], everything, mine, exact)
+        kernels.order_lists(mine, exact, numbering.user_row)
+        lists.write(start, mine)
+        lengths.write(start, exact)
+
+    run.workers.map(one, ranges(len(place), lists.shard_rows), count=False)
+
+
+def _finish(
+    points: Any,
+    random_state: int,
+    numbering: Numbering,
+    facts: dict[str, Any],
+    run: Run,
+    name: str,
+    target: float | None,
+) -> NeighborGraph:
+    """Symmetrise and measure what stands under `name`, and mark it."""
+    n_points = numbering.n_points
+    lists, lengths = run.home.open_table(f"{name}/indices"), run.home.open_table(f"{name}/distances")
+    with run.workers.progress.stage("edges", -(-n_points // run.block_rows(n_points))):
+        edges = union_edges(lists, lengths, numbering.user_row, run, f"{name}/edges")
+    facts["n_connected_components"] = count_components(edges)
+    if points is not None:
+        scan = scan_graph(points, edges, lengths, numbering.by_user, random_state, run)
+        _save(run, f"{name}/missing", scan.missing)
+        _save(run, f"{name}/listed", scan.listed)
+        facts |= {"recall": scan.recall, "recall_error": scan.recall_error}
+        if target is not None and scan.recall + scan.recall_error < target:
+            warnings.warn(
+                f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below recall={target}. "
+                "Raise n_neighbors, or choose method='brute'.",
+                RecallWarning,
+                stacklevel=2,
+            )
+    facts |= {"n_rows": numbering.n_rows, "n_points": n_points, "duplicates": numbering.group is not None}
+    run.home.mark(name, facts)
+    return open_graph(run, name, points)
+
+
+def open_graph(run: Run, name: str, points: Any = None) -> NeighborGraph:
+    """Graph that is marked complete under `name`."""
+    facts = run.home.facts(name)
+    if facts is None:
+        raise KeyError(name)
+    home, n_points = run.home, facts["n_points"]
+    group = home.open_table(f"{name}/group").read(0, facts["n_rows"]) if facts["duplicates"] else None
+    numbering = Numbering(home.open_table(f"{name}/user_row").read(0, n_points), group)
+    scan = None
+    if "recall" in facts:
+        tables = [home.open_table(f"{name}/{table}") for table in ("missing", "listed")]
+        scan = Scan(facts["recall"], facts["recall_error"], *(table.read(0, table.shape[0]) for table in tables))
+        if home.stored:
+            points = TableRows(home.open_table(f"{name}/points"))
+    return NeighborGraph(
+        run=run,
+        name=name,
+        numbering=numbering,
+        lists=home.open_table(f"{name}/indices"),
+        list_distances=home.open_table(f"{name}/distances"),
+        edges=open_edges(run, f"{name}/edges", n_points),
+        points=points,
+        scan=scan,
+        facts=facts,
+    )
+
+
+def count_components(edges: Edges, weigh: Callable[[np.ndarray], np.ndarray] | None = None, least: float = 0.0) -> int:
+    """Connected components of the entries that weigh at least `least` (all of them by default)."""
+    from scalable_gpe.engine.kernels import sparse
+
+    parent = np.arange(edges.n_points, dtype=np.int32)
+    for number in range(edges.n_blocks):
+        first, indptr, indices, values = edges.block(number)
+        sparse.unite(indptr, indices, weigh(values) if weigh else values, least, first, parent)
+    return int((parent == np.arange(edges.n_points)).sum())

@@ -1,0 +1,99 @@
+"""How good are the lists: an exact scan of sampled rows gives recall and the mass the kernel misses."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.tables import ranges
+from scalable_gpe.graph.edges import Edges
+
+N_SAMPLES = 128
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Exact distances of sampled points to all others, summed up.
+
+    ``missing`` counts, in fine bins of the squared distance, the pairs that the graph leaves out;
+    ``listed`` holds the distances of those it has. So the mass lost is known for every epsilon.
+    """
+
+    recall: float
+    recall_error: float
+    missing: np.ndarray
+    listed: np.ndarray
+
+    def lost_mass(self, epsilon: float) -> float:
+        """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out."""
+        filled = np.flatnonzero(self.missing)
+        lost = float((self.missing[filled] * np.exp(-bin_centres()[filled] / epsilon)).sum())
+        kept = float(np.exp(-(self.listed.astype(np.float64) ** 2) / epsilon).sum())
+        return lost / (lost + kept) if lost > 0 else 0.0
+
+
+def bin_centres() -> np.ndarray:
+    """Squared distance that stands for each bin: the middle of the floats that fall into it."""
+    from scalable_gpe.engine.kernels.points import N_BINS
+
+    bits = (np.arange(N_BINS, dtype=np.int64) << 16) + 2**15
+    with np.errstate(all="ignore"):
+        centres = bits.astype(np.int32).view(np.float32).astype(np.float64)
+    return np.where(np.isfinite(centres), centres, np.finfo(np.float32).max)
+
+
+def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, random_state: int, run: Run) -> Scan:
+    """Compare the lists of sampled points with an exact scan of all points.
+
+    A neighbour counts as found when it is no further than the true last neighbour, so ties do not hurt.
+    """
+    n_points, n_neighbors = lists.shape
+    drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
+    sampled = np.sort(by_user[drawn])
+    rows = [_row(edges, int(row)) for row in sampled]
+    nearest, missing = _exact(points, sampled, rows, n_neighbors, run)
+    found = lists.take(sampled).astype(np.float64)
+    reach = np.sqrt(nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
+    recalls = (found <= reach[:, None]).mean(axis=1)
+    spread = 1.96 * float(recalls.std()) / np.sqrt(len(recalls))
+    listed = np.concatenate([length[column != row] for row, (column, length) in zip(sampled, rows, strict=True)])
+    error = max(spread, 3 / found.size) if len(sampled) < n_points else 0.0
+    return Scan(float(recalls.mean()), error, missing, listed)
+
+
+def _row(edges: Edges, row: int) -> tuple[np.ndarray, np.ndarray]:
+    first, indptr, indices, lengths = edges.block(row // edges.block_rows)
+    at = slice(indptr[row - first], indptr[row - first + 1])
+    return indices[at].copy(), lengths[at].copy()
+
+
+def _exact(points: Any, sampled: np.ndarray, rows: list[Any], n_keep: int, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    from scalable_gpe.engine.kernels import points as kernels
+
+    samples = np.ascontiguousarray(points.take(sampled).T)
+    columns = [np.sort(column) for column, _ in rows]
+
+    best = np.full((len(sampled), n_keep), np.inf, np.float32)
+    missing = np.zeros(kernels.N_BINS, np.int64)
+    guard = threading.Lock()
+
+    def one(piece: tuple[int, int]) -> None:
+        start, stop = piece
+        inside = [column[(column >= start) & (column < stop)] - start for column in columns]
+        skip = np.full((len(inside), max(1, max(map(len, inside)))), stop, np.int32)
+        for number, local in enumerate(inside):
+            skip[number, : len(local)] = local
+        nearest = np.empty((len(sampled), n_keep), np.float32)
+        histogram = np.zeros(kernels.N_BINS, np.int64)
+        kernels.scan(samples, np.ascontiguousarray(points.read(start, stop)), skip, n_keep, nearest, histogram)
+        with guard:  # smallest values and counts: the order of the pieces does not matter
+            best[:] = np.sort(np.concatenate([best, nearest], axis=1), axis=1)[:, :n_keep]
+            missing[:] += histogram
+
+    step = max(1024, min(16_384, 2**22 // points.n_features))
+    pieces = ranges(points.n_rows, step)
+    with run.workers.progress.stage("recall", len(pieces)):
+        run.workers.map(one, pieces)
+    return best, missing

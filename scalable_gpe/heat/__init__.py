@@ -1,0 +1,1 @@
+"""From neighbours to the heat kernel: bandwidth, truncated Gaussian kernel, normalisation."""

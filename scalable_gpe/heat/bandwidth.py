@@ -1,0 +1,122 @@
+"""Choosing epsilon from the distances of the neighbour lists."""
+
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine import checks
+from scalable_gpe.graph.neighbors import NeighborGraph, count_components
+
+RULES = ("auto", "bgh")
+_SHARE = 7  # n_neighbors / effective neighbours under "auto"
+_JOINED = 1e-6  # weight from which an edge is said to join two rows
+
+
+def choose_epsilon(graph: NeighborGraph, epsilon: Any) -> float:
+    """Epsilon as a number: checked, or found by a rule."""
+    if isinstance(epsilon, str):
+        checks.check_choice(epsilon, RULES, "epsilon")
+        squared = graph.sampled_distances() ** 2
+        return effective_epsilon(squared) if epsilon == "auto" else slope_epsilon(squared)
+    return checks.check_positive(epsilon, "epsilon")
+
+
+def check_epsilon(epsilon: Any) -> Any:
+    """Check epsilon before any work: a positive number or the name of a rule."""
+    if isinstance(epsilon, str):
+        return checks.check_choice(epsilon, RULES, "epsilon")
+    return checks.check_positive(epsilon, "epsilon")
+
+
+def effective_epsilon(squared: np.ndarray) -> float:
+    r"""Epsilon at which the median row has :math:`\sum_j e^{-d_j^2/\epsilon} = \max(m/7, 1)` effective neighbours.
+
+    Small in low dimension, where the last weight comes to lie near 1e-3, and large in high dimension, where
+    all neighbours are about equally far and a smaller one would leave every row alone.
+    """
+    longest = int(np.isfinite(squared).sum(axis=1).max())
+    target = max(longest / _SHARE, min(1.0, 0.9 * longest))
+    positive = squared[np.isfinite(squared) & (squared > 0)]
+    if not positive.size:
+        raise ValueError(
+            "epsilon='auto' needs distances above 0; all distances in the neighbour lists are 0. Pass epsilon as a "
+            "number, or lists of other points."
+        )
+    low, high = float(positive.min()) / 100, float(positive.max()) * 100
+    for _ in range(200):
+        middle = float(np.sqrt(low) * np.sqrt(high))
+        if not low < middle < high or high / low < 1 + 1e-12:
+            break
+        if np.median(np.exp(-squared / middle).sum(axis=1)) < target:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def slope_epsilon(squared: np.ndarray) -> float:
+    r"""Epsilon at which :math:`\log \sum e^{-d^2/\epsilon}` grows fastest with :math:`\log \epsilon` (Berry, Giannakis, Harlim).
+
+    pyDiffMap's epsilon for the same data is a quarter of ours, because it means :math:`e^{-d^2/4\epsilon}`.
+    """
+    positive = squared[np.isfinite(squared) & (squared > 0)]
+    if not positive.size:
+        raise ValueError("epsilon='bgh' needs distances above 0; all distances in the lists are 0. Pass a number.")
+    exponents = np.arange(np.floor(np.log2(positive.min())) - 4, np.ceil(np.log2(positive.max())) + 5)
+    sums = np.array([len(squared) + _sum(positive, 2.0**exponent) for exponent in exponents])
+    slopes = np.diff(np.log(sums)) / np.log(2.0)
+    return float(2.0 ** exponents[int(np.argmax(slopes)) + 1])
+
+
+def _sum(squared: np.ndarray, epsilon: float) -> float:
+    return sum(float(np.exp(-part / epsilon).sum()) for part in np.array_split(squared, 1 + len(squared) // 2**20))
+
+
+def intrinsic_dimension(graph: NeighborGraph) -> float | None:
+    """Dimension by maximum likelihood (Levina and Bickel) from the neighbour lists; None when they say nothing."""
+    lengths = graph.sampled_distances(8192)
+    full = lengths[np.isfinite(lengths).all(axis=1) & (lengths[:, 0] > 0)]
+    if full.shape[1] < 3 or not len(full):
+        return None
+    rate = float(np.log(full[:, -1:] / full[:, :-1]).mean())
+    return 1 / rate if rate > 0 else None
+
+
+def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.ndarray]:
+    """What each epsilon would mean, from the stored distances: no new search.
+
+    Parameters
+    ----------
+    graph : NeighborGraph
+        Neighbour lists.
+    epsilons : sequence of float, optional
+        By default 25 values around ``epsilon="auto"``.
+
+    Returns
+    -------
+    dict of equally long arrays
+        ``epsilon``, ``lost_mass`` (NaN without X), ``effective_neighbors`` (of the median row), ``last_weight`` (median
+        weight of the last neighbour) and ``n_connected_components`` (by edges of weight at least 1e-6). The table goes
+        straight into ``pandas.DataFrame``.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> table = gpe.epsilon_sweep(gpe.neighbor_graph(gpe.datasets.circle(300), 16), [1e-3, 1e-2])
+    >>> bool(table["lost_mass"][0] < table["lost_mass"][1])
+    True
+    """
+    squared = graph.sampled_distances() ** 2
+    if epsilons is None:
+        epsilons = effective_epsilon(squared) * np.logspace(-2, 2, 25)
+    values = [checks.check_positive(epsilon, "epsilons") for epsilon in np.ravel(np.asarray(epsilons, dtype=float))]
+    last = np.where(np.isfinite(squared), squared, 0).max(axis=1)
+    return {
+        "epsilon": np.array(values),
+        "lost_mass": np.array([graph.scan.lost_mass(e) if graph.scan else np.nan for e in values]),
+        "effective_neighbors": np.array([np.median(np.exp(-squared / e).sum(axis=1)) for e in values]),
+        "last_weight": np.array([np.median(np.exp(-last / e)) for e in values]),
+        "n_connected_components": np.array(
+            [count_components(graph.edges, lambda d, e=e: np.exp(-(d.astype(np.float64) ** 2) / e), _JOINED) for e in values]
+        ),
+    }

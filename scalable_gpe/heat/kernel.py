@@ -1,0 +1,194 @@
+"""The truncated Gaussian kernel on the union of the neighbour lists."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.errors import TruncationWarning
+from scalable_gpe.engine.numbering import Numbering
+from scalable_gpe.engine.run import Run
+from scalable_gpe.graph.edges import Edges
+from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.heat.bandwidth import choose_epsilon, intrinsic_dimension
+
+
+@dataclass(frozen=True)
+class SparseKernel:
+    """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order."""
+
+    run: Run
+    name: str
+    numbering: Numbering
+    edges: Edges
+    epsilon: float | None
+    lost_mass: float | None
+    graph: NeighborGraph | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N x N."""
+        return (self.numbering.n_rows, self.numbering.n_rows)
+
+    @property
+    def nnz(self) -> int:
+        """Stored entries between distinct points, diagonal included."""
+        return self.edges.nnz
+
+    def __matmul__(self, other: Any) -> np.ndarray:
+        return apply(self, other, None)
+
+    def to_scipy(self) -> Any:
+        """Give the whole matrix as a scipy CSR matrix (float32), rows and columns in the user's order."""
+        return to_scipy(self, None)
+
+    def to_dask(self) -> Any:
+        """Row blocks as a dask array of scipy CSR blocks, rows and columns in the user's order."""
+        from scalable_gpe.engine.blocks import dask_rows
+
+        return dask_rows(self.to_scipy(), self.edges.block_rows)
+
+
+def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel:
+    r"""Truncated Gaussian kernel on the union of the neighbour lists.
+
+    .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon) \text{ if } j \in N(i) \text{ or } i \in N(j), \quad K_{ii} = 1
+
+    Parameters
+    ----------
+    graph : NeighborGraph
+        Neighbour lists with distances.
+    epsilon : float or {"auto", "bgh"}
+        The bandwidth, in squared units of X. "auto" gives the median row n_neighbors / 7 effective neighbours.
+
+    Returns
+    -------
+    SparseKernel
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> kernel = gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(200), 8), epsilon=0.01)
+    >>> kernel.epsilon, kernel.shape
+    (0.01, (200, 200))
+    """
+    if not isinstance(graph, NeighborGraph):
+        raise TypeError(f"graph must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
+    return make_kernel(graph, epsilon, graph.run, f"kernel/{epsilon}")
+
+
+def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:
+    """Weigh the edges of a graph, and mark the result under `name`."""
+    number = choose_epsilon(graph, epsilon)
+    edges = graph.edges
+    longest = int(np.add.reduceat(edges.degree.astype(np.int64), range(0, edges.n_points, edges.block_rows)).max())
+    weights = run.home.ragged(f"{name}/weights", edges.n_blocks, longest, np.float32)
+
+    def weigh(block: int) -> None:
+        if not weights.has(block):
+            lengths = edges.block(block)[3].astype(np.float64)
+            weights.write(block, np.exp(-(lengths * lengths) / number).astype(np.float32))
+
+    with run.workers.progress.stage("kernel", edges.n_blocks):
+        run.workers.map(weigh, range(edges.n_blocks))
+    lost = graph.scan.lost_mass(number) if graph.scan else None
+    if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
+        warnings.warn(
+            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
+            "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
+            TruncationWarning,
+            stacklevel=2,
+        )
+    run.home.mark(name, {"epsilon": number, "lost_mass": lost})
+    return open_kernel(graph, run, name)
+
+
+def open_kernel(graph: NeighborGraph, run: Run, name: str) -> SparseKernel:
+    """Kernel that is marked complete under `name`."""
+    facts = run.home.facts(name)
+    if facts is None:
+        raise KeyError(name)
+    edges = graph.edges.with_values(run.home.open_ragged(f"{name}/weights"))
+    return SparseKernel(run, name, graph.numbering, edges, facts["epsilon"], facts["lost_mass"], graph)
+
+
+def from_scipy(matrix: Any) -> SparseKernel:
+    """Kernel of a symmetric scipy matrix with positive diagonal and no negative entries."""
+    run = Run()
+    csr = matrix.tocsr().astype(np.float32)
+    csr.sum_duplicates()
+    csr.sort_indices()
+    _check_matrix(csr)
+    n_rows = csr.shape[0]
+    rows = run.block_rows(n_rows)
+    columns = run.home.ragged("matrix/indices", -(-n_rows // rows), csr.nnz, np.int32)
+    weights = run.home.ragged("matrix/weights", -(-n_rows // rows), csr.nnz, np.float32)
+    for block, start in enumerate(range(0, n_rows, rows)):
+        at = slice(csr.indptr[start], csr.indptr[min(start + rows, n_rows)])
+        columns.write(block, csr.indices[at])
+        weights.write(block, csr.data[at])
+    edges = Edges(np.diff(csr.indptr).astype(np.int32), rows, columns, weights)
+    return SparseKernel(run, "matrix", Numbering(np.arange(n_rows, dtype=np.int64)), edges, None, None)
+
+
+def _check_matrix(csr: Any) -> None:
+    if csr.shape[0] != csr.shape[1]:
+        raise ValueError(f"kernel must be a square matrix; got shape {csr.shape}.")
+    if not np.isfinite(csr.data).all() or (csr.data < 0).any():
+        raise ValueError("kernel must have finite entries of at least 0; it has others. Pass affinities.")
+    zero = np.flatnonzero(csr.diagonal() <= 0)
+    if zero.size:
+        raise ValueError(
+            f"kernel must have a positive diagonal; rows {checks.some(zero)} have none. Set it to 1: without it the "
+            "scaling may not exist."
+        )
+    if abs(csr - csr.T).max() > 1e-6 * csr.data.max():
+        raise ValueError("kernel must be symmetric; it is not. Use (kernel + kernel.T) / 2.")
+
+
+def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndarray:
+    """``S K S V`` (``K V`` without a scale) for an array V of the user's rows."""
+    from scalable_gpe.engine.kernels import sparse
+
+    values = np.asarray(other)
+    if values.ndim not in (1, 2) or values.shape[0] != kernel.shape[1] or values.dtype.kind not in "fiub":
+        raise ValueError(
+            f"the right-hand side of @ must be a numeric array with {kernel.shape[1]} rows; got shape {values.shape} of "
+            f"{values.dtype}."
+        )
+    dtype = np.float32 if values.dtype == np.float32 else np.float64
+    columns = np.ascontiguousarray(kernel.numbering.collect(values.astype(dtype).reshape(len(values), -1)))
+    if scale is not None:
+        columns = np.ascontiguousarray((columns * scale[:, None]).astype(dtype))
+    result = np.empty_like(columns)
+    factor = np.ones(len(columns)) if scale is None else scale
+
+    def one(block: int) -> None:
+        first, indptr, indices, weights = kernel.edges.block(block)
+        rows = slice(first, first + len(indptr) - 1)
+        sparse.product(indptr, indices, weights, columns, factor[rows], result[rows])
+
+    kernel.run.workers.map(one, range(kernel.edges.n_blocks), count=False)
+    return kernel.numbering.spread(result).reshape(values.shape)
+
+
+def to_scipy(kernel: SparseKernel, scale: np.ndarray | None) -> Any:
+    """Give ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order."""
+    from scipy.sparse import csr_matrix
+
+    edges, n_points = kernel.edges, kernel.edges.n_points
+    blocks = [edges.block(number) for number in range(edges.n_blocks)]
+    indptr = np.concatenate([[0], np.cumsum(edges.degree, dtype=np.int64)])
+    columns, data = (np.concatenate([block[k] for block in blocks]) for k in (2, 3))
+    matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
+    if scale is not None:
+        data = data * scale[columns] * np.repeat(scale, edges.degree)
+        matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
+    n_rows = kernel.numbering.n_rows
+    ones = np.ones(n_rows, matrix.dtype)
+    choose = csr_matrix((ones, kernel.numbering.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
+    full = (choose @ matrix @ choose.T).tocsr()
+    full.sort_indices()
+    return full

@@ -1,0 +1,198 @@
+"""Both normalisations as one diagonal scaling: A = S K S."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.errors import ConvergenceWarning
+from scalable_gpe.engine.run import Run
+from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
+
+NORMALIZATIONS = ("bistochastic", "symmetric")
+
+
+@dataclass(frozen=True)
+class HeatKernel:
+    """The operator A = S K S; never formed, ``@`` multiplies in the user's order.
+
+    ``residual`` is the largest difference of a row sum from 1 (bistochastic), 0 for the symmetric form.
+    """
+
+    kernel: SparseKernel
+    name: str
+    normalization: str
+    scale_points: np.ndarray
+    n_iter: int
+    residual: float
+    converged: bool
+
+    @property
+    def run(self) -> Run:
+        """Where it runs."""
+        return self.kernel.run
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N x N."""
+        return self.kernel.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the results of ``@``."""
+        return np.dtype(np.float64)
+
+    @property
+    def scale(self) -> np.ndarray:
+        """The diagonal of S, one number per row of the input."""
+        return self.kernel.numbering.spread(self.scale_points)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Multiplicities of the points (storage order)."""
+        weights = self.kernel.numbering.weights
+        return np.ones(len(self.scale_points)) if weights is None else weights
+
+    @property
+    def step_scale(self) -> np.ndarray:
+        """Diagonal of S^2 M: with Z = S x, one application of A to x is ``Z <- S^2 M K Z``."""
+        return self.scale_points**2 * self.weights
+
+    @property
+    def n_isolated(self) -> int:
+        """Rows that keep more than 0.99 of their heat to themselves (and their duplicates)."""
+        alone = self.step_scale > 0.99
+        return int(self.weights[alone].sum())
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether the constant vector is an eigenvector of eigenvalue 1, so that it may be removed."""
+        return self.normalization == "bistochastic" and self.converged
+
+    def __matmul__(self, other: Any) -> np.ndarray:
+        return apply(self.kernel, other, self.scale_points)
+
+    def to_scipy(self) -> Any:
+        """Give the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
+        return to_scipy(self.kernel, self.scale_points)
+
+
+def heat_kernel(
+    kernel: Any, normalization: str = "bistochastic", *, tol: float = 1e-8, max_iter: int = 1000
+) -> HeatKernel:
+    r"""Normalise a kernel to a discrete heat kernel :math:`A = S K S`.
+
+    .. math::
+        \text{symmetric:}\quad q = K 1,\ v_i = \sum_j K_{ij} / (q_i q_j),\ s = 1 / (q \sqrt v)
+        \qquad \text{bistochastic:}\quad s = 1/d,\ d = K (1/d)
+
+    The bistochastic scaling is found by the damped iteration :math:`d \leftarrow \sqrt{d \cdot K(1/d)}`.
+
+    Parameters
+    ----------
+    kernel : SparseKernel or scipy sparse matrix
+        Ours, or a symmetric matrix with positive diagonal and no negative entries.
+    normalization : {"bistochastic", "symmetric"}
+        Rows that sum to 1, or one explicit scaling.
+    tol : float
+        Largest difference of a row sum from 1.
+    max_iter : int
+        Products after which the iteration gives up (with a warning; the result is still usable).
+
+    Returns
+    -------
+    HeatKernel
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(200), 8)))
+    >>> bool(abs(heat @ [1.0] * 200 - 1).max() < 1e-7), heat.converged
+    (True, True)
+    """
+    checks.check_choice(normalization, NORMALIZATIONS, "normalization")
+    tol = checks.check_positive(tol, "tol")
+    max_iter = checks.check_count(max_iter, "max_iter")
+    if not isinstance(kernel, SparseKernel):
+        if not hasattr(kernel, "tocsr"):
+            raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
+        kernel = from_scipy(kernel)
+    return make_heat(kernel, normalization, tol, max_iter, kernel.run, f"heat/{kernel.name}/{normalization}-{tol}-{max_iter}")
+
+
+def make_heat(
+    kernel: SparseKernel, normalization: str, tol: float, max_iter: int, run: Run, name: str
+) -> HeatKernel:
+    """Find the scale, and mark it under `name`."""
+    if normalization == "symmetric":
+        scale, n_iter, residual, converged = _symmetric(kernel, run), 2, 0.0, True
+    else:
+        scale, n_iter, residual, converged = _bistochastic(kernel, tol, max_iter, run, name)
+    table = run.home.table(f"{name}/scale", scale.shape, np.float64)
+    for start in range(0, len(scale), table.shard_rows):
+        table.write(start, scale[start : start + table.shard_rows])
+    facts = {"normalization": normalization, "n_iter": n_iter, "residual": residual, "converged": converged}
+    run.home.mark(name, facts)
+    return open_heat(kernel, run, name)
+
+
+def open_heat(kernel: SparseKernel, run: Run, name: str) -> HeatKernel:
+    """Heat kernel that is marked complete under `name`."""
+    facts = run.home.facts(name)
+    if facts is None:
+        raise KeyError(name)
+    scale = run.home.open_table(f"{name}/scale").read(0, kernel.edges.n_points)
+    return HeatKernel(kernel=kernel, name=name, scale_points=scale, **facts)
+
+
+def row_sums(kernel: SparseKernel, vector: np.ndarray, run: Run, kind: str) -> np.ndarray:
+    """``K vector`` for a float64 vector in storage order: one sweep."""
+    from scalable_gpe.engine.kernels import sparse
+
+    out = np.empty(len(vector))
+
+    def one(block: int) -> None:
+        first, indptr, indices, weights = kernel.edges.block(block)
+        sparse.row_sums(indptr, indices, weights, vector, out[first : first + len(indptr) - 1])
+
+    run.workers.map(one, range(kernel.edges.n_blocks), count=False)
+    run.count_sweep(kind)
+    return out
+
+
+def _symmetric(kernel: SparseKernel, run: Run) -> np.ndarray:
+    weights = kernel.numbering.weights
+    m = np.ones(kernel.edges.n_points) if weights is None else weights
+    with run.workers.progress.stage("heat", 2):
+        q = row_sums(kernel, m, run, "heat")
+        run.workers.progress.advance()
+        v = row_sums(kernel, m / q, run, "heat") / q
+        run.workers.progress.advance()
+    return 1 / (q * np.sqrt(v))
+
+
+def _bistochastic(
+    kernel: SparseKernel, tol: float, max_iter: int, run: Run, name: str
+) -> tuple[np.ndarray, int, float, bool]:
+    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`."""
+    weights = kernel.numbering.weights
+    m = np.ones(kernel.edges.n_points) if weights is None else weights
+    d = np.ones(kernel.edges.n_points)
+    residual = np.inf
+    with run.workers.progress.stage("heat", max_iter):
+        for n_iter in range(1, max_iter + 1):
+            product = row_sums(kernel, m / d, run, "heat")
+            residual = float(np.abs(product / d - 1).max())
+            if residual <= tol:
+                return 1 / d, n_iter, residual, True
+            d = np.sqrt(d * product)
+            run.workers.progress.advance()
+    warnings.warn(
+        f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} (tol={tol:g}). "
+        "Raise max_iter, or use normalization='symmetric'.",
+        ConvergenceWarning,
+        stacklevel=2,
+    )
+    return 1 / d, max_iter, residual, False

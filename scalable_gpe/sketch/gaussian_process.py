@@ -1,0 +1,261 @@
+"""The Gaussian process embedding Y = A^p G / sqrt(k)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.blocks import current_cuts
+from scalable_gpe.engine.run import Run, open_home
+from scalable_gpe.engine.tables import Table, ranges
+from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.sketch.polynomial import Plan, plan_power, widen
+from scalable_gpe.sketch.powers import Sketch, carry, column_means, start_panel
+from scalable_gpe.sketch.random_matrix import KINDS
+from scalable_gpe.sketch.spectrum import Lanczos, steps_for
+
+PRECISIONS = ("single", "double")
+_PLAIN_UP_TO = 8  # powers for which no interval is worth finding
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One power of A applied to a range of columns of G: ``Z`` after power - 1 applications, as `powers` keeps it."""
+
+    table: Table
+    first: int
+    stop: int
+    means: np.ndarray
+
+
+def gp_embedding(
+    heat: HeatKernel,
+    n_components: int = 16,
+    power: Any = 64,
+    *,
+    sketch: str = "gaussian",
+    random_state: Any = 0,
+    precision: str = "single",
+    tol: float = 1e-4,
+    store: Any = None,
+) -> Any:
+    r"""Gaussian process embedding of a heat kernel.
+
+    .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
+
+    For a converged bistochastic kernel the columns of G are centred, which shifts all points alike.
+
+    Parameters
+    ----------
+    heat : HeatKernel
+        The operator A.
+    n_components : int
+        Dimension k of the embedding.
+    power : int or sequence of int
+        The power p; several share their products.
+    sketch : {"gaussian", "bernoulli"}
+        Entries of G.
+    random_state : int, None or numpy generator
+        Seed of G; entry (i, j) does not depend on anything else.
+    precision : {"single", "double"}
+        Type of the panels that are multiplied.
+    tol : float
+        Relative error of distances that the polynomial may make.
+    store : path, optional
+        A zarr store for the result.
+
+    Returns
+    -------
+    ndarray of float32, (N, k), or a dict of them for a sequence of powers; zarr arrays with a store.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(300), 16)))
+    >>> gpe.gp_embedding(heat, 2, power=8).shape
+    (300, 2)
+    """
+    if not isinstance(heat, HeatKernel):
+        raise TypeError(f"heat must be a HeatKernel, as heat_kernel makes it; got {type(heat).__name__}.")
+    parameters = check_sketch(n_components, power, sketch, random_state, precision, tol)
+    home = heat.run.home if store is None else open_home(store)
+    run = Run(home, heat.run.workers, heat.run.memory_limit)
+    how = Sketch(parameters["sketch"], parameters["random_state"], precision)
+    name = f"sketch/{heat.name}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
+    points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
+    values = {one: as_array(table) for one, table in points.items()}
+    return values if np.ndim(power) else values[parameters["powers"][0]]
+
+
+def check_sketch(
+    n_components: Any, power: Any, sketch: str, random_state: Any, precision: str, tol: Any
+) -> dict[str, Any]:
+    """Check what a sketch is asked for."""
+    return {
+        "n_components": checks.check_count(n_components, "n_components"),
+        "powers": checks.check_powers(power),
+        "sketch": checks.check_choice(sketch, KINDS, "sketch"),
+        "random_state": checks.check_random_state(random_state),
+        "precision": checks.check_choice(precision, PRECISIONS, "precision"),
+        "tol": checks.check_positive(tol, "tol"),
+    }
+
+
+def as_array(table: Any) -> Any:
+    """What the user sees of a table: the numpy or the zarr array."""
+    return table.array if hasattr(table, "array") else table.values
+
+
+def make_points(
+    heat: HeatKernel, sketch: Sketch, n_components: int, powers: Sequence[int], tol: float, run: Run, name: str
+) -> tuple[dict[int, Table], dict[int, Plan]]:
+    """Sketch and publish: the whole of A^p G / sqrt(k) under ``<name>/points/<power>``."""
+    plans = make_plans(heat, sketch, powers, tol, run, name)
+    carried = make_columns(heat, sketch, n_components, plans, run, name)
+    return {
+        power: publish(heat, carried[power], n_components, run, f"{name}/points-{n_components}/{power}")
+        for power in powers
+    }, plans
+
+
+def make_plans(
+    heat: HeatKernel, sketch: Sketch, powers: Sequence[int], tol: float, run: Run, name: str
+) -> dict[int, Plan]:
+    """Plan each power by itself, so that it does not matter which others are asked for."""
+    lanczos = Lanczos(heat, sketch.seed)
+    plans = {}
+    for power in powers:
+        facts = run.home.facts(f"{name}/{power}")
+        if facts is None:
+            spectrum = lanczos.spectrum(steps_for(power)) if power > _PLAIN_UP_TO else None
+            plan = plan_power(power, spectrum, sketch.precision, tol)
+            facts = {
+                "lower": plan.lower,
+                "coefficients": list(plan.coefficients),
+                "trailing": plan.trailing,
+                "error": plan.error,
+                "n_sweeps": spectrum.n_sweeps if spectrum else 0,
+            }
+            run.home.mark(f"{name}/{power}", facts)
+        plans[power] = Plan(power, facts["lower"], tuple(facts["coefficients"]), facts["trailing"], facts["error"])
+    return plans
+
+
+def make_columns(
+    heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[int, Plan], run: Run, name: str
+) -> dict[int, list[Carried]]:
+    """Carry the columns that are not there yet; powers that lack the same columns go together."""
+    done = {power: _known(run, f"{name}/{power}", n_components, heat.kernel.edges.n_points) for power in plans}
+    reach = {power: (known[-1].stop if known else 0) for power, known in done.items()}
+    for first in sorted(set(reach.values()) - {n_components}):
+        together = [plans[power] for power in plans if reach[power] == first]
+        width = panel_columns(heat, sketch, together, run, n_components - first)
+        panels = [(first + a, first + b) for a, b in ranges(n_components - first, width)]
+        n_sweeps = len(panels) * sweeps_of(together)
+        with run.workers.progress.stage("sketch", n_sweeps):
+            for panel in panels:
+                for power, carried in _carry_panel(heat, sketch, together, panel, run, name).items():
+                    done[power].append(carried)
+    return done
+
+
+def sweeps_of(plans: Sequence[Plan]) -> int:
+    """Sweeps of one panel that several plans take together, the publishing ones included."""
+    plain = max((plan.power - 1 for plan in plans if not plan.coefficients), default=0)
+    degree = max((plan.degree for plan in plans), default=0)
+    return plain + degree + sum(plan.trailing - 1 for plan in plans if plan.coefficients) + len(plans)
+
+
+def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: Run, wanted: int) -> int:
+    """Columns that are carried at once within the memory limit."""
+    cut = current_cuts().panel_columns
+    if cut:
+        return min(cut, wanted)
+    n_points = heat.kernel.edges.n_points
+    column = n_points * np.dtype(sketch.dtype).itemsize * (3 + len(plans))
+    fit = max(1, int(0.8 * run.spare_bytes()) // column)
+    if fit >= wanted:
+        return wanted
+    return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
+
+
+def _known(run: Run, name: str, n_components: int, n_points: int) -> list[Carried]:
+    """Column ranges of a power that are complete, chained from column 0."""
+    known: list[Carried] = []
+    stop = 0
+    ranges_there = [one.split("-") for one in run.home.names(name) if one.replace("-", "").isdigit() and "-" in one]
+    by_first = {int(first): int(last) for first, last in ranges_there}
+    while stop in by_first and stop < n_components:
+        facts = run.home.facts(f"{name}/{stop}-{by_first[stop]}")
+        if facts is None:
+            break
+        table = run.home.open_table(f"{name}/{stop}-{by_first[stop]}/columns")
+        known.append(Carried(table, stop, by_first[stop], np.array(facts["means"])))
+        stop = by_first[stop]
+    return known
+
+
+def _carry_panel(
+    heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], panel: tuple[int, int], run: Run, name: str
+) -> dict[int, Carried]:
+    columns = np.arange(*panel)
+    means = column_means(heat, sketch, columns)
+    results, wrong = carry(heat, lambda: start_panel(heat, sketch, columns, means), plans)
+    if len(wrong):
+        _repair(heat, sketch, plans, results, columns, means, wrong)
+    carried = {}
+    for power, values in results.items():
+        place = f"{name}/{power}/{panel[0]}-{panel[1]}"
+        table = run.home.table(f"{place}/columns", values.shape, values.dtype)
+        run.workers.map(
+            lambda piece, table=table, values=values: table.write(piece[0], values[piece[0] : piece[1]]),
+            ranges(len(values), table.shard_rows),
+            count=False,
+        )
+        run.home.mark(place, {"means": means.tolist()})
+        carried[power] = Carried(table, *panel, means)
+    return carried
+
+
+def _repair(
+    heat: HeatKernel,
+    sketch: Sketch,
+    plans: Sequence[Plan],
+    results: dict[int, np.ndarray],
+    columns: np.ndarray,
+    means: np.ndarray,
+    wrong: np.ndarray,
+) -> None:
+    """Carry columns again, on [-1, 1], for which the interval proved too short."""
+    again = [widen(plan) for plan in plans if plan.coefficients]
+    start = lambda: start_panel(heat, sketch, columns[wrong], means[wrong])  # noqa: E731
+    for power, values in carry(heat, start, again)[0].items():
+        results[power][:, wrong] = values
+
+
+def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run: Run, name: str) -> Table:
+    """Write ``y = s (K Z) / sqrt(k)`` in the user's order: the last application of A."""
+    from scalable_gpe.engine.kernels import sparse
+
+    numbering, edges = heat.kernel.numbering, heat.kernel.edges
+    out = run.home.table(name, (numbering.n_rows, n_components), np.float32)
+    factor = heat.scale_points / np.sqrt(n_components)
+    for part in carried:
+        panel = np.ascontiguousarray(part.table.read(0, edges.n_points)[:, : n_components - part.first])
+        result = np.empty(panel.shape, np.float32)
+
+        def one(block: int, panel: np.ndarray = panel, result: np.ndarray = result) -> None:
+            first, indptr, indices, weights = edges.block(block)
+            rows = slice(first, first + len(indptr) - 1)
+            sparse.product(indptr, indices, weights, panel, factor[rows], result[rows])
+
+        def write(piece: tuple[int, int], part: Carried = part, result: np.ndarray = result) -> None:
+            out.write(piece[0], result[numbering.position[piece[0] : piece[1]]], part.first)
+
+        run.workers.map(one, range(edges.n_blocks), count=False)
+        run.count_sweep("sketch")
+        run.workers.progress.advance()
+        run.workers.map(write, ranges(numbering.n_rows, out.shard_rows), count=False)
+    return out
