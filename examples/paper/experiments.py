@@ -5,7 +5,7 @@ normalisations; target dimension k uses their first k columns. What is recorded 
 largest to the smallest dilation of distances.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,20 +95,27 @@ def embedding(method: str, A: Array, power: int, n_components: int, trial: int) 
 
 def _measure(experiment: Experiment, methods: list[str], X: Array, A: Array, trial: int) -> Measured:
     measured: Measured = {method: [] for method in methods}
+    widest = max(experiment.dimensions)
+    # eigenvectors are the same for all powers, and A^p once per power serves all sketches
+    eigenvectors = embedding(methods[0], A, 1, widest, trial)
     for power, A_power in _powers(A, experiment.powers):
         distances = pdist(X) if experiment.euclidean else exact.diffusion_distances(A_power, 1)
         for method in methods:
-            widest = max(experiment.dimensions)
-            Y = _powered(method, A, A_power, power, widest, trial)
+            is_map = method.startswith("DM")
+            Y = _at_time(eigenvectors, power) if is_map else embedding(method, A_power, 1, widest, trial)
             logs = [np.log(exact.bilipschitz(Y[:, :k], distances)) for k in experiment.dimensions]
             measured[method] += [float(value) for value in logs]
     return measured
 
 
-def _powered(method: str, A: Array, A_power: Array, power: int, widest: int, trial: int) -> Array:
-    # A^p once per trial serves all sketches; eigenvectors are those of A, their weights lambda^p
-    return embedding(method, *((A, power) if method.startswith("DM") else (A_power, 1)), widest, trial)
+def _at_time(map_at_1: Array, time: int) -> Array:
+    """Diffusion map at another time: a column at time 1 is lambda v, and its length lambda."""
+    return map_at_1 * np.linalg.norm(map_at_1, axis=0) ** (time - 1)
 
 
-def _powers(A: Array, powers: Sequence[int]) -> list[tuple[int, Array]]:
-    return [(power, np.linalg.matrix_power(A, power)) for power in powers]
+def _powers(A: Array, powers: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """A^p for ascending powers, each from the one before."""
+    last, out = 0, np.eye(len(A))
+    for power in powers:
+        last, out = power, out @ np.linalg.matrix_power(A, power - last) if power != 2 * last else out @ out
+        yield power, out

@@ -1,0 +1,55 @@
+"""What the documentation shows runs: examples in docstrings, the README's code, the paper's script."""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import scalable_gpe
+
+PACKAGE = Path(scalable_gpe.__file__).parent
+SOURCE = Path(__file__).parents[1]
+WITH_EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>>" in path.read_text(encoding="utf-8")]
+
+
+def in_source(name: str) -> Path:
+    path = SOURCE / name
+    if not path.exists():
+        pytest.skip(f"{name} is not beside the tests")
+    return path
+
+
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_examples_in_docstrings(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    result = doctest.testmod(import_module(name.removesuffix(".__init__")))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_python_in_the_readme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", in_source("README.md").read_text(encoding="utf-8"), re.S)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert 1 <= float(names["L"]) < 100
+
+
+def test_the_papers_experiments_run(tmp_path):
+    pytest.importorskip("matplotlib")
+    script = in_source("examples/paper/run.py")
+    command = [sys.executable, str(script), "--out", str(tmp_path), "--trials", "2", "--jobs", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.count("olds.*") + done.stdout.count("hold.*") + done.stdout.count("part.*") >= 14
+    assert len(list(tmp_path.glob("*.png"))) == 10
+    table = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()
+    assert len(table) == len(in_source("docs/paper-results.csv").read_text(encoding="utf-8").splitlines())
