@@ -28,7 +28,8 @@ from threadpoolctl import threadpool_limits
 
 from scalable_gpe.engine.kernels import search as loops
 
-_PART_BYTES = 256 * 2**20  # what searching one part may take: fixed, because the parts shape the result
+_PART_BYTES = 256 * 2**20  # rows and lists of one part: fixed, because the parts shape the result
+_PART_ROWS = 2**18
 _READ_ROWS = 16_384  # rows of one streaming read
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -55,6 +56,9 @@ class Table(Protocol):
     def read(self, start: int, stop: int) -> NDArray[Any]: ...
     def take(self, rows: NDArray[np.integer]) -> NDArray[Any]: ...
     def write(self, start: int, values: NDArray[Any]) -> None: ...
+
+
+Tables = Callable[[str, tuple[int, int], type], Table]
 
 
 class Held:
@@ -90,12 +94,15 @@ class Plan:
     leaf_rows: int
     cell_rows: int
     n_trees: int
-    n_joins: int
     n_reduced: int
 
     @property
     def n_parts(self) -> int:
         return -(-self.n_rows // self.part_rows)
+
+    @property
+    def rows_per_part(self) -> int:
+        return -(-self.n_rows // self.n_parts)
 
     @property
     def n_used(self) -> int:
@@ -106,8 +113,12 @@ class Plan:
         return max(4096, self.cell_rows * (1 + 3 * self.n_neighbors))
 
     def part(self, part: int) -> tuple[int, int]:
-        """The range of positions of one part; all parts are equally large, give or take one row."""
-        return part * self.n_rows // self.n_parts, (part + 1) * self.n_rows // self.n_parts
+        """The range of positions of one part; all but the last are equally large."""
+        return part * self.rows_per_part, min((part + 1) * self.rows_per_part, self.n_rows)
+
+    def part_of(self, positions: Ints) -> Ints:
+        """The part in which each position lies."""
+        return (positions // np.int32(self.rows_per_part)).astype(np.int32)
 
 
 def plan(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> Plan:
@@ -116,19 +127,18 @@ def plan(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | Non
         raise ValueError(f"n_rows must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}.")
     if not 1 <= n_neighbors < n_rows:
         raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
-    leaf_rows = max(512, 4 * (n_neighbors + 1))
+    leaf_rows = max(512, 8 * (n_neighbors + 1))
     if part_rows is None:
-        part_rows = _PART_BYTES // (8 * n_features + 40 * n_neighbors)
+        part_rows = min(_PART_ROWS, _PART_BYTES // (4 * n_features + 24 * n_neighbors))
     return Plan(
         n_rows=n_rows,
         n_features=n_features,
         n_neighbors=n_neighbors,
         part_rows=min(n_rows, max(part_rows, 2 * leaf_rows)),
         leaf_rows=leaf_rows,
-        cell_rows=32,
-        n_trees=3,
-        n_joins=1,
-        n_reduced=48 if n_features > 128 else 0,
+        cell_rows=64 if n_features > 128 else 32,
+        n_trees=4 if n_features > 128 else 3,
+        n_reduced=64 if n_features > 128 else 0,
     )
 
 
@@ -185,7 +195,7 @@ def search_rows(
     source: Rows,
     n_neighbors: int,
     *,
-    tables: Callable[[str, tuple[int, int], type], Table] = held,
+    tables: Tables = held,
     done: set[tuple[Any, ...]] | None = None,
     random_state: int = 0,
     n_jobs: int | None = None,
@@ -197,7 +207,7 @@ def search_rows(
     """The nearest other rows of each row of `source`, holding `n_held` parts at once.
 
     `tables(name, shape, dtype)` makes a table, or opens the one an interrupted search has left; `done` is what that
-    search had finished (anything with `in` and `add`).
+    search had finished (anything with `in` and `add`). A table is written one part (`Plan.part`) at a time.
     """
     sizes = plan(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
     with _threads(n_jobs) as each:
@@ -225,6 +235,20 @@ class _Found:
     distances: Table
 
 
+@dataclass(frozen=True)
+class _Earlier:
+    """What earlier rounds know about the rows of a part.
+
+    `known` lists positions inside the part (-1: outside), `near` and `far` row numbers and distances; `origins` is the
+    part of the last round that a row was in, None where there is only one part.
+    """
+
+    known: Ints
+    near: Ints
+    far: Floats
+    origins: Ints | None
+
+
 class _Work:
     """One search: what all its rounds share."""
 
@@ -232,7 +256,7 @@ class _Work:
         self,
         source: Rows,
         sizes: Plan,
-        tables: Callable[[str, tuple[int, int], type], Table],
+        tables: Tables,
         done: set[tuple[Any, ...]],
         random_state: int,
         n_held: int,
@@ -274,8 +298,8 @@ class _Work:
         def task(part: int) -> None:
             start, stop = self.plan.part(part)
             ids = members[start:stop]
-            leaf_order, near, far = self.search_part(self.source.take(ids), ids, None, None, None, (0, part))
-            order.write(start, ids[leaf_order][:, None])
+            cell_order, near, far = self.search_part(self.source.take(ids), ids, None, (0, part))
+            order.write(start, ids[cell_order][:, None])
             neighbors.write(start, near)
             distances.write(start, far)
 
@@ -296,10 +320,12 @@ class _Work:
             places = found.position[ids]
             near = np.array(found.neighbors.take(places), np.int32, order="C")
             far = np.array(found.distances.take(places), np.float32, order="C")
-            local = position[near]
-            local = np.where((local >= start) & (local < stop), local - start, -1).astype(np.int32)
-            leaf_order, near, far = self.search_part(self.source.take(ids), ids, local, near, far, (n, part))
-            back = _inverse(leaf_order)
+            known = position[near] - start
+            known[(known < 0) | (known >= stop - start)] = -1
+            origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
+            earlier = _Earlier(known, near, far, origins)
+            cell_order, near, far = self.search_part(self.source.take(ids), ids, earlier, (n, part))
+            back = _inverse(cell_order)
             neighbors.write(start, near[back])
             distances.write(start, far[back])
 
@@ -329,7 +355,11 @@ class _Work:
             return np.arange(sizes.n_rows, dtype=np.int32)
         n_levels = min(15, int(np.ceil(np.log2(sizes.n_parts))) + 3)
         sample = self.sample(_CELL_SAMPLE << n_levels, "partition", n)
-        _, _, levels = _grow(sample, len(sample) >> n_levels, self.seed("partition", n), 1, self.each, n_levels)
+        rows, bounds = _root(len(sample))
+        levels = []
+        for level in range(n_levels):
+            levels.append(_halve(sample, rows, bounds, 1, self.seed("partition", n, level), 1, self.each))
+            bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
         means, directions, thresholds = (np.concatenate(planes) for planes in zip(*levels, strict=True))
         cells = np.empty(sizes.n_rows, np.uint16)
 
@@ -347,53 +377,46 @@ class _Work:
         return members
 
     def search_part(
-        self,
-        X: Floats,
-        names: Ints,
-        known: Ints | None,
-        near: Ints | None,
-        far: Floats | None,
-        where: tuple[int, int],
+        self, X: Floats, names: Ints, earlier: _Earlier | None, where: tuple[int, int]
     ) -> tuple[Ints, Ints, Floats]:
-        """The order of the first tree's cells, and in that order the lists of the rows of one part.
-
-        `known` lists positions inside the part, `near` and `far` names and distances; all as an earlier round left
-        them, or None.
-        """
-        sizes, each, k = self.plan, self.each, self.plan.n_neighbors
+        """The order of the first tree's cells, and in that order the lists of the rows of one part."""
+        sizes, each = self.plan, self.each
+        shape = len(X), sizes.n_neighbors
         X = np.array(X, np.float32, order="C")
-        n = len(X)
         Z = X if self.reduction is None else _reduced(X, *self.reduction, each)
-        order, cells, _ = _grow(Z, sizes.cell_rows, self.seed(*where, 0), 3, each)
-        reduced = Z is not X
-        X, names = X[order], names[order]
-        Z = Z[order] if reduced else X
+        if earlier is None or earlier.origins is None:
+            rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, self.seed(*where, "leaves"), 3, each)
+            order, cells = _grow(Z, rows, leaves, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
+            origins = np.full(len(X), -1, np.int32)
+        else:
+            leaves = None
+            groups = _groups(earlier.origins)
+            order, cells = _grow(Z, *groups, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
+            origins = earlier.origins[order]
+        loops.permute_rows(X, order)
+        Z = X if self.reduction is None else Z[order]
 
-        neighbors = np.full((n, k), -1, np.int32)
-        distances = np.full((n, k), np.inf, np.float32)
-        identity = np.arange(n, dtype=np.int32)
-        leaves = cells
-        while len(leaves) > 2 and (leaves[2::2] - leaves[:-2:2]).max() <= sizes.leaf_rows:
-            leaves = leaves[::2]
-        rows = identity
-        for tree in range(sizes.n_trees if known is None else 1):
-            if tree > 0:
-                rows, leaves, _ = _grow(Z, sizes.leaf_rows, self.seed(*where, tree), 1, each)
+        neighbors = np.full(shape, -1, np.int32)
+        distances = np.full(shape, np.inf, np.float32)
+        rows = np.arange(len(X), dtype=np.int32)
+        for tree in range(sizes.n_trees if earlier is None else 1):
+            if tree > 0 or leaves is None:
+                seed = self.seed(*where, "tree", tree)
+                rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, seed, 1, each)
             _on_ranges(each, loops.search_leaves, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
-        for _ in range(sizes.n_joins):
-            n_used = sizes.n_used
-            snapshot = neighbors.copy()
-            if known is not None:
-                inside = _inverse(order)
-                earlier = known[order]
-                earlier = np.where(earlier >= 0, inside[earlier], -1).astype(np.int32)
-                snapshot = np.stack([earlier, neighbors], axis=2).reshape(n, 2 * k)
-                n_used *= 2
-            args = (n_used, sizes.max_candidates, snapshot, neighbors, distances)
-            _on_ranges(each, loops.join_cells, len(cells) - 1, (X, cells), args)
-        near = np.full((n, k), -1, np.int32) if near is None else near[order]
-        far = np.full((n, k), np.inf, np.float32) if far is None else far[order]
-        _on_ranges(each, loops.settle_rows, n, (X, names), (neighbors, near, far))
+
+        known, n_used = neighbors.copy(), sizes.n_used
+        if earlier is not None:
+            inside = np.append(_inverse(order), np.int32(-1))  # -1, a row outside the part, stays -1
+            known = np.stack([inside[earlier.known[order]], neighbors], axis=2).reshape(len(X), -1)
+            n_used += n_used // 2
+        joined = (origins, n_used, sizes.max_candidates, known, neighbors, distances)
+        _on_ranges(each, loops.join_cells, len(cells) - 1, (X, cells), joined)
+
+        names = names[order]
+        near = np.full(shape, -1, np.int32) if earlier is None else earlier.near[order]
+        far = np.full(shape, np.inf, np.float32) if earlier is None else earlier.far[order]
+        _on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, near, far))
         _repair(X, names, near, far)
         return order, near, far
 
@@ -430,13 +453,8 @@ class _Truth:
             block = np.array(work.source.read(start, stop), np.float32, order="C") - mean
             block_squares = np.einsum("ij,ij->i", block, block)
             rows = np.arange(start, stop, dtype=np.int32)
-
-            def offer(first: int, last: int) -> None:
-                loops.scan_block(
-                    centred, squares, first, last, block, block_squares, rows, neighbors, distances  # noqa: B023
-                )
-
-            work.each(len(sample), offer)
+            args = (block, block_squares, rows, neighbors, distances)
+            _on_ranges(work.each, loops.scan_block, len(sample), (centred, squares), args)
         for i, row in enumerate(self.rows):
             others = neighbors[i][(neighbors[i] >= 0) & (neighbors[i] != row)]
             rows_near = np.array(work.source.take(np.sort(others)), np.float32, order="C")
@@ -452,28 +470,44 @@ class _Truth:
         return radius[:, sizes.n_neighbors - 1]
 
 
+def _root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
+    return np.arange(n_rows, dtype=np.int32), np.array([0, n_rows], np.int64)
+
+
+def _groups(labels: Ints) -> tuple[Ints, NDArray[np.int64]]:
+    """The rows label after label, and where each label begins and the last one ends."""
+    rows = np.argsort(labels, kind="stable").astype(np.int32)
+    begins = np.flatnonzero(np.diff(labels[rows], prepend=-1))
+    return rows, np.append(begins, len(labels)).astype(np.int64)
+
+
 def _grow(
-    Z: Floats, leaf_rows: int, seed: np.uint64, n_powers: int, each: Each, n_levels: int | None = None
-) -> tuple[Ints, NDArray[np.int64], list[tuple[Floats, Floats, Floats]]]:
-    """A tree of median splits: the rows leaf after leaf, the bounds of the leaves, and the planes level by level."""
-    rows = np.arange(len(Z), dtype=np.int32)
-    bounds = np.array([0, len(Z)], np.int64)
-    levels: list[tuple[Floats, Floats, Floats]] = []
-    while np.diff(bounds).max() > leaf_rows if n_levels is None else len(levels) < n_levels:
-        n_nodes = len(bounds) - 1
-        level_seed = np.uint64(int(seed) ^ (len(levels) << 40))
-        means = np.zeros((n_nodes, Z.shape[1]), np.float32)
-        directions = np.zeros((n_nodes, Z.shape[1]), np.float32)
-        thresholds = np.zeros(n_nodes, np.float32)
-        levels.append((means, directions, thresholds))
-        _on_ranges(
-            each, loops.split_nodes, n_nodes, (Z, rows, bounds), (level_seed, n_powers, means, directions, thresholds)
-        )
-        halved = np.empty(2 * n_nodes + 1, np.int64)
-        halved[::2] = bounds
-        halved[1::2] = bounds[:-1] + np.diff(bounds) // 2
-        bounds = halved
-    return rows, bounds, levels
+    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, each: Each
+) -> tuple[Ints, NDArray[np.int64]]:
+    """Halve nodes along their spread until none has more than `leaf_rows` rows: the rows in order, and the bounds."""
+    rows = rows.copy()
+    level = 0
+    while np.diff(bounds).max() > leaf_rows:
+        large = np.diff(bounds) > leaf_rows
+        _halve(Z, rows, bounds, leaf_rows, np.uint64(int(seed) ^ (level << 40)), n_powers, each)
+        middles = (bounds[:-1] + np.diff(bounds) // 2)[large]
+        bounds = np.sort(np.concatenate([bounds, middles]))
+        level += 1
+    return rows, bounds
+
+
+def _halve(
+    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, each: Each
+) -> tuple[Floats, Floats, Floats]:
+    """Order the rows of every node with more than `leaf_rows` rows by the side of its plane; the planes."""
+    n_nodes = len(bounds) - 1
+    planes = (
+        np.zeros((n_nodes, Z.shape[1]), np.float32),
+        np.zeros((n_nodes, Z.shape[1]), np.float32),
+        np.zeros(n_nodes, np.float32),
+    )
+    _on_ranges(each, loops.split_nodes, n_nodes, (Z, rows, bounds), (leaf_rows, seed, n_powers, *planes))
+    return planes
 
 
 def _reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floats, Floats] | None:

@@ -9,12 +9,16 @@ are handed out come from `squared_distance`.
 import numpy as np
 from numba import njit
 
+_loop = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True)
+_inner = njit(
+    nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True
+)  # compiles faster
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
-_LANES = 64  # minima that bound the k-th distance of a fresh list
+_UNSAFE = np.float32(1e-4)  # below this share of the squared norm, a distance from scalar products is mostly rounding
 _SCAN = 32  # distances compared at a time: counting is a loop the compiler vectorises
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _mix(state):
     """One step of splitmix64: a well mixed 64-bit number from a counter."""
     z = state + np.uint64(0x9E3779B97F4A7C15)
@@ -23,7 +27,7 @@ def _mix(state):
     return z ^ (z >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _direction(Z, rows, seed, n_powers, mean, direction):
     """A random direction weighted by the spread of `rows`; more powers bring it closer to the principal one."""
     n_features = Z.shape[1]
@@ -36,7 +40,8 @@ def _direction(Z, rows, seed, n_powers, mean, direction):
         sample[s] = rows[np.int64(state % np.uint64(rows.shape[0]))]
         state = _mix(state)
         weight[s] = np.float32(np.int64(state >> np.uint64(40)) - (1 << 23)) / np.float32(1 << 23)
-    mean[:] = 0
+    for f in range(n_features):
+        mean[f] = 0
     for s in range(n_sampled):
         for f in range(n_features):
             mean[f] += Z[sample[s], f]
@@ -52,7 +57,8 @@ def _direction(Z, rows, seed, n_powers, mean, direction):
         largest = np.float32(0)
         for s in range(n_sampled):
             largest = max(largest, abs(weight[s]))
-        direction[:] = 0
+        for f in range(n_features):
+            direction[f] = 0
         if largest > 0:
             for s in range(n_sampled):
                 scaled = weight[s] / largest
@@ -67,7 +73,7 @@ def _direction(Z, rows, seed, n_powers, mean, direction):
             direction[f] /= largest
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _project(Z, rows, mean, direction, values):
     for i in range(rows.shape[0]):
         row = rows[i]
@@ -84,7 +90,7 @@ def _project(Z, rows, mean, direction, values):
         values[i] = (a + b) + (c + d)
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _split_at(values, rows, middle):
     """Order `rows` so that the `middle` smallest by (value, row) come first (quickselect)."""
     low, high = 0, rows.shape[0] - 1
@@ -110,25 +116,25 @@ def _split_at(values, rows, middle):
             break
 
 
-@njit(nogil=True, cache=True)
-def split_nodes(Z, rows, bounds, first, last, seed, n_powers, means, directions, thresholds):
-    """Halve the nodes `first` to `last` of one level of a tree: node i is rows[bounds[i]:bounds[i + 1]].
+@_loop
+def split_nodes(Z, rows, bounds, first, last, leaf_rows, seed, n_powers, means, directions, thresholds):
+    """Halve those of the nodes `first` to `last` that hold more than `leaf_rows` rows.
 
-    A row x goes left when <x - means[i], directions[i]> < thresholds[i].
+    Node i is rows[bounds[i]:bounds[i + 1]]. A row x goes left when <x - means[i], directions[i]> < thresholds[i].
     """
     for node in range(first, last):
         members = rows[bounds[node] : bounds[node + 1]]
         middle = members.shape[0] // 2
-        if middle > 0:
+        if members.shape[0] > leaf_rows:
             values = np.empty(members.shape[0], np.float32)
-            node_seed = _mix(np.uint64(seed) + np.uint64(node))
+            node_seed = _mix(seed + np.uint64(node))
             _direction(Z, members, node_seed, n_powers, means[node], directions[node])
             _project(Z, members, means[node], directions[node], values)
             _split_at(values, members, middle)
             thresholds[node] = values[middle]
 
 
-@njit(nogil=True, cache=True)
+@_loop
 def route_rows(X, means, directions, thresholds, n_levels, cells):
     """The cell of each row in a tree whose levels are stored one after the other (node i has children 2i+1, 2i+2)."""
     value = np.empty(1, np.float32)
@@ -142,14 +148,18 @@ def route_rows(X, means, directions, thresholds, n_levels, cells):
         cells[i] = node - ((1 << n_levels) - 1)
 
 
-@njit(nogil=True, cache=True)
-def _insert(neighbors, distances, row, distance):
-    """Put `row` into a list sorted by (distance, row), unless it is there; the last one falls out."""
-    last = neighbors.shape[0] - 1
-    for t in range(last + 1):
+@_inner
+def _lists(neighbors, row):
+    for t in range(neighbors.shape[0]):  # noqa: SIM110
         if neighbors[t] == row:
-            return
-    t = last
+            return True
+    return False
+
+
+@_inner
+def _insert(neighbors, distances, row, distance):
+    """Put `row` into a list sorted by (distance, row) that does not hold it; the last one falls out."""
+    t = neighbors.shape[0] - 1
     while t > 0 and (distances[t - 1] > distance or (distances[t - 1] == distance and neighbors[t - 1] > row)):
         distances[t] = distances[t - 1]
         neighbors[t] = neighbors[t - 1]
@@ -158,14 +168,21 @@ def _insert(neighbors, distances, row, distance):
     neighbors[t] = row
 
 
-@njit(nogil=True, cache=True)
+@_inner
+def _n_lanes(n_neighbors):
+    """Minima that bound the k-th distance: enough that the bound is tight, a multiple of 64 for the compiler."""
+    return 64 * (1 + 2 * (n_neighbors + 1) // 64)
+
+
+@_inner
 def _bound(values, n_wanted, lanes):
     """A number that at least `n_wanted` of the values do not exceed, and not many more: from minima of lanes."""
     n_lanes = lanes.shape[0]
     whole = values.shape[0] - values.shape[0] % n_lanes
     if n_wanted > n_lanes or whole == 0:
         return np.float32(np.inf)
-    lanes[:] = values[:n_lanes]
+    for t in range(n_lanes):
+        lanes[t] = values[t]
     for start in range(n_lanes, whole, n_lanes):
         block = values[start : start + n_lanes]
         for t in range(n_lanes):
@@ -174,7 +191,7 @@ def _bound(values, n_wanted, lanes):
     for t in range(n_lanes):
         low = min(low, lanes[t])
         high = max(high, lanes[t])
-    for _ in range(12):
+    for _ in range(28):
         middle = low + (high - low) * np.float32(0.5)
         count = 0
         for t in range(n_lanes):
@@ -188,33 +205,59 @@ def _bound(values, n_wanted, lanes):
     return high
 
 
-@njit(nogil=True, cache=True)
-def _scan(values, offset, candidates, own, neighbors, distances, lanes):
-    """Offer every candidate c at distance values[c] + offset to one list."""
+@_inner
+def _offer(x, square, product, block, squares, candidates, own, neighbors, distances, values, lanes):
+    """Offer all candidates to the list of one row: candidate j is block[j], the row is x.
+
+    product[j] is their scalar product, `square` and `squares` are their squared norms, all around one mean. Where the
+    nearest are so close, compared with how far that mean is, that rounding would decide, distances are computed from
+    differences.
+    """
     n = candidates.shape[0]
     last = neighbors.shape[0] - 1
-    if distances[last] == np.inf:
+    for j in range(n):
+        values[j] = squares[j] - np.float32(2) * product[j]
+    limit = _bound(values[:n], last + 2, lanes)
+    if limit == np.inf or square + limit < _UNSAFE * square:
+        for j in range(n):
+            values[j] = _difference(x, block[j])
+        square = np.float32(0)
         limit = _bound(values[:n], last + 2, lanes)
-    else:
-        limit = distances[last] - offset
+    if distances[last] < np.inf:
+        limit = min(limit, distances[last] - square)
     for start in range(0, n, _SCAN):
         stop = min(start + _SCAN, n)
         count = 0
-        for c in range(start, stop):
-            count += values[c] <= limit
+        for j in range(start, stop):
+            count += values[j] <= limit
         if count == 0:
             continue
-        for c in range(start, stop):
-            if values[c] <= limit and candidates[c] != own:
-                distance = max(values[c] + offset, np.float32(0))
-                row = candidates[c]
-                if distance < distances[last] or (distance == distances[last] and row < neighbors[last]):
+        for j in range(start, stop):
+            if values[j] <= limit and candidates[j] != own:
+                distance = max(values[j] + square, np.float32(0))
+                row = candidates[j]
+                nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
+                if nearer and not _lists(neighbors, row):
                     _insert(neighbors, distances, row, distance)
                     if distances[last] < np.inf:
-                        limit = min(limit, distances[last] - offset)
+                        limit = min(limit, distances[last] - square)
 
 
-@njit(nogil=True, cache=True)
+@_inner
+def _difference(x, y):
+    a = b = c = d = np.float32(0)
+    whole = x.shape[0] - x.shape[0] % 4
+    for f in range(0, whole, 4):
+        a += (x[f] - y[f]) * (x[f] - y[f])
+        b += (x[f + 1] - y[f + 1]) * (x[f + 1] - y[f + 1])
+        c += (x[f + 2] - y[f + 2]) * (x[f + 2] - y[f + 2])
+        d += (x[f + 3] - y[f + 3]) * (x[f + 3] - y[f + 3])
+    for f in range(whole, x.shape[0]):
+        a += (x[f] - y[f]) * (x[f] - y[f])
+    return (a + b) + (c + d)
+
+
+@_inner
 def _square(x):
     a = b = c = d = np.float32(0)
     whole = x.shape[0] - x.shape[0] % 4
@@ -228,7 +271,7 @@ def _square(x):
     return (a + b) + (c + d)
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _gather(Z, rows, mean, block, square):
     """The rows around `mean`, and their squared norms."""
     for i in range(rows.shape[0]):
@@ -238,9 +281,10 @@ def _gather(Z, rows, mean, block, square):
         square[i] = np.dot(block[i], block[i]) if Z.shape[1] > 128 else _square(block[i])
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def _mean(Z, rows, mean):
-    mean[:] = 0
+    for f in range(Z.shape[1]):
+        mean[f] = 0
     for i in range(rows.shape[0]):
         for f in range(Z.shape[1]):
             mean[f] += Z[rows[i], f]
@@ -248,7 +292,7 @@ def _mean(Z, rows, mean):
         mean[f] /= np.float32(rows.shape[0])
 
 
-@njit(nogil=True, cache=True)
+@_loop
 def search_leaves(Z, rows, bounds, first, last, neighbors, distances):
     """All pairs inside each leaf; leaf i is rows[bounds[i]:bounds[i + 1]]. Lists are improved in place."""
     n_features = Z.shape[1]
@@ -260,7 +304,7 @@ def search_leaves(Z, rows, bounds, first, last, neighbors, distances):
     products = np.empty(size * size, np.float32)
     values = np.empty(size, np.float32)
     mean = np.empty(n_features, np.float32)
-    lanes = np.empty(_LANES, np.float32)
+    lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
     for leaf in range(first, last):
         members = rows[bounds[leaf] : bounds[leaf + 1]]
         n = members.shape[0]
@@ -269,66 +313,80 @@ def search_leaves(Z, rows, bounds, first, last, neighbors, distances):
         product = products[: n * n].reshape(n, n)
         np.dot(block[:n], block[:n].T, product)
         for i in range(n):
-            for j in range(n):
-                values[j] = square[j] - np.float32(2) * product[i, j]
             own = members[i]
-            _scan(values[:n], square[i], members, own, neighbors[own], distances[own], lanes)
+            _offer(
+                block[i],
+                square[i],
+                product[i],
+                block,
+                square,
+                members,
+                own,
+                neighbors[own],
+                distances[own],
+                values,
+                lanes,
+            )
 
 
-@njit(nogil=True, cache=True)
-def _expand(known, n_used, upto, cell, seen, candidates, n):
-    """Add the first `n_used` listed neighbours of candidates[:upto]; nearest ones of all first."""
+@_inner
+def _expand(known, n_used, upto, cell, seen, origins, origin, candidates, n):
+    """Add the first `n_used` listed neighbours of candidates[:upto], nearest ones of all first, except of `origin`."""
     for t in range(n_used):
         for c in range(upto):
             row = known[candidates[c], t]
-            if row >= 0 and seen[row] != cell and n < candidates.shape[0]:
+            if row >= 0 and seen[row] != cell and (origin < 0 or origins[row] != origin) and n < candidates.shape[0]:
                 seen[row] = cell
                 candidates[n] = row
                 n += 1
     return n
 
 
-@njit(nogil=True, cache=True)
-def join_cells(X, bounds, first, last, n_used, max_candidates, known, neighbors, distances):
+@_loop
+def join_cells(X, bounds, first, last, origins, n_used, max_candidates, known, neighbors, distances):
     """New lists for each small cell: the best among the neighbours of the neighbours of all its rows.
 
     Cell i is the rows bounds[i] to bounds[i + 1]. Its rows, all they list in `known`, and the first `n_used` that
-    each of these lists are the candidates, and every row of the cell is compared with all of them at once.
+    each of these lists are the candidates, and every row of the cell is compared with all of them at once. All rows
+    of a cell have one origin; where that is not -1, neighbours of neighbours of the same origin are left out,
+    because they have been compared before.
     """
     n_rows, n_features = X.shape
     size = 0
     for cell in range(first, last):
         size = max(size, bounds[cell + 1] - bounds[cell])
-    seen = np.full(n_rows, -1, np.int32)
+    seen = np.empty(n_rows, np.int32)
+    for row in range(n_rows):
+        seen[row] = -1
     candidates = np.empty(max_candidates, np.int32)
     block = np.empty((max_candidates, n_features), np.float32)
     square = np.empty(max_candidates, np.float32)
     products = np.empty(size * max_candidates, np.float32)
     values = np.empty(max_candidates, np.float32)
     mean = np.empty(n_features, np.float32)
-    lanes = np.empty(_LANES, np.float32)
+    lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
     for cell in range(first, last):
         start = bounds[cell]
         n_members = bounds[cell + 1] - start
         for i in range(n_members):
             seen[start + i] = cell
             candidates[i] = start + i
-        n_listed = _expand(known, known.shape[1], n_members, cell, seen, candidates, n_members)
-        n = _expand(known, n_used, n_listed, cell, seen, candidates, n_listed)
+        n_listed = _expand(known, known.shape[1], n_members, cell, seen, origins, np.int32(-1), candidates, n_members)
+        n = _expand(known, n_used, n_listed, cell, seen, origins, origins[start], candidates, n_listed)
         _mean(X, candidates[:n_members], mean)
         _gather(X, candidates[:n], mean, block, square)
         product = products[: n_members * n].reshape(n_members, n)
         np.dot(block[:n_members], block[:n].T, product)
         for i in range(n_members):
-            for j in range(n):
-                values[j] = square[j] - np.float32(2) * product[i, j]
             own = np.int32(start + i)
-            neighbors[own] = -1
-            distances[own] = np.inf
-            _scan(values[:n], square[i], candidates[:n], own, neighbors[own], distances[own], lanes)
+            near, far = neighbors[own], distances[own]
+            for t in range(near.shape[0]):
+                near[t] = -1
+                far[t] = np.inf
+            _offer(block[i], square[i], product[i], block, square, candidates[:n], own, near, far, values, lanes)
 
 
-@njit(nogil=True, cache=True)
+@_inner
 def squared_distance(x, y):
     """The squared distance in float64, from float32 rows, always summed in the same order: the one handed out."""
     a = b = c = d = 0.0
@@ -349,48 +407,63 @@ def squared_distance(x, y):
     return (a + b) + (c + d)
 
 
-@njit(nogil=True, cache=True)
+@_loop
 def settle_rows(X, names, first, last, candidates, neighbors, distances):
     """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
 
     `neighbors` and `distances` hold what is already known (names; -1 and infinity where nothing is).
     """
+    end = neighbors.shape[1] - 1
     for row in range(first, last):
         for t in range(candidates.shape[1]):
             other = candidates[row, t]
-            if other >= 0:
+            if other >= 0 and not _lists(neighbors[row], names[other]):
                 distance = np.float32(squared_distance(X[row], X[other]))
-                end = neighbors.shape[1] - 1
                 if distance < distances[row, end] or (
                     distance == distances[row, end] and (neighbors[row, end] < 0 or names[other] < neighbors[row, end])
                 ):
                     _insert(neighbors[row], distances[row], names[other], distance)
 
 
-@njit(nogil=True, cache=True)
+@_loop
 def scan_block(sample, squares, first, last, block, block_squares, rows, neighbors, distances):
     """Offer the rows that `block` holds (their numbers are `rows`) to the lists of some sampled rows."""
-    lanes = np.empty(_LANES, np.float32)
+    lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
     values = np.empty(block.shape[0], np.float32)
     product = np.dot(sample[first:last], block.T)
     for i in range(first, last):
-        for j in range(values.shape[0]):
-            values[j] = block_squares[j] - np.float32(2) * product[i - first, j]
-        _scan(values, squares[i], rows, np.int32(-1), neighbors[i], distances[i], lanes)
+        near, far = neighbors[i], distances[i]
+        _offer(
+            sample[i],
+            squares[i],
+            product[i - first],
+            block,
+            block_squares,
+            rows,
+            np.int32(-1),
+            near,
+            far,
+            values,
+            lanes,
+        )
 
 
-@njit(nogil=True, cache=True)
+@_loop
 def permute_rows(X, order):
     """Let row i become what row order[i] was, in place."""
-    moved = np.zeros(X.shape[0], np.bool_)
-    spare = np.empty(X.shape[1], X.dtype)
-    for start in range(X.shape[0]):
-        if not moved[start]:
-            spare[:] = X[start]
+    n_rows, n_features = X.shape
+    moved = np.zeros(n_rows, np.uint8)
+    spare = np.empty(n_features, np.float32)
+    for start in range(n_rows):
+        if moved[start] == 0:
+            for f in range(n_features):
+                spare[f] = X[start, f]
             row = start
             while order[row] != start:
-                X[row] = X[order[row]]
-                moved[row] = True
+                for f in range(n_features):
+                    X[row, f] = X[order[row], f]
+                moved[row] = 1
                 row = order[row]
-            X[row] = spare
-            moved[row] = True
+            for f in range(n_features):
+                X[row, f] = spare[f]
+            moved[row] = 1
