@@ -1,6 +1,6 @@
 """From points to embedding: the whole line, in the order in which it runs.
 
-    X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
+X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from scalable_gpe.engine import budget, checks
 from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
 from scalable_gpe.engine.errors import ConnectivityWarning, MemoryLimitError, StoreError, VanishingWarning
 from scalable_gpe.engine.progress import Progress
-from scalable_gpe.engine.rows import Rows, Selected, open_rows
+from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.brought import fingerprint_lists
@@ -277,7 +277,9 @@ def open_embedding(store: Any, X: Any = None) -> Embedding:
 
 def _check(given: dict[str, Any]) -> dict[str, Any]:
     """All arguments of embed that are not data, checked before any work."""
-    asked = check_sketch(*(given[name] for name in ("n_components", "power", "sketch", "random_state", "precision", "tol")))
+    asked = check_sketch(
+        *(given[name] for name in ("n_components", "power", "sketch", "random_state", "precision", "tol"))
+    )
     asked |= check_parameters(
         metric=given["metric"], method=given["method"], recall=given["recall"], random_state=asked["random_state"]
     )
@@ -323,7 +325,8 @@ def _check_limit(limit: int | None, shape: budget.Shape, n_jobs: int) -> int | N
     if limit is not None and limit < (least := budget.smallest_limit(shape, n_jobs)):
         hint = "" if shape.stored else " With store= less is enough."
         raise MemoryLimitError(
-            f"memory_limit must be at least {least / 1e6:.0f} MB for {shape.n_rows} rows; got {limit / 1e6:.0f} MB.{hint}"
+            f"memory_limit must be at least {least / 1e6:.0f} MB for {shape.n_rows} rows; got {limit / 1e6:.0f} MB."
+            + hint
         )
     return limit
 
@@ -497,11 +500,13 @@ def _report(
 
 def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan]) -> dict[str, str]:
     """Why a figure of the report is None."""
-    reasons = {}
+    reasons: dict[str, str] = {}
     if graph.scan is None:
         reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
     if heat.normalization != "bistochastic":
-        reasons |= dict.fromkeys(("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration")
+        reasons |= dict.fromkeys(
+            ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"
+        )
     if not any(plan.coefficients for plan in plans.values()):
         reasons["lambda_min"] = "plain products need no interval"
     return reasons
@@ -517,8 +522,8 @@ def _with_int_keys(report: dict[str, Any]) -> dict[str, Any]:
 def _warn(report: dict[str, Any], tables: dict[int, Any], asked: dict[str, Any]) -> None:
     if report["n_isolated"] > 0.01 * report["n_rows"]:
         warnings.warn(
-            f"{report['n_isolated']} of {report['n_rows']} rows have no effective neighbours: they stay where the sketch "
-            "puts them. Raise n_neighbors or epsilon.",
+            f"{report['n_isolated']} of {report['n_rows']} rows have no effective neighbours: they stay where the "
+            "sketch puts them. Raise n_neighbors or epsilon.",
             ConnectivityWarning,
             stacklevel=4,
         )

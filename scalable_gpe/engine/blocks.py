@@ -26,7 +26,8 @@ class Cuts:
     resident_bytes: int | None = None
 
 
-_cuts: ContextVar[Cuts] = ContextVar("cuts", default=Cuts())
+_DEFAULT = Cuts()
+_cuts: ContextVar[Cuts] = ContextVar("cuts", default=_DEFAULT)
 
 
 @contextmanager
@@ -68,9 +69,7 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
         self._guard = threading.Lock()
 
-    def map(
-        self, function: Callable[[Item], Result], pieces: Iterable[Item], *, count: bool = True
-    ) -> list[Result]:
+    def map(self, function: Callable[[Item], Result], pieces: Iterable[Item], *, count: bool = True) -> list[Result]:
         """``[function(piece) for piece in pieces]``, several at a time; `count` them as progress."""
         pieces = list(pieces)
         if self.n_jobs == 1 or len(pieces) == 1:
@@ -139,7 +138,12 @@ def dask_rows(matrix: Any, rows: int) -> Any:
     import dask.array as da
 
     blocks = [
-        da.from_delayed(dask.delayed(matrix[start : start + rows]), shape=(min(rows, matrix.shape[0] - start), matrix.shape[1]), dtype=matrix.dtype, meta=matrix[:0])
+        da.from_delayed(
+            dask.delayed(matrix[start : start + rows]),
+            shape=(min(rows, matrix.shape[0] - start), matrix.shape[1]),
+            dtype=matrix.dtype,
+            meta=matrix[:0],
+        )
         for start in range(0, matrix.shape[0], rows)
     ]
     return da.concatenate(blocks, axis=0)

@@ -85,13 +85,13 @@ class Numbering:
         from scalable_gpe.engine.kernels import sparse
 
         return self._sums(
-            values.shape[1], workers, lambda piece, out: sparse.gather_squares(values, factor, self.by_user, *piece, out)
+            values.shape[1],
+            workers,
+            lambda piece, out: sparse.gather_squares(values, factor, self.by_user, *piece, out),
         )
 
-    def _sums(
-        self, width: int, workers: Workers, fill: Callable[[tuple[int, int], np.ndarray], None]
-    ) -> np.ndarray:
-        """Partial sums of fixed chunks of rows in the user's order, added in order: the only sums over rows there are."""
+    def _sums(self, width: int, workers: Workers, fill: Callable[[tuple[int, int], np.ndarray], None]) -> np.ndarray:
+        """Partial sums of fixed chunks of rows in the user's order, added in order: the only way rows are summed."""
         pieces = ranges(self.n_points, CHUNK)
         partial = np.empty((len(pieces), width))
 

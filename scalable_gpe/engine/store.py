@@ -127,9 +127,7 @@ class Store:
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"store {str(self.path)!r} is a file. Pass the path of a directory.")
         if self.path.exists() and any(self.path.iterdir()) and not (self.path / "zarr.json").exists():
-            raise StoreError(
-                f"store {str(self.path)!r} is a directory with other contents. Pass a new or empty path."
-            )
+            raise StoreError(f"store {str(self.path)!r} is a directory with other contents. Pass a new or empty path.")
         fresh = not (self.path / "zarr.json").exists()
         with _io(self.path):
             self.root = zarr.open_group(str(self.path), mode="r" if read_only else "a", zarr_format=3)
@@ -203,9 +201,12 @@ class Store:
 
     def _find(self, name: str) -> zarr.Array:
         try:
-            return self.root[name]
+            found = self.root[name]
         except KeyError:
-            raise StoreError(f"array {name!r} is missing from store {str(self.path)!r}. Run embed again.") from None
+            found = None
+        if not isinstance(found, zarr.Array):
+            raise StoreError(f"array {name!r} is missing from store {str(self.path)!r}. Run embed again.")
+        return found
 
     def remove(self, name: str) -> None:
         """Forget a result: its mark first, then its arrays."""
@@ -220,7 +221,7 @@ class Store:
         """Mark a result (its arrays, and `arrays` elsewhere) as complete: all of them are flushed to disk first."""
         with _io(self.path):
             group = self.root.require_group(name)
-            metadata = {}
+            metadata: dict[str, str] = {}
             for place in (name, *arrays):
                 _flush(self.path / place)
                 metadata |= self._metadata(place, itself=place != name)
@@ -263,7 +264,9 @@ class Store:
         found = {array: digest for array in metadata for digest in self._metadata(array, itself=True).values()}
         wrong = [f"array {array}: zarr.json is missing" for array in metadata if array not in found]
         wrong += [
-            f"array {array}: zarr.json was changed" for array in metadata if found.get(array, metadata[array]) != metadata[array]
+            f"array {array}: zarr.json was changed"
+            for array in metadata
+            if found.get(array, metadata[array]) != metadata[array]
         ]
         for array in metadata:
             if not any(f"array {array}:" in text for text in wrong):

@@ -73,7 +73,9 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
     rows = run.block_rows(n_points)
     pieces = ranges(n_points, rows)
     incoming = _shuffle(indices, distances, pieces, run, name)
-    longest = max(int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces))
+    longest = max(
+        int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
+    )
     columns = run.home.ragged(f"{name}/indices", len(pieces), longest, np.int32)
     lengths = run.home.ragged(f"{name}/lengths", len(pieces), longest, np.float32)
     degree = np.empty(n_points, np.int32)
@@ -97,7 +99,9 @@ def open_edges(run: Run, name: str, n_points: int) -> Edges:
     """Edges that stand in a home."""
     degree = run.home.open_table(f"{name}/degree").read(0, n_points)
     home = run.home
-    return Edges(degree, run.block_rows(n_points), home.open_ragged(f"{name}/indices"), home.open_ragged(f"{name}/lengths"))
+    return Edges(
+        degree, run.block_rows(n_points), home.open_ragged(f"{name}/indices"), home.open_ragged(f"{name}/lengths")
+    )
 
 
 class _Incoming:
@@ -111,7 +115,7 @@ class _Incoming:
 
     def add(self, parts: list[tuple[np.ndarray, ...]], run: Run, name: str, *, last: bool) -> None:
         """Keep a group of source blocks: the last one in memory, earlier ones in the home."""
-        counts = sum(np.diff(part[0]) for part in parts)
+        counts = np.sum([np.diff(part[0]) for part in parts], axis=0)
         self.counts += counts
         if last:
             self._held.append(parts)

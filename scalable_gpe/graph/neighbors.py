@@ -1,7 +1,6 @@
 """The neighbour graph: lists, their union, and what is known about them."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +18,7 @@ from scalable_gpe.graph.brought import check_lists
 from scalable_gpe.graph.distinct import content, distinct_rows, hash_rows
 from scalable_gpe.graph.edges import Edges, open_edges, union_edges
 from scalable_gpe.graph.scan import Scan, scan_graph
-from scalable_gpe.graph.search import METHODS, Found, choose_method, search_part
+from scalable_gpe.graph.search import METHODS, Found, choose_method, search
 
 _MOST_ROWS = 2**31 - 1
 
@@ -180,19 +179,19 @@ def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> N
     facts: dict[str, Any] = {"method": method, "content": content(hashes), "n_features": rows.n_features}
     del hashes
     points = Selected(rows, first) if group is not None else rows
-    with run.workers.progress.stage("graph", 1):
-        found = search_part(
-            points.read(0, len(first)),
-            n_neighbors,
-            method,
-            random_state=parameters["random_state"],
-            n_jobs=run.workers.n_jobs,
-        )
-        run.workers.progress.advance()
+    found = search(
+        points,
+        n_neighbors,
+        method,
+        random_state=parameters["random_state"],
+        recall=parameters["recall"],
+        run=run,
+        name=name,
+    )
     numbering = Numbering(first[found.order], group)
     _save_numbering(numbering, run, name)
     stored = _save_points(Selected(points, found.order), run, name)
-    _save_lists(found, stored, numbering, run, name)
+    _save_lists(found, run, name)
     return _finish(stored, parameters["random_state"], numbering, facts, run, name, parameters["recall"])
 
 
@@ -235,7 +234,7 @@ def _graph_order(indices: np.ndarray) -> np.ndarray:
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    n_rows, n_neighbors = indices.shape
+    n_rows = len(indices)
     kept = indices >= 0
     counts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
     graph = csr_matrix((np.ones(counts[-1], np.int8), indices[kept], counts), shape=(n_rows, n_rows))
@@ -271,25 +270,18 @@ def _list_tables(shape: tuple[int, ...], run: Run, name: str) -> tuple[Table, Ta
     return run.home.table(f"{name}/indices", shape, np.int32), run.home.table(f"{name}/distances", shape, np.float32)
 
 
-def _save_lists(found: Found, points: Any, numbering: Numbering, run: Run, name: str) -> None:
-    """Lists in storage numbering with exact distances, nearest first, ties by the user's row."""
-    from scalable_gpe.engine.kernels import points as kernels
-
-    lists, lengths = _list_tables(found.indices.shape, run, name)
+def _save_lists(found: Found, run: Run, name: str) -> None:
+    """Lists in storage numbering, with distances."""
+    lists, lengths = _list_tables((len(found.order), found.neighbors.read(0, 1).shape[1]), run, name)
     place = np.empty(len(found.order), np.int32)
     place[found.order] = np.arange(len(found.order), dtype=np.int32)
-    everything = np.ascontiguousarray(points.read(0, points.n_rows))
 
     def one(piece: tuple[int, int]) -> None:
-        start, stop = piece
-        mine = place[found.indices[found.order[start:stop]]]
-        exact = np.empty(mine.shape, np.float32)
-        kernels.list_lengths(everything[start:stop], everything, mine, exact)
-        kernels.order_lists(mine, exact, numbering.user_row)
-        lists.write(start, mine)
-        lengths.write(start, exact)
+        lists.write(piece[0], place[found.neighbors.read(*piece)])
+        lengths.write(piece[0], np.sqrt(found.squared.read(*piece)))
 
     run.workers.map(one, ranges(len(place), lists.shard_rows), count=False)
+    run.home.remove(f"{name}/search")
 
 
 def _finish(
@@ -351,12 +343,12 @@ def open_graph(run: Run, name: str, points: Any = None) -> NeighborGraph:
     )
 
 
-def count_components(edges: Edges, weigh: Callable[[np.ndarray], np.ndarray] | None = None, least: float = 0.0) -> int:
-    """Connected components of the entries that weigh at least `least` (all of them by default)."""
+def count_components(edges: Edges, most: float = np.inf) -> int:
+    """Connected components by the edges that are no longer than `most` (all of them by default)."""
     from scalable_gpe.engine.kernels import sparse
 
     parent = np.arange(edges.n_points, dtype=np.int32)
     for number in range(edges.n_blocks):
         first, indptr, indices, values = edges.block(number)
-        sparse.unite(indptr, indices, weigh(values) if weigh else values, least, first, parent)
+        sparse.unite(indptr, indices, values, most, first, parent)
     return int((parent == np.arange(edges.n_points)).sum())

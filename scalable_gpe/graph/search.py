@@ -1,9 +1,12 @@
-"""Neighbour search of one part that is in memory: k-d tree, brute force, pynndescent."""
+"""Neighbour search: which one, and its lists in one form, whoever made them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.tables import MemoryTable, block_rows, ranges
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 EXACT = ("kdtree", "brute")
@@ -13,10 +16,14 @@ _BRUTE_ROWS = 20_000
 
 
 class Found(NamedTuple):
-    """Lists of a part, in its own numbering, without the rows themselves; `order` keeps neighbours together."""
+    """Lists in storage order: row i stands for row ``order[i]`` of the source, whose row numbers they hold.
 
-    indices: np.ndarray
+    Each list is sorted by (squared distance, row); squared distances are float32 of an exact float64 sum.
+    """
+
     order: np.ndarray
+    neighbors: Any
+    squared: Any
 
 
 def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int) -> str:
@@ -28,21 +35,102 @@ def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int)
     return "kdtree" if n_features <= _TREE_FEATURES else "cells"
 
 
-def search_part(X: np.ndarray, n_neighbors: int, method: str, *, random_state: int, n_jobs: int) -> Found:
-    """Lists of `n_neighbors` other rows for each row of X (float32, all distinct)."""
-    searches: dict[str, Callable[..., Found]] = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
-    return searches[method](X, n_neighbors, random_state, n_jobs)
+def search(
+    points: Any, n_neighbors: int, method: str, *, random_state: int, recall: float, run: Run, name: str
+) -> Found:
+    """Lists of `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
+    if method == "cells":
+        return _cells(points, n_neighbors, random_state, recall, run, name)
+    X = np.ascontiguousarray(points.read(0, points.n_rows))
+    searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
+    with run.workers.progress.stage("graph", 1):
+        indices, order = searches[method](X, n_neighbors, random_state, run.workers.n_jobs)
+        run.workers.progress.advance()
+    return _measured(X, indices, order, run)
 
 
-def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> Found:
+def _measured(X: np.ndarray, indices: np.ndarray, order: np.ndarray, run: Run) -> Found:
+    """Exact distances of lists that a search of all rows at once has found."""
+    from scalable_gpe.engine.kernels import points as kernels
+
+    neighbors = indices[order]
+    squared = np.empty(neighbors.shape, np.float32)
+    rank = np.arange(len(X))
+
+    def one(piece: tuple[int, int]) -> None:
+        at = slice(*piece)
+        kernels.list_squares(X, order[at], neighbors[at], squared[at])
+        kernels.order_lists(neighbors[at], squared[at], rank)
+
+    run.workers.map(one, ranges(len(X), block_rows(len(X))), count=False)
+    return Found(order.astype(np.int64), MemoryTable(neighbors), MemoryTable(squared))
+
+
+def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run: Run, name: str) -> Found:
+    from scalable_gpe.graph import cells
+
+    sizes = cells.plan(points.n_rows, points.n_features, n_neighbors)
+    tables = _parted_tables(run, f"{name}/search", sizes) if run.home.stored else cells.held
+    lists = cells.search_rows(
+        points,
+        n_neighbors,
+        tables=tables,
+        random_state=random_state,
+        n_jobs=run.workers.n_jobs,
+        recall=recall,
+    )
+    return Found(lists.order, lists.neighbors, lists.distances)
+
+
+def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int, int], type], Any]:
+    starts = np.array([sizes.part(part)[0] for part in range(sizes.n_parts)] + [sizes.n_rows])
+
+    def make(table: str, shape: tuple[int, int], dtype: type) -> Any:
+        rows = int(np.diff(starts).max())
+        whole = run.home.table(f"{name}/{table}", (rows * sizes.n_parts, shape[1]), dtype, shard_rows=rows)
+        return _Parted(whole, starts)
+
+    return make
+
+
+class _Parted:
+    """A table that is written part by part; each part begins at a shard of its own."""
+
+    def __init__(self, table: Any, starts: np.ndarray) -> None:
+        self._table, self._starts = table, starts
+
+    def _place(self, ids: np.ndarray) -> np.ndarray:
+        part = np.searchsorted(self._starts, ids, side="right") - 1
+        return part * self._table.shard_rows + ids - self._starts[part]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop."""
+        return self.take(np.arange(start, stop))
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by number, in any order."""
+        places = self._place(np.asarray(ids))
+        by = np.argsort(places, kind="stable")
+        out = np.empty((len(places), self._table.shape[1]), self._table.dtype)
+        out[by] = self._table.take(places[by])
+        return out
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write one whole part."""
+        padded = np.zeros((self._table.shard_rows, self._table.shape[1]), self._table.dtype)
+        padded[: len(values)] = values
+        self._table.write(int(self._place(np.array([start]))[0]), padded)
+
+
+def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, np.ndarray]:
     from scipy.spatial import cKDTree
 
     tree = cKDTree(X)
     _, found = tree.query(X, k=n_neighbors + 1, workers=n_jobs)
-    return Found(drop_self(np.asarray(found)), np.asarray(tree.indices))
+    return drop_self(np.asarray(found)), np.asarray(tree.indices)
 
 
-def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> Found:
+def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.neighbors import NearestNeighbors
     from threadpoolctl import threadpool_limits
 
@@ -51,15 +139,15 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> F
     with threadpool_limits(n_jobs):
         model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
         found = model.kneighbors(centred, return_distance=False)
-    return Found(drop_self(found), np.arange(len(X)))
+    return drop_self(found), np.arange(len(X))
 
 
-def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> Found:
+def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, np.ndarray]:
     from pynndescent import NNDescent
 
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
     index = NNDescent(writable, n_neighbors=n_neighbors + 1, random_state=random_state % 2**31, n_jobs=n_jobs)
-    return Found(repair(X, drop_self(index.neighbor_graph[0])), locality(X))
+    return repair(X, drop_self(index.neighbor_graph[0])), locality(X)
 
 
 def drop_self(found: np.ndarray) -> np.ndarray:

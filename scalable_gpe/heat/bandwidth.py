@@ -55,9 +55,10 @@ def effective_epsilon(squared: np.ndarray) -> float:
 
 
 def slope_epsilon(squared: np.ndarray) -> float:
-    r"""Epsilon at which :math:`\log \sum e^{-d^2/\epsilon}` grows fastest with :math:`\log \epsilon` (Berry, Giannakis, Harlim).
+    r"""Epsilon at which :math:`\log \sum e^{-d^2/\epsilon}` grows fastest with :math:`\log \epsilon`.
 
-    pyDiffMap's epsilon for the same data is a quarter of ours, because it means :math:`e^{-d^2/4\epsilon}`.
+    The criterion is that of Berry, Giannakis and Harlim. pyDiffMap's epsilon for the same data is a quarter of
+    ours, because it means :math:`e^{-d^2/4\epsilon}`.
     """
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
@@ -117,6 +118,7 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
         "effective_neighbors": np.array([np.median(np.exp(-squared / e).sum(axis=1)) for e in values]),
         "last_weight": np.array([np.median(np.exp(-last / e)) for e in values]),
         "n_connected_components": np.array(
-            [count_components(graph.edges, lambda d, e=e: np.exp(-(d.astype(np.float64) ** 2) / e), _JOINED) for e in values]
+            # an edge of weight _JOINED has this length
+            [count_components(graph.edges, most=np.sqrt(-e * np.log(_JOINED))) for e in values]
         ),
     }

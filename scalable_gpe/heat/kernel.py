@@ -155,8 +155,8 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
     values = np.asarray(other)
     if values.ndim not in (1, 2) or values.shape[0] != kernel.shape[1] or values.dtype.kind not in "fiub":
         raise ValueError(
-            f"the right-hand side of @ must be a numeric array with {kernel.shape[1]} rows; got shape {values.shape} of "
-            f"{values.dtype}."
+            f"the right-hand side of @ must be a numeric array with {kernel.shape[1]} rows; got shape "
+            f"{values.shape} of {values.dtype}."
         )
     dtype = np.float32 if values.dtype == np.float32 else np.float64
     columns = np.ascontiguousarray(kernel.numbering.collect(values.astype(dtype).reshape(len(values), -1)))

@@ -119,12 +119,12 @@ def heat_kernel(
         if not hasattr(kernel, "tocsr"):
             raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
         kernel = from_scipy(kernel)
-    return make_heat(kernel, normalization, tol, max_iter, kernel.run, f"heat/{kernel.name}/{normalization}-{tol}-{max_iter}")
+    return make_heat(
+        kernel, normalization, tol, max_iter, kernel.run, f"heat/{kernel.name}/{normalization}-{tol}-{max_iter}"
+    )
 
 
-def make_heat(
-    kernel: SparseKernel, normalization: str, tol: float, max_iter: int, run: Run, name: str
-) -> HeatKernel:
+def make_heat(kernel: SparseKernel, normalization: str, tol: float, max_iter: int, run: Run, name: str) -> HeatKernel:
     """Find the scale, and mark it under `name`."""
     if normalization == "symmetric":
         scale, n_iter, residual, converged = _symmetric(kernel, run), 2, 0.0, True

@@ -1,15 +1,20 @@
 """Diffusion maps: the top eigenvectors of the same operator."""
 
-from typing import Any
+import warnings
+from collections.abc import Callable
 
 import numpy as np
 
 from scalable_gpe.engine import checks
-from scalable_gpe.engine.errors import GPEError
+from scalable_gpe.engine.errors import ConvergenceWarning
 from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.sketch.polynomial import series
 from scalable_gpe.sketch.spectrum import symmetric_product
 
+Multiply = Callable[[np.ndarray], np.ndarray]
+
 _TOL = 1e-7
+_FILTERS = (65, 65, 257, 1025, 4097, 4097)  # odd: the order of the eigenvalues stays
 _DENSE = 200  # points up to which all eigenvectors are found at once
 
 
@@ -68,41 +73,85 @@ def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
     def multiply(vectors: np.ndarray) -> np.ndarray:
         columns = vectors.reshape(n_points, -1)
         stored = np.empty_like(columns, dtype=np.float64)
-        stored[numbering.by_user] = columns
+        stored[numbering.by_user] = columns - np.outer(known, known @ columns)
         image = symmetric_product(heat, stored)[numbering.by_user]
-        # eigenvalue 1 of the known vector becomes -2, below the spectrum
-        return (image - 3 * np.outer(known, known @ columns)).reshape(vectors.shape)
+        return (image - np.outer(known, known @ image)).reshape(vectors.shape)
 
     if n_points <= max(_DENSE, 3 * k):
-        values, vectors = np.linalg.eigh(multiply(np.eye(n_points)))
+        # the known vector goes below the spectrum, where it cannot be mistaken for an eigenvalue 0
+        values, vectors = np.linalg.eigh(multiply(np.eye(n_points)) - 2 * np.outer(known, known))
         order = np.argsort(values)[::-1][:k]
         values, vectors = values[order], vectors[:, order]
     else:
-        values, vectors = _solve(multiply, n_points, k)
+        values, vectors = _solve(multiply, known, k)
     out = np.empty_like(vectors)
     out[numbering.by_user] = vectors
     return out, values
 
 
-def _solve(multiply: Any, n_points: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """ARPACK, which is quick; a block iteration where eigenvalues coincide, as in graphs in pieces."""
+    found = _arpack(multiply, known, k)
+    if found is not None:
+        return found
+    block = np.random.default_rng(0).standard_normal((len(known), k + min(k + 4, 16, len(known) - 1 - k)))
+    for power in _FILTERS:
+        block, _ = np.linalg.qr(_filtered(multiply, power)(block))
+        vectors, values, residual = _ritz(multiply, block, k)
+        if residual <= _TOL:
+            return values, vectors
+    warnings.warn(
+        f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
+        "a graph that nearly falls into pieces. Raise n_neighbors or epsilon, or use gp_embedding, which needs none.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+    return values, vectors
+
+
+def _arpack(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-    operator = LinearOperator((n_points, n_points), matvec=multiply, matmat=multiply, dtype=np.float64)
+    n_points = len(known)
+
+    def lowered(vector: np.ndarray) -> np.ndarray:
+        vector = np.ravel(vector)
+        return multiply(vector) - 2 * (known @ vector) * known
+
+    operator = LinearOperator((n_points, n_points), matvec=lowered, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n_points)
-    n_vectors = min(n_points - 1, max(3 * k + 20, 40))
+    n_vectors = min(n_points - 1, max(2 * k + 20, 40))
     try:
-        values, vectors = eigsh(operator, k, which="LA", v0=start, ncv=n_vectors, tol=1e-9, maxiter=300)
-    except ArpackNoConvergence as error:
-        raise GPEError(
-            f"the eigensolver found {len(error.eigenvalues)} of {k} eigenvectors and gave up. Ask for fewer, or use "
-            "gp_embedding, which needs none."
-        ) from None
-    order = np.argsort(values)[::-1]
-    values, vectors = values[order], vectors[:, order]
-    residual = float(np.abs(multiply(vectors) - vectors * values).max())
-    if residual > _TOL:
-        raise GPEError(f"the eigensolver's residual is {residual:.1e}, above {_TOL:g}. Ask for fewer eigenvectors.")
-    return values, vectors
+        _, basis = eigsh(operator, k, which="LA", v0=start, ncv=n_vectors, tol=1e-10, maxiter=20)
+    except ArpackNoConvergence:
+        return None
+    vectors, values, residual = _ritz(multiply, basis, k)
+    return (values, vectors) if residual <= _TOL else None
+
+
+def _ritz(multiply: Multiply, basis: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Best approximations to k eigenvectors in the span of a basis, and the largest residual."""
+    image = multiply(basis)
+    values, turn = np.linalg.eigh(basis.T @ image)
+    values, turn = values[::-1][:k], turn[:, ::-1][:, :k]
+    vectors = basis @ turn
+    return vectors, values, float(np.abs(image @ turn - vectors * values).max())
+
+
+def _filtered(multiply: Multiply, power: int) -> Multiply:
+    """``A^power`` by its Chebyshev series on [-1, 1], which separates the eigenvalues near 1."""
+    coefficients = series(power, -1.0)
+    degree = int(np.flatnonzero(np.abs(coefficients) > 1e-13)[-1])
+
+    def apply(vector: np.ndarray) -> np.ndarray:
+        before, now = vector, multiply(vector)
+        total = coefficients[0] * before + coefficients[1] * now
+        for j in range(2, degree + 1):
+            before, now = now, 2 * multiply(now) - before
+            total += coefficients[j] * now
+        return total
+
+    return apply
 
 
 def top_eigenvector(heat: HeatKernel) -> np.ndarray:
@@ -111,10 +160,9 @@ def top_eigenvector(heat: HeatKernel) -> np.ndarray:
     For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
     """
     weights = heat.weights
-    if heat.normalization == "bistochastic":
-        vector = np.sqrt(weights)
-    else:
-        vector = np.sqrt(weights) * _root_v(heat)
+    vector = np.sqrt(weights)
+    if heat.normalization == "symmetric":
+        vector = vector * _root_v(heat)
     return vector / np.linalg.norm(vector)
 
 

@@ -209,11 +209,8 @@ def _carry_panel(
     for power, values in results.items():
         place = f"{name}/{power}/{panel[0]}-{panel[1]}"
         table = run.home.table(f"{place}/columns", values.shape, values.dtype)
-        run.workers.map(
-            lambda piece, table=table, values=values: table.write(piece[0], values[piece[0] : piece[1]]),
-            ranges(len(values), table.shard_rows),
-            count=False,
-        )
+        for start, stop in ranges(len(values), table.shard_rows):
+            table.write(start, values[start:stop])
         run.home.mark(place, {"means": means.tolist()})
         carried[power] = Carried(table, *panel, means)
     return carried

@@ -65,8 +65,8 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
     for trailing in (q for q in _TRAILING if q < power):
         if left <= 0 or trailing >= best.cost:
             break
-        series = _series(power - trailing, bound)
-        tails = np.cumsum(np.abs(series[::-1]))[::-1]
+        coefficients = series(power - trailing, bound)
+        tails = _tails(coefficients)
         fits = np.flatnonzero(tails <= _SHARE[precision] * tol * left)
         degree = int(fits[0]) - 1 if fits.size else power
         if degree < 1 or degree + trailing >= best.cost:
@@ -75,27 +75,31 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
         if noise > _SHARE[precision] * tol:
             continue
         cut = float(tails[degree + 1]) / left if degree + 1 < len(tails) else 0.0
-        best = Plan(power, bound, tuple(series[: degree + 1].tolist()), trailing, float(cut + noise + floor))
+        best = Plan(power, bound, tuple(coefficients[: degree + 1].tolist()), trailing, float(cut + noise + floor))
     return best
 
 
 def widen(plan: Plan) -> Plan:
     """Make the same power on [-1, 1], which always holds the spectrum, cut where its tail is as small."""
-    tail = float(np.abs(_series(plan.power - plan.trailing, plan.lower)[plan.degree + 1 :]).sum())
-    series = _series(plan.power - plan.trailing, -1.0)
-    tails = np.cumsum(np.abs(series[::-1]))[::-1]
-    degree = int(np.flatnonzero(tails > max(tail, 1e-15))[-1])
-    return Plan(plan.power, -1.0, tuple(series[: max(degree, 1) + 1].tolist()), plan.trailing, plan.error)
+    tail = float(np.abs(series(plan.power - plan.trailing, plan.lower)[plan.degree + 1 :]).sum())
+    coefficients = series(plan.power - plan.trailing, -1.0)
+    degree = int(np.flatnonzero(_tails(coefficients) > max(tail, 1e-15))[-1])
+    return Plan(plan.power, -1.0, tuple(coefficients[: max(degree, 1) + 1].tolist()), plan.trailing, plan.error)
 
 
 @lru_cache(maxsize=256)
-def _series(power: int, lower: float) -> np.ndarray:
+def series(power: int, lower: float) -> np.ndarray:
     """Chebyshev coefficients of x^power on [lower, 1]."""
     from scipy.fft import dct
 
     n_nodes = min(power + 1, 64 + int(8 * np.sqrt(power + 1)))
     nodes = np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
     values = ((1 + lower) / 2 + (1 - lower) / 2 * nodes) ** power
-    series = np.asarray(dct(values, type=2)) / n_nodes
-    series[0] /= 2
-    return series
+    coefficients = np.asarray(dct(values, type=2)) / n_nodes
+    coefficients[0] /= 2
+    return coefficients
+
+
+def _tails(coefficients: np.ndarray) -> np.ndarray:
+    """Sum of the absolute coefficients from each one on."""
+    return np.cumsum(np.abs(coefficients[::-1]))[::-1]

@@ -137,7 +137,9 @@ class Sweeps:
         self._sweep(one)
 
 
-def carry(heat: HeatKernel, start: Callable[[], np.ndarray], plans: Sequence[Plan]) -> tuple[dict[int, np.ndarray], np.ndarray]:
+def carry(
+    heat: HeatKernel, start: Callable[[], np.ndarray], plans: Sequence[Plan]
+) -> tuple[dict[int, np.ndarray], np.ndarray]:
     """``Z`` after p - 1 applications for each plan's power p, and the columns in which the interval proved too short.
 
     `start` makes the panel; it is called again for each of the two ways, so that only what is needed is in memory.

@@ -1,4 +1,4 @@
-"""The spectral density of A by stochastic Lanczos quadrature: its lower end, and how much A^p leaves of a random vector."""
+"""The spectral density of A by stochastic Lanczos quadrature: its lower end, and what A^p leaves of G."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +80,9 @@ class Lanczos:
 
     def __init__(self, heat: HeatKernel, seed: int, n_probes: int | None = None) -> None:
         self._heat, self._seed = heat, seed
-        self._n_probes = n_probes or (4 if heat.kernel.edges.n_points <= 100_000 else 2 if heat.kernel.edges.n_points <= 2_000_000 else 1)
+        self._n_probes = n_probes or (
+            4 if heat.kernel.edges.n_points <= 100_000 else 2 if heat.kernel.edges.n_points <= 2_000_000 else 1
+        )
         self._alpha: list[np.ndarray] = []
         self._beta: list[np.ndarray] = []
         self._share = np.ones(self._n_probes)
@@ -146,7 +148,7 @@ class Lanczos:
         self._previous, self._current = self._current, image
 
     def _start(self) -> tuple[np.ndarray, np.ndarray]:
-        """Random signs of unit length, without the constant direction where that is removed; and what is left of them."""
+        """Random signs of unit length, without the constant direction where that is removed; and what is left."""
         from scalable_gpe.engine.kernels import random
 
         heat, numbering = self._heat, self._heat.kernel.numbering

@@ -23,16 +23,16 @@ def hash_rows(bits, out):
 
 
 @njit(nogil=True, cache=True)
-def list_lengths(points, others, indices, out):
-    """``out[i, c] = |points[i] - others[indices[i, c]]|``: float64 sums of float32 differences."""
+def list_squares(points, rows, indices, out):
+    """``out[i, c] = |points[rows[i]] - points[indices[i, c]]|^2``: float64 sums of float32 differences."""
     for i in range(indices.shape[0]):
         for c in range(indices.shape[1]):
             j = indices[i, c]
             total = 0.0
             for f in range(points.shape[1]):
-                step = np.float64(points[i, f]) - np.float64(others[j, f])
+                step = np.float64(points[rows[i], f]) - np.float64(points[j, f])
                 total += step * step
-            out[i, c] = np.sqrt(total)
+            out[i, c] = total
 
 
 @njit(nogil=True, cache=True)

@@ -29,13 +29,9 @@ def _row_product(width: int):
             single = signature.args[4].dtype == types.float32
             sums = ir.VectorType(f64, width)
             loaded = ir.VectorType(ir.FloatType() if single else f64, width)
-            arrays = [
-                context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1, 4, 6)
-            ]
+            arrays = [context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1, 4, 6)]
             weight, column_of, dense, result = (array.data for array in arrays)
-            first, stop, column = (
-                context.cast(builder, args[k], signature.args[k], types.int64) for k in (2, 3, 5)
-            )
+            first, stop, column = (context.cast(builder, args[k], signature.args[k], types.int64) for k in (2, 3, 5))
             n_columns = builder.extract_value(arrays[2].shape, 1)
             last = builder.sub(builder.extract_value(arrays[1].shape, 0), ir.Constant(i64, 1))
             fma = cgutils.get_or_insert_function(
@@ -238,11 +234,11 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
 
 
 @njit(nogil=True, cache=True)
-def unite(indptr, indices, weights, least, first_row, parent):
-    """Merge the trees of `parent` along the entries of a block that weigh at least `least`."""
+def unite(indptr, indices, lengths, most, first_row, parent):
+    """Merge the trees of `parent` along the edges of a block that are no longer than `most`."""
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            if weights[e] < least:
+            if lengths[e] > most:
                 continue
             a, b = first_row + i, indices[e]
             while parent[a] != a:
