@@ -1,4 +1,6 @@
-"""The paper, literally: dense, float64, every formula in a few lines::
+"""The paper, literally: dense, float64, every formula in a few lines.
+
+::
 
     K_ij = exp(-|x_i - x_j|^2 / epsilon)
     A    = S K S with a diagonal S        (symmetric or bistochastic)
