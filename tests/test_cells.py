@@ -129,25 +129,33 @@ def test_same_bytes_on_any_threads_and_groups(kind, part_rows, rng):
 
 
 class Counted(cells.Held):
-    """Rows that tell how many of them were handed out at once."""
+    """Rows elsewhere, that tell how many of them were handed out at once."""
 
+    resident = False
     largest = 0
 
     def read(self, start, stop):
-        self.largest = max(self.largest, stop - start)
-        return super().read(start, stop)
+        Counted.largest = max(Counted.largest, stop - start)
+        return super().read(start, stop).copy()
 
     def take(self, rows):
-        self.largest = max(self.largest, len(rows))
+        assert np.all(np.diff(rows) >= 0), "rows are asked for in ascending order"
+        Counted.largest = max(Counted.largest, len(rows))
         return super().take(rows)
 
 
-def test_no_more_than_a_part_is_asked_for(rng, monkeypatch):
-    monkeypatch.setattr(cells, "_READ_ROWS", 1024)
-    source = Counted(curved(rng, 20_000).astype(np.float32))
-    lists = cells.search_rows(source, 15, part_rows=5000)
+def test_rows_elsewhere_are_asked_for_a_part_at_a_time(rng):
+    X = curved(rng, 20_000).astype(np.float32)
+    lists = cells.search_rows(
+        Counted(X), 15, part_rows=5000, tables=lambda name, shape, dtype: Counted(np.empty(shape, dtype))
+    )
+    assert lists.n_rounds > 1
     assert lists.recall >= 0.95
-    assert source.largest <= 5000
+    assert Counted.largest <= 5000
+    in_memory = cells.search(X, 15, part_rows=5000)
+    np.testing.assert_array_equal(lists.order, in_memory.order)
+    np.testing.assert_array_equal(lists.neighbors.values, in_memory.indices[in_memory.order])
+    np.testing.assert_array_equal(lists.distances.values, in_memory.squared_distances[in_memory.order])
 
 
 class Killed(Exception):
@@ -157,6 +165,7 @@ class Killed(Exception):
 class Fragile(cells.Held):
     """A table that dies after some writes."""
 
+    resident = False
     left = 0
 
     def write(self, start, values):
@@ -181,7 +190,7 @@ def test_resumes_at_parts(rng):
     while True:
         Fragile.left = 7
         try:
-            lists = cells.search_rows(cells.Held(X), 12, part_rows=1500, recall=0.98, tables=kept, done=done)
+            lists = cells.search_rows(Counted(X), 12, part_rows=1500, recall=0.98, tables=kept, done=done)
             break
         except Killed:
             n_deaths += 1

@@ -30,13 +30,14 @@ from scalable_gpe.engine.kernels import search as loops
 
 _PART_BYTES = 256 * 2**20  # rows and lists of one part: fixed, because the parts shape the result
 _PART_ROWS = 2**18
-_READ_ROWS = 16_384  # rows of one streaming read
+_READ_BYTES = 2**23  # one streaming read
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
 _WORTHWHILE = 0.004  # a round that gained less recall than this is the last
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
+Load = Callable[[int, Ints], Floats]
 Each = Callable[[int, Callable[[int, int], Any]], None]
 
 
@@ -63,6 +64,8 @@ Tables = Callable[[str, tuple[int, int], type], Table]
 
 class Held:
     """Rows or a table in memory."""
+
+    resident = True
 
     def __init__(self, values: NDArray[Any]):
         self.values = values
@@ -103,6 +106,11 @@ class Plan:
     @property
     def rows_per_part(self) -> int:
         return -(-self.n_rows // self.n_parts)
+
+    @property
+    def read_rows(self) -> int:
+        """Rows of one streaming read."""
+        return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.rows_per_part // 2))
 
     @property
     def n_used(self) -> int:
@@ -213,17 +221,17 @@ def search_rows(
     with _threads(n_jobs) as each:
         work = _Work(source, sizes, tables, set() if done is None else done, random_state, n_held, each)
         truth = _Truth(work, min(n_sampled, sizes.n_rows))
-        order, found = work.first_round()
+        found = work.round(0, None)
         measured, error = truth.recall(found)
         n_rounds = 1
         gain = 1.0
         while measured - error < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS:
-            found = work.next_round(n_rounds, found)
+            found = work.round(n_rounds, found)
             before, (measured, error) = measured, truth.recall(found)
             gain = measured - before
             n_rounds += 1
-        found = work.restored(order, found, n_rounds)
-    return Lists(order.astype(np.int64), found.neighbors, found.distances, measured, error, n_rounds, sizes)
+        found = work.restored(found)
+    return Lists(work.order.astype(np.int64), found.neighbors, found.distances, measured, error, n_rounds, sizes)
 
 
 @dataclass(frozen=True)
@@ -264,6 +272,11 @@ class _Work:
     ):
         self.source, self.plan, self.tables, self.done = source, sizes, tables, done
         self.random_state, self.n_held, self.each = random_state, n_held, each
+        self.resident = bool(getattr(source, "resident", False))
+        self.rows = held("", (0, 0), np.float32) if self.resident else self.table("rows", sizes.n_features, np.float32)
+        self.order = self.position = np.empty(
+            0, np.int32
+        )  # storage order and its inverse, once the first round is done
         self.reduction = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
 
     def seed(self, *names: Any) -> np.uint64:
@@ -288,65 +301,102 @@ class _Work:
     def table(self, name: str, width: int, dtype: type) -> Table:
         return self.tables(name, (self.plan.n_rows, width), dtype)
 
-    def first_round(self) -> tuple[Ints, _Found]:
-        """Search every part from nothing; the leaves of its first tree give the storage order."""
-        members = self.partition(0)
-        order = self.table("order", 1, np.int32)
-        neighbors = self.table("neighbors-0", self.plan.n_neighbors, np.int32)
-        distances = self.table("distances-0", self.plan.n_neighbors, np.float32)
+    def round(self, n: int, found: _Found | None) -> _Found:
+        """Cut the rows into parts and search each of them, starting from what has been found.
 
-        def task(part: int) -> None:
-            start, stop = self.plan.part(part)
-            ids = members[start:stop]
-            cell_order, near, far = self.search_part(self.source.take(ids), ids, None, (0, part))
-            order.write(start, ids[cell_order][:, None])
-            neighbors.write(start, near)
-            distances.write(start, far)
-
-        self.parts(task, "part", 0)
-        final = np.concatenate([order.read(*self.plan.part(part))[:, 0] for part in range(self.plan.n_parts)])
-        return final, _Found(_inverse(final), neighbors, distances)
-
-    def next_round(self, n: int, found: _Found) -> _Found:
-        """Cut the rows anew and search every part again, starting from what has been found."""
+        A part is written cell after cell, so that lists which the next round or the final order needs together are
+        near each other.
+        """
         members = self.partition(n)
-        position = _inverse(members)
+        if found is None:
+            load = self.loader(members)
+        else:  # in storage order, for the same reason
+            for part in range(self.plan.n_parts):
+                start, stop = self.plan.part(part)
+                members[start:stop] = self.order[np.sort(self.position[members[start:stop]])]
+            load = self.reload
+        inside = _inverse(members)
+        order = self.table(f"order-{n}", 1, np.int32)
         neighbors = self.table(f"neighbors-{n}", self.plan.n_neighbors, np.int32)
         distances = self.table(f"distances-{n}", self.plan.n_neighbors, np.float32)
 
         def task(part: int) -> None:
             start, stop = self.plan.part(part)
             ids = members[start:stop]
-            places = found.position[ids]
-            near = np.array(found.neighbors.take(places), np.int32, order="C")
-            far = np.array(found.distances.take(places), np.float32, order="C")
-            known = position[near] - start
-            known[(known < 0) | (known >= stop - start)] = -1
-            origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
-            earlier = _Earlier(known, near, far, origins)
-            cell_order, near, far = self.search_part(self.source.take(ids), ids, earlier, (n, part))
-            back = _inverse(cell_order)
-            neighbors.write(start, near[back])
-            distances.write(start, far[back])
+            X = np.array(load(part, ids), np.float32, order="C")
+            earlier = None if found is None else self.earlier(found, ids, inside, start, stop)
+            cell_order, near, far = self.search_part(X, ids, earlier, (n, part))
+            if found is None and not self.resident:
+                self.rows.write(start, X)
+            order.write(start, ids[cell_order][:, None])
+            neighbors.write(start, near)
+            distances.write(start, far)
 
         self.parts(task, "part", n)
+        final = np.concatenate([order.read(*self.plan.part(part))[:, 0] for part in range(self.plan.n_parts)])
+        position = _inverse(final)
+        if found is None:
+            self.order, self.position = final, position
         return _Found(position, neighbors, distances)
 
-    def restored(self, order: Ints, found: _Found, n_rounds: int) -> _Found:
-        """The lists in storage order."""
-        if n_rounds == 1:
+    def loader(self, members: Ints) -> Load:
+        """How the first round gets the rows of a part.
+
+        Rows that are not in memory are first moved, range by range, next to those of the same part: one pass that
+        reads and writes everything once, where taking the rows of every part would read everything once per part.
+        """
+        sizes = self.plan
+        if self.resident or sizes.n_parts == 1:
+            return lambda part, ids: self.source.take(ids)
+        home = np.empty(sizes.n_rows, np.int32)
+        for part in range(sizes.n_parts):
+            start, stop = sizes.part(part)
+            home[members[start:stop]] = part
+        moved = self.table("moved", sizes.n_features, np.float32)
+
+        def move(part: int) -> None:
+            start, stop = sizes.part(part)
+            rows = self.source.read(start, stop)
+            moved.write(start, np.asarray(rows, np.float32)[np.argsort(home[start:stop], kind="stable")])
+
+        self.parts(move, "moved")
+        counts = [np.bincount(home[slice(*sizes.part(part))], minlength=sizes.n_parts) for part in range(sizes.n_parts)]
+        ends = np.cumsum(counts, axis=1) + np.arange(sizes.n_parts)[:, None] * sizes.rows_per_part
+
+        def load(part: int, ids: Ints) -> Floats:
+            pieces = zip(ends[:, part] - [count[part] for count in counts], ends[:, part], strict=True)
+            return np.concatenate([moved.read(int(start), int(stop)) for start, stop in pieces])
+
+        return load
+
+    def reload(self, part: int, ids: Ints) -> Floats:
+        """The rows of a part in a later round."""
+        return self.source.take(ids) if self.resident else self.rows.take(self.position[ids])
+
+    def earlier(self, found: _Found, ids: Ints, inside: Ints, start: int, stop: int) -> _Earlier:
+        """What has been found about the rows `ids`, which stand at `start` to `stop` of this round's parts."""
+        places = found.position[ids]
+        near, far = _taken(found.neighbors, places), _taken(found.distances, places)
+        known = inside[near] - np.int32(start)
+        known[(known < 0) | (known >= stop - start)] = -1
+        origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
+        return _Earlier(known, near, far, origins)
+
+    def restored(self, found: _Found) -> _Found:
+        """The lists in storage order, the order of the first round."""
+        if found.position is self.position:
             return found
         neighbors = self.table("neighbors", self.plan.n_neighbors, np.int32)
         distances = self.table("distances", self.plan.n_neighbors, np.float32)
 
         def task(part: int) -> None:
             start, stop = self.plan.part(part)
-            places = found.position[order[start:stop]]
-            neighbors.write(start, found.neighbors.take(places))
-            distances.write(start, found.distances.take(places))
+            places = found.position[self.order[start:stop]]
+            neighbors.write(start, _taken(found.neighbors, places))
+            distances.write(start, _taken(found.distances, places))
 
         self.parts(task, "restored")
-        return _Found(_inverse(order), neighbors, distances)
+        return _Found(self.position, neighbors, distances)
 
     def partition(self, n: int) -> Ints:
         """The rows, part after part and ascending inside a part."""
@@ -365,11 +415,11 @@ class _Work:
 
         def route(first: int, last: int) -> None:
             for block in range(first, last):
-                start, stop = block * _READ_ROWS, min((block + 1) * _READ_ROWS, sizes.n_rows)
+                start, stop = block * sizes.read_rows, min((block + 1) * sizes.read_rows, sizes.n_rows)
                 rows = np.array(self.source.read(start, stop), np.float32, order="C")
                 loops.route_rows(rows, means, directions, thresholds, n_levels, cells[start:stop])
 
-        self.each(-(-sizes.n_rows // _READ_ROWS), route)
+        self.each(-(-sizes.n_rows // sizes.read_rows), route)
         members = np.argsort(cells, kind="stable").astype(np.int32)
         for part in range(sizes.n_parts):
             start, stop = sizes.part(part)
@@ -379,10 +429,9 @@ class _Work:
     def search_part(
         self, X: Floats, names: Ints, earlier: _Earlier | None, where: tuple[int, int]
     ) -> tuple[Ints, Ints, Floats]:
-        """The order of the first tree's cells, and in that order the lists of the rows of one part."""
+        """The order of the first tree's cells, and in that order the lists; X is put into that order too."""
         sizes, each = self.plan, self.each
         shape = len(X), sizes.n_neighbors
-        X = np.array(X, np.float32, order="C")
         Z = X if self.reduction is None else _reduced(X, *self.reduction, each)
         if earlier is None or earlier.origins is None:
             rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, self.seed(*where, "leaves"), 3, each)
@@ -433,7 +482,7 @@ class _Truth:
         """The mean share of each sampled list that is no farther than the true k-th, and its standard error."""
         if self.radius is None:
             self.radius = self.scan()
-        far = found.distances.take(found.position[self.rows])
+        far = _taken(found.distances, found.position[self.rows])
         shares = (far <= self.radius[:, None]).mean(axis=1)
         return float(shares.mean()), float(shares.std() / np.sqrt(len(shares)))
 
@@ -446,28 +495,29 @@ class _Truth:
         squares = np.einsum("ij,ij->i", centred, centred)
         neighbors = np.full((len(sample), width + 1), -1, np.int32)
         distances = np.full((len(sample), width + 1), np.inf, np.float32)
-        best = np.full((len(sample), sizes.n_neighbors + 1), -1, np.int32)
-        radius = np.full((len(sample), sizes.n_neighbors + 1), np.inf, np.float32)
-        for start in range(0, sizes.n_rows, _READ_ROWS):
-            stop = min(start + _READ_ROWS, sizes.n_rows)
+        for start in range(0, sizes.n_rows, sizes.read_rows):
+            stop = min(start + sizes.read_rows, sizes.n_rows)
             block = np.array(work.source.read(start, stop), np.float32, order="C") - mean
             block_squares = np.einsum("ij,ij->i", block, block)
             rows = np.arange(start, stop, dtype=np.int32)
             args = (block, block_squares, rows, neighbors, distances)
             _on_ranges(work.each, loops.scan_block, len(sample), (centred, squares), args)
-        for i, row in enumerate(self.rows):
-            others = neighbors[i][(neighbors[i] >= 0) & (neighbors[i] != row)]
-            rows_near = np.array(work.source.take(np.sort(others)), np.float32, order="C")
-            loops.settle_rows(
-                np.concatenate([sample[i : i + 1], rows_near]),
-                np.arange(len(others) + 1, dtype=np.int32),
-                0,
-                1,
-                np.arange(1, len(others) + 1, dtype=np.int32)[None],
-                best[i : i + 1],
-                radius[i : i + 1],
-            )
-        return radius[:, sizes.n_neighbors - 1]
+        some = range(0, len(sample), 32)
+        return np.concatenate([self.settled(self.rows[i : i + 32], neighbors[i : i + 32]) for i in some])
+
+    def settled(self, rows: NDArray[np.int64], neighbors: Ints) -> Floats:
+        """The exact distance of each row to the last of the best among its candidates."""
+        k = self.work.plan.n_neighbors
+        names, where = np.unique(np.append(rows, neighbors[neighbors >= 0]), return_inverse=True)
+        X = np.array(self.work.source.take(names), np.float32, order="C")
+        candidates = np.full((len(X), neighbors.shape[1]), -1, np.int32)
+        own = where[: len(rows)]
+        lists = np.full(neighbors.shape, -1, np.int32)
+        lists[neighbors >= 0] = where[len(rows) :]
+        candidates[own] = np.where(lists == own[:, None], -1, lists)
+        best, radius = np.full((len(X), k), -1, np.int32), np.full((len(X), k), np.inf, np.float32)
+        loops.settle_rows(X, names.astype(np.int32), 0, len(X), candidates, best, radius)
+        return radius[own, -1]
 
 
 def _root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
@@ -555,6 +605,15 @@ def _inverse(order: Ints) -> Ints:
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order), dtype=order.dtype)
     return inverse
+
+
+def _taken(table: Table, places: Ints) -> NDArray[Any]:
+    """Rows of a table, asked for in ascending order."""
+    by = np.argsort(places, kind="stable")
+    rows = table.take(places[by])
+    taken = np.empty_like(rows)
+    taken[by] = rows
+    return taken
 
 
 def _on_ranges(each: Each, loop: Callable[..., Any], n: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:

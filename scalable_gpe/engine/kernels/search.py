@@ -14,7 +14,8 @@ _inner = njit(
     nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True
 )  # compiles faster
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
-_UNSAFE = np.float32(1e-4)  # below this share of the squared norm, a distance from scalar products is mostly rounding
+_ROUNDING = np.float32(4e-6)  # error of a squared distance from scalar products, relative to the squared norm
+_UNSAFE = np.float32(1e-4)  # below this share of the squared norm it is not precise enough
 _SCAN = 32  # distances compared at a time: counting is a loop the compiler vectorises
 
 
@@ -209,22 +210,17 @@ def _bound(values, n_wanted, lanes):
 def _offer(x, square, product, block, squares, candidates, own, neighbors, distances, values, lanes):
     """Offer all candidates to the list of one row: candidate j is block[j], the row is x.
 
-    product[j] is their scalar product, `square` and `squares` are their squared norms, all around one mean. Where the
-    nearest are so close, compared with how far that mean is, that rounding would decide, distances are computed from
-    differences.
+    product[j] is their scalar product, `square` and `squares` are their squared norms, all around one mean. Where two
+    rows are so close, compared with how far that mean is, that rounding would decide, their difference is taken.
     """
     n = candidates.shape[0]
     last = neighbors.shape[0] - 1
     for j in range(n):
         values[j] = squares[j] - np.float32(2) * product[j]
-    limit = _bound(values[:n], last + 2, lanes)
-    if limit == np.inf or square + limit < _UNSAFE * square:
-        for j in range(n):
-            values[j] = _difference(x, block[j])
-        square = np.float32(0)
-        limit = _bound(values[:n], last + 2, lanes)
+    slack = _ROUNDING * square
+    limit = _bound(values[:n], last + 2, lanes) + slack
     if distances[last] < np.inf:
-        limit = min(limit, distances[last] - square)
+        limit = min(limit, distances[last] - square + slack)
     for start in range(0, n, _SCAN):
         stop = min(start + _SCAN, n)
         count = 0
@@ -234,13 +230,15 @@ def _offer(x, square, product, block, squares, candidates, own, neighbors, dista
             continue
         for j in range(start, stop):
             if values[j] <= limit and candidates[j] != own:
-                distance = max(values[j] + square, np.float32(0))
+                distance = values[j] + square
+                if distance < _UNSAFE * square:
+                    distance = _difference(x, block[j])
                 row = candidates[j]
                 nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
                 if nearer and not _lists(neighbors, row):
                     _insert(neighbors, distances, row, distance)
                     if distances[last] < np.inf:
-                        limit = min(limit, distances[last] - square)
+                        limit = min(limit, distances[last] - square + slack)
 
 
 @_inner
