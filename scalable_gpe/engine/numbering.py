@@ -72,22 +72,14 @@ class Numbering:
         np.add.at(out, self.position, values)
         return out
 
-    def dots(self, left: np.ndarray, right: np.ndarray, workers: Workers) -> np.ndarray:
-        """Dot products of equal columns."""
+    def inner(self, left: np.ndarray, right: np.ndarray, factor: np.ndarray, workers: Workers) -> np.ndarray:
+        """Weighted inner products ``sum factor * left * right`` of equal columns."""
         from scalable_gpe.engine.kernels import sparse
 
         return self._sums(
-            left.shape[1], workers, lambda piece, out: sparse.gather_dots(left, right, self.by_user, *piece, out)
-        )
-
-    def weighted_squares(self, values: np.ndarray, factor: np.ndarray, workers: Workers) -> np.ndarray:
-        """Sums of the squares of ``factor * values`` over the rows, for each column."""
-        from scalable_gpe.engine.kernels import sparse
-
-        return self._sums(
-            values.shape[1],
+            left.shape[1],
             workers,
-            lambda piece, out: sparse.gather_squares(values, factor, self.by_user, *piece, out),
+            lambda piece, out: sparse.gather_products(left, right, factor, self.by_user, *piece, out),
         )
 
     def _sums(self, width: int, workers: Workers, fill: Callable[[tuple[int, int], np.ndarray], None]) -> np.ndarray:

@@ -194,4 +194,4 @@ def _expand(heat: HeatKernel, panel: np.ndarray, plans: Sequence[Plan]) -> tuple
 
 def _lengths(heat: HeatKernel, panel: np.ndarray) -> np.ndarray:
     """Squared lengths of the columns of x = Z / (s sqrt(m)), the vectors in which A is symmetric."""
-    return heat.kernel.numbering.weighted_squares(panel, 1 / np.sqrt(heat.step_scale), heat.run.workers)
+    return heat.kernel.numbering.inner(panel, panel, 1 / heat.step_scale, heat.run.workers)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.tables import ranges
 from scalable_gpe.heat.normalization import HeatKernel
 
 _INTERVAL_STEPS = 16
@@ -80,9 +81,9 @@ class Lanczos:
 
     def __init__(self, heat: HeatKernel, seed: int, n_probes: int | None = None) -> None:
         self._heat, self._seed = heat, seed
-        self._n_probes = n_probes or (
-            4 if heat.kernel.edges.n_points <= 100_000 else 2 if heat.kernel.edges.n_points <= 2_000_000 else 1
-        )
+        n_points = heat.kernel.edges.n_points
+        self._n_probes = n_probes or (4 if n_points <= 50_000 else 2 if n_points <= 250_000 else 1)
+        self._scale = heat.step_scale
         self._alpha: list[np.ndarray] = []
         self._beta: list[np.ndarray] = []
         self._share = np.ones(self._n_probes)
@@ -132,20 +133,40 @@ class Lanczos:
                 self._heat.run.workers.progress.advance()
 
     def _step(self) -> None:
-        heat, numbering, workers = self._heat, self._heat.kernel.numbering, self._heat.run.workers
+        """One product and the three-term recurrence, on Z = S x (see `powers`), whose inner product is Z'S^-2 Z.
+
+        The vectors keep their lengths (the betas); factors normalise them where they are used.
+        """
+        from scalable_gpe.engine.kernels import sparse
+
+        heat, edges, workers = self._heat, self._heat.kernel.edges, self._heat.run.workers
         assert self._current is not None and self._previous is not None
-        before = self._beta[-1] if self._beta else np.zeros(self._n_probes)
-        image = symmetric_product(heat, self._current)
-        image -= before * self._previous
-        alpha = numbering.dots(self._current, image, workers)
-        image -= alpha * self._current
-        beta = np.sqrt(numbering.dots(image, image, workers))
+        current, image = self._current, self._previous
+        norms = [np.ones(self._n_probes), np.ones(self._n_probes), *self._beta]
+        inverse, earlier = (np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0) for norm in norms[:-3:-1])
+        before = norms[-1] * earlier if self._beta else np.zeros(self._n_probes)
+
+        def multiply(block: int) -> None:
+            first, indptr, indices, weights = edges.block(block)
+            scale = self._scale[first : first + len(indptr) - 1]
+            sparse.lanczos_step(indptr, indices, weights, current, image, scale, first, inverse, before)
+
+        workers.map(multiply, range(edges.n_blocks), count=False)
+        heat.run.count_sweep("interval")
+        alpha = self._inner(current, image) * inverse
+        workers.map(
+            lambda piece: sparse.subtract(image[slice(*piece)], current[slice(*piece)], alpha * inverse),
+            ranges(len(image), edges.block_rows),
+            count=False,
+        )
+        beta = np.sqrt(self._inner(image, image))
         beta[beta < 1e-10] = 0.0
         self._alpha.append(alpha)
         self._beta.append(beta)
-        image /= np.where(beta > 0, beta, 1.0)
-        image[:, beta == 0] = 0.0
-        self._previous, self._current = self._current, image
+        self._previous, self._current = current, image
+
+    def _inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return self._heat.kernel.numbering.inner(left, right, 1 / self._scale, self._heat.run.workers)
 
     def _start(self) -> tuple[np.ndarray, np.ndarray]:
         """Random signs of unit length, without the constant direction where that is removed; and what is left."""
@@ -154,14 +175,13 @@ class Lanczos:
         heat, numbering = self._heat, self._heat.kernel.numbering
         n_points = numbering.n_points
         probes = np.empty((n_points, self._n_probes))
-        random.fill_bernoulli(
-            probes, numbering.user_row, np.arange(self._n_probes), np.uint64(self._seed ^ _PROBE_SEED)
-        )
-        probes /= np.sqrt(n_points)
+        columns = np.arange(self._n_probes)
+        random.fill_bernoulli(probes, numbering.user_row, columns, np.uint64(self._seed ^ _PROBE_SEED))
+        probes *= np.sqrt(self._scale / n_points)[:, None]
         if heat.is_centred:
-            top = np.sqrt(heat.weights / heat.weights.sum())[:, None] * np.ones(self._n_probes)
-            probes -= numbering.dots(top, probes, heat.run.workers) * top
-        share = numbering.dots(probes, probes, heat.run.workers)
+            top = np.sqrt(self._scale * heat.weights / heat.weights.sum())[:, None] * np.ones(self._n_probes)
+            probes -= self._inner(top, probes) * top
+        share = self._inner(probes, probes)
         return probes / np.sqrt(np.where(share > 0, share, 1.0)), share
 
 

@@ -254,25 +254,32 @@ def unite(indptr, indices, lengths, most, first_row, parent):
 
 
 @njit(nogil=True, cache=True)
-def gather_squares(values, factor, by_user, first, stop, out):
-    """Sums of the squares of ``factor * values``, rows taken in the user's order."""
-    width = values.shape[1]
-    for c in range(width):
-        out[c] = 0.0
-    for r in range(first, stop):
-        row = by_user[r]
-        for c in range(width):
-            v = factor[row] * values[row, c]
-            out[c] += v * v
-
-
-@njit(nogil=True, cache=True)
-def gather_dots(left, right, by_user, first, stop, out):
-    """Dot products of equal columns of `left` and `right`, rows taken in the user's order."""
+def gather_products(left, right, factor, by_user, first, stop, out):
+    """``out[c] = sum factor * left[:, c] * right[:, c]``, rows taken in the user's order."""
     width = left.shape[1]
     for c in range(width):
         out[c] = 0.0
     for r in range(first, stop):
         row = by_user[r]
         for c in range(width):
-            out[c] += np.float64(left[row, c]) * np.float64(right[row, c])
+            out[c] += factor[row] * (np.float64(left[row, c]) * np.float64(right[row, c]))
+
+
+@njit(nogil=True, cache=True)
+def lanczos_step(indptr, indices, data, current, previous, scale, first_row, factor, before):
+    """``previous <- factor * diag(scale) K current - before * previous``, rows of one block."""
+    width = current.shape[1]
+    sums = np.empty(width)
+    for i in range(len(indptr) - 1):
+        _row(data, indices, indptr[i], indptr[i + 1], current, sums)
+        row = first_row + i
+        for c in range(width):
+            previous[row, c] = factor[c] * (scale[i] * sums[c]) - before[c] * previous[row, c]
+
+
+@njit(nogil=True, cache=True)
+def subtract(image, current, alpha):
+    """``image -= alpha * current``."""
+    for i in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            image[i, c] -= alpha[c] * current[i, c]
