@@ -73,10 +73,14 @@ class Selected:
     def __init__(self, rows: Any, ids: np.ndarray) -> None:
         self._rows, self._ids = rows, ids
         self.n_rows, self.n_features = len(ids), rows.n_features
+        self.resident = bool(getattr(rows, "resident", False))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
-        return self._rows.take(self._ids[start:stop])
+        ids = self._ids[start:stop]
+        if len(ids) and int(ids[-1]) - int(ids[0]) < 2 * len(ids) and (np.diff(ids) > 0).all():
+            return self._rows.read(int(ids[0]), int(ids[-1]) + 1)[ids - ids[0]]
+        return self._rows.take(ids)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number."""

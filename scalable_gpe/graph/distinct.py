@@ -27,6 +27,9 @@ def hash_rows(rows: Rows, run: Run) -> np.ndarray:
 
 def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """First row of each distinct point (ascending), and the point of each row (None: no row repeats)."""
+    ranked = np.sort(hashes[:, 0])
+    if (ranked[1:] != ranked[:-1]).all():
+        return np.arange(len(hashes), dtype=np.int64), None
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     ranked = hashes[order]
     new = np.ones(len(order), bool)

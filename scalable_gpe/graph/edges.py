@@ -78,21 +78,21 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
     )
     columns = run.home.ragged(f"{name}/indices", len(pieces), longest, np.int32)
     lengths = run.home.ragged(f"{name}/lengths", len(pieces), longest, np.float32)
-    degree = np.empty(n_points, np.int32)
+    degree = run.home.table(f"{name}/degree", (n_points,), np.int32, shard_rows=rows)
 
     def unite(number: int) -> None:
         start, stop = pieces[number]
+        if columns.has(number) and lengths.has(number) and degree.has(start):
+            return
         own = np.ascontiguousarray(indices.read(start, stop)), np.ascontiguousarray(distances.read(start, stop))
         indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, user_row)
         columns.write(number, column)
         lengths.write(number, length)
-        degree[start:stop] = np.diff(indptr)
+        degree.write(start, np.diff(indptr))
 
     run.workers.map(unite, range(len(pieces)))
     incoming.forget()
-    table = run.home.table(f"{name}/degree", (n_points,), np.int32, shard_rows=n_points)
-    table.write(0, degree)
-    return Edges(degree, rows, columns, lengths)
+    return Edges(degree.read(0, n_points), rows, columns, lengths)
 
 
 def open_edges(run: Run, name: str, n_points: int) -> Edges:

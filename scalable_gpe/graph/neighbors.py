@@ -190,8 +190,8 @@ def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> N
     )
     numbering = Numbering(first[found.order], group)
     _save_numbering(numbering, run, name)
-    stored = _save_points(Selected(points, found.order), run, name)
-    _save_lists(found, run, name)
+    stored = _save_points(points, found.order, run, name)
+    _save_lists(found, n_neighbors, run, name)
     return _finish(stored, parameters["random_state"], numbering, facts, run, name, parameters["recall"])
 
 
@@ -203,7 +203,7 @@ def bring_graph(neighbors: Any, rows: Rows | None, parameters: dict[str, Any], r
     order = _graph_order(indices)
     numbering = Numbering(order)
     _save_numbering(numbering, run, name)
-    stored = _save_points(Selected(rows, order), run, name) if rows else None
+    stored = _save_points(rows, order, run, name) if rows else None
     place = numbering.by_user
     relabelled = np.where(indices >= 0, place[indices], -1)[order]
     lists, lengths = _list_tables(indices.shape, run, name)
@@ -253,34 +253,63 @@ def _save(run: Run, name: str, values: np.ndarray) -> None:
         table.write(start, values[start:stop])
 
 
-def _save_points(points: Any, run: Run, name: str) -> Any:
-    """Points in storage order: a table in a store, a view of the input in memory."""
+def _save_points(source: Any, order: np.ndarray, run: Run, name: str) -> Any:
+    """Points in storage order: a view of the input in memory, a table in a store.
+
+    A store's table is filled in as few streaming passes over the input as memory allows, because taking rows by number
+    would read all of a chunked input for every shard.
+    """
     if not run.home.stored:
-        return points
-    most = max(256, 2**25 // (4 * points.n_features))
-    shard = min(block_rows(points.n_rows), 1 << (most.bit_length() - 1))
-    table = run.home.table(f"{name}/points", (points.n_rows, points.n_features), np.float32, shard_rows=shard)
-    run.workers.map(
-        lambda piece: table.write(piece[0], points.read(*piece)), ranges(points.n_rows, table.shard_rows), count=False
-    )
+        return Selected(source, order)
+    n_points, n_features = len(order), source.n_features
+    most = max(256, 2**25 // (4 * n_features))
+    shard = min(block_rows(n_points), 1 << (most.bit_length() - 1))
+    table = run.home.table(f"{name}/points", (n_points, n_features), np.float32, shard_rows=shard)
+    missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]
+    together = max(1, run.spare_bytes() // 2 // (4 * n_features * table.shard_rows))
+    place = np.empty(n_points, np.int32)
+    place[order] = np.arange(n_points, dtype=np.int32)
+    with run.workers.progress.stage("points", len(missing)):
+        for first in range(0, len(missing), together):
+            _fill(table, missing[first : first + together], source, place, run)
     return TableRows(table)
+
+
+def _fill(table: Table, pieces: list[tuple[int, int]], source: Any, place: np.ndarray, run: Run) -> None:
+    """One pass over the input that collects the rows of some shards."""
+    low, high = pieces[0][0], pieces[-1][1]
+    buffer = np.empty((high - low, source.n_features), np.float32)
+
+    def collect(piece: tuple[int, int]) -> None:
+        to = place[piece[0] : piece[1]]
+        wanted = (to >= low) & (to < high)
+        if wanted.any():
+            buffer[to[wanted] - low] = source.read(*piece)[wanted]
+
+    step = max(256, min(65_536, 2**22 // source.n_features))
+    run.workers.map(collect, ranges(source.n_rows, step), count=False)
+    run.workers.map(lambda piece: table.write(piece[0], buffer[piece[0] - low : piece[1] - low]), pieces)
 
 
 def _list_tables(shape: tuple[int, ...], run: Run, name: str) -> tuple[Table, Table]:
     return run.home.table(f"{name}/indices", shape, np.int32), run.home.table(f"{name}/distances", shape, np.float32)
 
 
-def _save_lists(found: Found, run: Run, name: str) -> None:
+def _save_lists(found: Found, n_neighbors: int, run: Run, name: str) -> None:
     """Lists in storage numbering, with distances."""
-    lists, lengths = _list_tables((len(found.order), found.neighbors.read(0, 1).shape[1]), run, name)
+    lists, lengths = _list_tables((len(found.order), n_neighbors), run, name)
     place = np.empty(len(found.order), np.int32)
     place[found.order] = np.arange(len(found.order), dtype=np.int32)
 
     def one(piece: tuple[int, int]) -> None:
-        lists.write(piece[0], place[found.neighbors.read(*piece)])
-        lengths.write(piece[0], np.sqrt(found.squared.read(*piece)))
+        if not (lists.has(piece[0]) and lengths.has(piece[0])):
+            neighbors, squared = found.lists(*piece)
+            lists.write(piece[0], place[neighbors])
+            lengths.write(piece[0], np.sqrt(squared))
 
-    run.workers.map(one, ranges(len(place), lists.shard_rows), count=False)
+    pieces = ranges(len(place), lists.shard_rows)
+    with run.workers.progress.stage("lists", len(pieces)):
+        run.workers.map(one, pieces)
     run.home.remove(f"{name}/search")
 
 

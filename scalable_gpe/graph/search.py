@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalable_gpe.engine.run import Run
-from scalable_gpe.engine.tables import MemoryTable, block_rows, ranges
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 EXACT = ("kdtree", "brute")
+
+Indices = Callable[[np.ndarray], np.ndarray]
 
 _TREE_FEATURES = 8
 _BRUTE_ROWS = 20_000
@@ -18,12 +19,12 @@ _BRUTE_ROWS = 20_000
 class Found(NamedTuple):
     """Lists in storage order: row i stands for row ``order[i]`` of the source, whose row numbers they hold.
 
-    Each list is sorted by (squared distance, row); squared distances are float32 of an exact float64 sum.
+    ``lists(start, stop)`` gives neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
+    list sorted by (squared distance, row).
     """
 
     order: np.ndarray
-    neighbors: Any
-    squared: Any
+    lists: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 
 
 def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int) -> str:
@@ -43,27 +44,25 @@ def search(
         return _cells(points, n_neighbors, random_state, recall, run, name)
     X = np.ascontiguousarray(points.read(0, points.n_rows))
     searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
-    with run.workers.progress.stage("graph", 1):
-        indices, order = searches[method](X, n_neighbors, random_state, run.workers.n_jobs)
-        run.workers.progress.advance()
-    return _measured(X, indices, order, run)
+    order, indices = searches[method](X, n_neighbors, random_state, run.workers.n_jobs)
+    return Found(order.astype(np.int64), _exact_lists(X, order, indices))
 
 
-def _measured(X: np.ndarray, indices: np.ndarray, order: np.ndarray, run: Run) -> Found:
-    """Exact distances of lists that a search of all rows at once has found."""
+def _exact_lists(X: np.ndarray, order: np.ndarray, indices: Indices) -> Callable[[int, int], Any]:
+    """Lists with exact distances, from a search that knows the neighbours of any rows."""
     from scalable_gpe.engine.kernels import points as kernels
 
-    neighbors = indices[order]
-    squared = np.empty(neighbors.shape, np.float32)
     rank = np.arange(len(X))
 
-    def one(piece: tuple[int, int]) -> None:
-        at = slice(*piece)
-        kernels.list_squares(X, order[at], neighbors[at], squared[at])
-        kernels.order_lists(neighbors[at], squared[at], rank)
+    def lists(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = order[start:stop]
+        neighbors = np.ascontiguousarray(indices(rows))
+        squared = np.empty(neighbors.shape, np.float32)
+        kernels.list_squares(X, rows, neighbors, squared)
+        kernels.order_lists(neighbors, squared, rank)
+        return neighbors, squared
 
-    run.workers.map(one, ranges(len(X), block_rows(len(X))), count=False)
-    return Found(order.astype(np.int64), MemoryTable(neighbors), MemoryTable(squared))
+    return lists
 
 
 def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run: Run, name: str) -> Found:
@@ -75,11 +74,40 @@ def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run:
         points,
         n_neighbors,
         tables=tables,
+        done=Done(run.home, f"{name}/search/done"),
         random_state=random_state,
         n_jobs=run.workers.n_jobs,
+        n_held=_parts_held(sizes, run),
         recall=recall,
     )
-    return Found(lists.order, lists.neighbors, lists.distances)
+    return Found(
+        lists.order, lambda start, stop: (lists.neighbors.read(start, stop), lists.distances.read(start, stop))
+    )
+
+
+def _parts_held(sizes: Any, run: Run) -> int:
+    """Parts that are searched at once: threads share a part, so more than one only fills gaps."""
+    if not run.home.stored:
+        return 1
+    part = sizes.part_rows * (12 * sizes.n_features + 40 * sizes.n_neighbors)
+    return int(np.clip(run.spare_bytes() // part, 1, 2))
+
+
+class Done:
+    """Pieces of work that a home remembers as finished."""
+
+    def __init__(self, home: Any, name: str) -> None:
+        self._home, self._name = home, name
+
+    def _key(self, piece: tuple[Any, ...]) -> str:
+        return f"{self._name}/{'-'.join(map(str, piece))}"
+
+    def __contains__(self, piece: tuple[Any, ...]) -> bool:
+        return self._home.facts(self._key(piece)) is not None
+
+    def add(self, piece: tuple[Any, ...]) -> None:
+        """Remember a piece."""
+        self._home.mark(self._key(piece), {})
 
 
 def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int, int], type], Any]:
@@ -122,15 +150,18 @@ class _Parted:
         self._table.write(int(self._place(np.array([start]))[0]), padded)
 
 
-def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, np.ndarray]:
+def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
     from scipy.spatial import cKDTree
 
     tree = cKDTree(X)
-    _, found = tree.query(X, k=n_neighbors + 1, workers=n_jobs)
-    return drop_self(np.asarray(found)), np.asarray(tree.indices)
+
+    def indices(rows: np.ndarray) -> np.ndarray:
+        return drop_self(tree.query(X[rows], k=n_neighbors + 1)[1], rows)
+
+    return np.asarray(tree.indices), indices
 
 
-def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, np.ndarray]:
+def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
     from sklearn.neighbors import NearestNeighbors
     from threadpoolctl import threadpool_limits
 
@@ -138,21 +169,22 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> t
     centred = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
     with threadpool_limits(n_jobs):
         model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
-        found = model.kneighbors(centred, return_distance=False)
-    return drop_self(found), np.arange(len(X))
+        found = drop_self(model.kneighbors(centred, return_distance=False), np.arange(len(X)))
+    return np.arange(len(X)), found.__getitem__
 
 
-def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, np.ndarray]:
+def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
     from pynndescent import NNDescent
 
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
     index = NNDescent(writable, n_neighbors=n_neighbors + 1, random_state=random_state % 2**31, n_jobs=n_jobs)
-    return repair(X, drop_self(index.neighbor_graph[0])), locality(X)
+    found = repair(X, drop_self(index.neighbor_graph[0], np.arange(len(X))))
+    return locality(X), found.__getitem__
 
 
-def drop_self(found: np.ndarray) -> np.ndarray:
+def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Lists of m + 1 rows without the row itself; without the last one where the row is not there."""
-    own = found == np.arange(len(found))[:, None]
+    own = found == rows[:, None]
     own[~own.any(axis=1), -1] = True
     own &= np.cumsum(own, axis=1) == 1
     return found[~own].reshape(len(found), -1).astype(np.int32)
@@ -169,12 +201,8 @@ def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:
     from sklearn.neighbors import NearestNeighbors
 
     model = NearestNeighbors(n_neighbors=indices.shape[1] + 1, algorithm="brute").fit(X)
-    found = model.kneighbors(X[rows], return_distance=False)
-    own = found == rows[:, None]
-    own[~own.any(axis=1), -1] = True
-    own &= np.cumsum(own, axis=1) == 1
     indices = indices.copy()
-    indices[rows] = found[~own].reshape(len(rows), -1)
+    indices[rows] = drop_self(model.kneighbors(X[rows], return_distance=False), rows)
     return indices
 
 

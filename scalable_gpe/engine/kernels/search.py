@@ -16,7 +16,6 @@ _inner = njit(
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
 _ROUNDING = np.float32(4e-6)  # error of a squared distance from scalar products, relative to the squared norm
 _UNSAFE = np.float32(1e-4)  # below this share of the squared norm it is not precise enough
-_SCAN = 32  # distances compared at a time: counting is a loop the compiler vectorises
 
 
 @_inner
@@ -176,26 +175,28 @@ def _n_lanes(n_neighbors):
 
 
 @_inner
-def _bound(values, n_wanted, lanes):
-    """A number that at least `n_wanted` of the values do not exceed, and not many more: from minima of lanes."""
+def _minima(values, whole, lanes):
+    """lanes[t] is the least of values[t], values[t + n_lanes], ... before `whole`."""
     n_lanes = lanes.shape[0]
-    whole = values.shape[0] - values.shape[0] % n_lanes
-    if n_wanted > n_lanes or whole == 0:
-        return np.float32(np.inf)
     for t in range(n_lanes):
-        lanes[t] = values[t]
+        lanes[t] = values[t] if whole > 0 else np.inf
     for start in range(n_lanes, whole, n_lanes):
         block = values[start : start + n_lanes]
         for t in range(n_lanes):
             lanes[t] = block[t] if block[t] < lanes[t] else lanes[t]
+
+
+@_inner
+def _bound(lanes, n_wanted):
+    """A number that at least `n_wanted` of the lanes do not exceed, and not many more."""
     low = high = lanes[0]
-    for t in range(n_lanes):
+    for t in range(lanes.shape[0]):
         low = min(low, lanes[t])
         high = max(high, lanes[t])
     for _ in range(28):
         middle = low + (high - low) * np.float32(0.5)
         count = 0
-        for t in range(n_lanes):
+        for t in range(lanes.shape[0]):
             count += lanes[t] <= middle
         if count < n_wanted:
             low = middle
@@ -214,31 +215,33 @@ def _offer(x, square, product, block, squares, candidates, own, neighbors, dista
     rows are so close, compared with how far that mean is, that rounding would decide, their difference is taken.
     """
     n = candidates.shape[0]
+    n_lanes = lanes.shape[0]
     last = neighbors.shape[0] - 1
+    fresh = distances[0] == np.inf
     for j in range(n):
         values[j] = squares[j] - np.float32(2) * product[j]
+    whole = n - n % n_lanes
+    _minima(values, whole, lanes)
     slack = _ROUNDING * square
-    limit = _bound(values[:n], last + 2, lanes) + slack
+    limit = np.float32(np.inf)
     if distances[last] < np.inf:
-        limit = min(limit, distances[last] - square + slack)
-    for start in range(0, n, _SCAN):
-        stop = min(start + _SCAN, n)
-        count = 0
-        for j in range(start, stop):
-            count += values[j] <= limit
-        if count == 0:
-            continue
-        for j in range(start, stop):
-            if values[j] <= limit and candidates[j] != own:
-                distance = values[j] + square
-                if distance < _UNSAFE * square:
-                    distance = _difference(x, block[j])
-                row = candidates[j]
-                nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
-                if nearer and not _lists(neighbors, row):
-                    _insert(neighbors, distances, row, distance)
-                    if distances[last] < np.inf:
-                        limit = min(limit, distances[last] - square + slack)
+        limit = distances[last] - square + slack
+    elif whole > 0:
+        limit = _bound(lanes, last + 2) + slack
+    for t in range(n_lanes + 1):
+        tail = t == n_lanes
+        if tail or lanes[t] <= limit:
+            for j in range(whole if tail else t, n if tail else whole, 1 if tail else n_lanes):
+                if values[j] <= limit and candidates[j] != own:
+                    distance = values[j] + square
+                    if distance < _UNSAFE * square:
+                        distance = _difference(x, block[j])
+                    row = candidates[j]
+                    nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
+                    if nearer and (fresh or not _lists(neighbors, row)):
+                        _insert(neighbors, distances, row, distance)
+                        if distances[last] < np.inf:
+                            limit = min(limit, distances[last] - square + slack)
 
 
 @_inner
@@ -413,9 +416,10 @@ def settle_rows(X, names, first, last, candidates, neighbors, distances):
     """
     end = neighbors.shape[1] - 1
     for row in range(first, last):
+        fresh = neighbors[row, 0] < 0
         for t in range(candidates.shape[1]):
             other = candidates[row, t]
-            if other >= 0 and not _lists(neighbors[row], names[other]):
+            if other >= 0 and (fresh or not _lists(neighbors[row], names[other])):
                 distance = np.float32(squared_distance(X[row], X[other]))
                 if distance < distances[row, end] or (
                     distance == distances[row, end] and (neighbors[row, end] < 0 or names[other] < neighbors[row, end])
