@@ -144,7 +144,7 @@ def plan(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | Non
         n_neighbors=n_neighbors,
         part_rows=min(n_rows, max(part_rows, 2 * leaf_rows)),
         leaf_rows=leaf_rows,
-        cell_rows=64 if n_features > 128 else 32,
+        cell_rows=64,
         n_trees=4 if n_features > 128 else 3,
         n_reduced=64 if n_features > 128 else 0,
     )
