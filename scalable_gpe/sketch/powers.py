@@ -5,12 +5,13 @@ inner loop then multiplies by K alone. What is stored of a power p is Z after p 
 gives the embedding, ``y = s (K Z) / sqrt(k)``, and is the same formula that places new points.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from scalable_gpe.engine.checkpoint import Checkpoint
 from scalable_gpe.engine.numbering import CHUNK
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.heat.normalization import HeatKernel
@@ -48,7 +49,10 @@ def column_means(heat: HeatKernel, sketch: Sketch, columns: np.ndarray) -> np.nd
         return np.zeros(len(columns))
     n_rows = heat.shape[0]
     partial = heat.run.workers.map(
-        lambda piece: sketch.entries(np.arange(*piece), columns).sum(axis=0), ranges(n_rows, CHUNK), count=False
+        # each column by itself: numpy adds up a single column in another order than several side by side
+        lambda piece: np.ascontiguousarray(sketch.entries(np.arange(*piece), columns).T).sum(axis=1),
+        ranges(n_rows, CHUNK),
+        count=False,
     )
     total = np.zeros(len(columns))
     for part in partial:
@@ -137,59 +141,107 @@ class Sweeps:
         self._sweep(one)
 
 
-def carry(
-    heat: HeatKernel, start: Callable[[], np.ndarray], plans: Sequence[Plan]
-) -> tuple[dict[int, np.ndarray], np.ndarray]:
-    """``Z`` after p - 1 applications for each plan's power p, and the columns in which the interval proved too short.
+class Carry:
+    """One panel on its way to several powers; iterating gives ``(power, Z after power - 1 applications)``.
 
-    `start` makes the panel; it is called again for each of the two ways, so that only what is needed is in memory.
+    Powers that go by plain products come first, in ascending order, then those that are expanded. `start` makes the
+    panel. Columns in which the interval proved too short stand in `wrong` once the first expanded power is given.
     """
-    plain = sorted((plan for plan in plans if not plan.coefficients), key=lambda plan: plan.power)
-    expanded = [plan for plan in plans if plan.coefficients]
-    results: dict[int, np.ndarray] = {}
-    if plain:
-        results |= _plain(heat, start(), [plan.power for plan in plain])
-    if not expanded:
-        return results, np.empty(0, np.int64)
-    sums, wrong = _expand(heat, start(), expanded)
-    sweeps = Sweeps(heat)
-    spare = np.empty_like(next(iter(sums.values())))
-    for plan in expanded:
-        panel = sums.pop(plan.power)
-        for _ in range(plan.trailing - 1):
-            sweeps.product(panel, spare)
-            panel, spare = spare, panel
-        results[plan.power] = panel
-    return results, wrong
 
+    def __init__(
+        self,
+        heat: HeatKernel,
+        start: Callable[[], np.ndarray],
+        plans: Sequence[Plan],
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self._heat, self._start, self._checkpoint = heat, start, checkpoint
+        self._plain = sorted(plan.power for plan in plans if not plan.coefficients)
+        self._expanded = sorted((plan for plan in plans if plan.coefficients), key=lambda plan: plan.power)
+        self._sweeps = Sweeps(heat)
+        self.wrong = np.zeros(0, np.int64)
 
-def _plain(heat: HeatKernel, panel: np.ndarray, powers: Sequence[int]) -> dict[int, np.ndarray]:
-    sweeps, other = Sweeps(heat), np.empty_like(panel)
-    results: dict[int, np.ndarray] = {}
-    for done in range(powers[-1]):
-        if done + 1 in powers:
-            results[done + 1] = panel.copy() if done + 1 < powers[-1] else panel
-        if done + 1 == powers[-1]:
-            return results
-        sweeps.product(panel, other)
-        panel, other = other, panel
-    return results
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        state, arrays = self._saved()
+        if self._plain:
+            yield from self._multiply(state, arrays) if state.get("phase") == "plain" else self._multiply({}, {})
+            state = state if state.get("phase") != "plain" else {}
+        if self._expanded:
+            if state.get("phase") != "trail":
+                sums = self._expand(state, arrays)
+                state, arrays = {}, {}
+            else:
+                self.wrong = np.array(state["wrong"], np.int64)
+                sums = {plan.power: arrays[f"sum-{plan.power}"] for plan in self._expanded}
+            yield from self._trail(sums, state)
 
+    def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The state that was saved for just these powers, or nothing."""
+        found = self._checkpoint.load() if self._checkpoint else None
+        if found is None or found[0]["powers"] != [*self._plain, *(plan.power for plan in self._expanded)]:
+            return {}, {}
+        return found
 
-def _expand(heat: HeatKernel, panel: np.ndarray, plans: Sequence[Plan]) -> tuple[dict[int, np.ndarray], np.ndarray]:
-    """Sum the Chebyshev series of each plan (one interval for all), watching the growth of the vectors."""
-    sweeps, lower = Sweeps(heat), plans[0].lower
-    sums = {plan.power: (panel * panel.dtype.type(plan.coefficients[0])) for plan in plans}
-    length = _lengths(heat, panel)
-    wrong = np.zeros(panel.shape[1], bool)
-    current, previous = panel, np.zeros_like(panel)
-    for degree in range(1, max(plan.degree for plan in plans) + 1):
-        terms = [(sums[plan.power], plan.coefficients[degree]) for plan in plans if plan.degree >= degree]
-        sweeps.chebyshev(current, previous, lower, terms, first=degree == 1)
-        current, previous = previous, current
-        if any(plan.degree == degree for plan in plans):
-            wrong |= _lengths(heat, current) > GROWTH**2 * length
-    return sums, np.flatnonzero(wrong)
+    def _offer(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        if self._checkpoint:
+            powers = [*self._plain, *(plan.power for plan in self._expanded)]
+            self._checkpoint.offer({**state, "powers": powers}, arrays)
+
+    def _multiply(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+        """Plain products."""
+        panel = arrays["panel"] if arrays else self._start()
+        done, other = state.get("step", 0), np.empty_like(panel)
+        while self._plain:
+            if done + 1 == self._plain[0]:
+                self._plain.pop(0)
+                yield done + 1, panel.copy() if self._plain else panel
+                continue
+            self._sweeps.product(panel, other)
+            panel, other = other, panel
+            done += 1
+            self._offer({"phase": "plain", "step": done}, {"panel": panel})
+
+    def _expand(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
+        """Sum the Chebyshev series of each power (one interval for all), watching the growth of the vectors."""
+        plans, lower = self._expanded, self._expanded[0].lower
+        if arrays:
+            current, previous = arrays["current"], arrays["previous"]
+            sums = {plan.power: arrays[f"sum-{plan.power}"] for plan in plans}
+            length, grown, done = np.array(state["length"]), np.array(state["grown"], bool), state["step"]
+        else:
+            current = self._start()
+            previous = np.zeros_like(current)
+            sums = {plan.power: (current * current.dtype.type(plan.coefficients[0])) for plan in plans}
+            length, grown, done = _lengths(self._heat, current), np.zeros(current.shape[1], bool), 0
+        for degree in range(done + 1, max(plan.degree for plan in plans) + 1):
+            terms = [(sums[plan.power], plan.coefficients[degree]) for plan in plans if plan.degree >= degree]
+            self._sweeps.chebyshev(current, previous, lower, terms, first=degree == 1)
+            current, previous = previous, current
+            if any(plan.degree == degree for plan in plans):
+                grown |= _lengths(self._heat, current) > GROWTH**2 * length
+            self._offer(
+                {"phase": "expand", "step": degree, "length": length.tolist(), "grown": grown.tolist()},
+                {"current": current, "previous": previous, **{f"sum-{power}": sums[power] for power in sums}},
+            )
+        self.wrong = np.flatnonzero(grown)
+        return sums
+
+    def _trail(self, sums: dict[int, np.ndarray], state: dict[str, Any]) -> Iterator[tuple[int, np.ndarray]]:
+        """Plain products after the series, all but the last, which publishes."""
+        done = state.get("step", 0)
+        spare = np.empty_like(next(iter(sums.values())))
+        while self._expanded:
+            plan = self._expanded[0]
+            for step in range(done, plan.trailing - 1):
+                self._sweeps.product(sums[plan.power], spare)
+                sums[plan.power], spare = spare, sums[plan.power]
+                self._offer(
+                    {"phase": "trail", "step": step + 1, "wrong": self.wrong.tolist()},
+                    {f"sum-{power}": values for power, values in sums.items()},
+                )
+            done = 0
+            self._expanded.pop(0)
+            yield plan.power, sums.pop(plan.power)
 
 
 def _lengths(heat: HeatKernel, panel: np.ndarray) -> np.ndarray:
