@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -20,8 +20,8 @@ import numpy as np
 
 from scalable_gpe.engine import budget, checks
 from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
-from scalable_gpe.engine.errors import ConnectivityWarning, MemoryLimitError, StoreError, VanishingWarning
-from scalable_gpe.engine.progress import Progress
+from scalable_gpe.engine.errors import ConnectivityWarning, DamageError, MemoryLimitError, StoreError, VanishingWarning
+from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import ranges
@@ -44,6 +44,8 @@ from scalable_gpe.sketch.powers import Sketch
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
+_GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
+_REPAIRS = 8  # damaged stages that one call makes again
 _PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
 
 
@@ -171,8 +173,7 @@ def embed(
     shape = _shape(asked, rows, neighbors, store)
     limit = _check_limit(asked["memory_limit"], shape, count_jobs(n_jobs))
     with _opened(store, resume) as home, Workers(n_jobs, Progress(progress)) as workers:
-        run = Run(home, workers, limit)
-        return _embed(rows, neighbors, asked, run)
+        return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit)))
 
 
 def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -> Embedding:
@@ -361,6 +362,17 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=lambda one: one.item() if hasattr(one, "item") else str(one)))
 
 
+def _repaired(home: Any, work: Callable[[], Embedding]) -> Embedding:
+    """Do some work; stages that turn out to be damaged on the way are made again."""
+    for _ in range(_REPAIRS):
+        try:
+            return work()
+        except DamageError as error:
+            logger.warning("%s", error)
+            home.repair(error)
+    return work()
+
+
 # --- stages ---------------------------------------------------------------------------------------
 
 
@@ -373,8 +385,11 @@ def _opened(store: Any, resume: bool) -> Iterator[Any]:
         return
     home.lock()  # type: ignore[attr-defined]
     try:
+        home.sweep()  # type: ignore[attr-defined]
         if not resume:
-            for group in ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names"):
+            there = [group for group in _GROUPS if home.names(group)]
+            logger.warning("resume=False: removing %s from %s", ", ".join(there) or "nothing", store)
+            for group in there:
                 home.remove(group)
         yield home
     finally:
@@ -391,7 +406,7 @@ def _timed(run: Run, stage: str) -> Iterator[None]:
 def _check_input(run: Run, keys: dict[str, Any]) -> None:
     """Refuse a store that was made from another input, and say what differs."""
     for name in run.home.names("runs"):
-        facts = run.home.facts(f"runs/{name}")
+        facts = run.home.record(f"runs/{name}")
         if facts is None or facts["keys"]["input"] == keys["input"]:
             continue
         there, here = facts["keys"]["input"], keys["input"]
@@ -425,7 +440,7 @@ def _arrays(run: Run, key: str, powers: tuple[int, ...]) -> dict[int, str]:
     """Names of the published arrays: embedding/<power>, with the run's key where another run has that name."""
     taken = set()
     for name in run.home.names("runs"):
-        facts = run.home.facts(f"runs/{name}") if name != key else None
+        facts = run.home.record(f"runs/{name}") if name != key else None
         taken |= set(facts.get("arrays", {}).values()) if facts else set()
     return {p: name if (name := f"embedding/{p}") not in taken else f"embedding/{p}-{key}" for p in powers}
 

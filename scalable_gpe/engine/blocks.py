@@ -24,6 +24,7 @@ class Cuts:
     block_rows: int | None = None
     panel_columns: int | None = None
     resident_bytes: int | None = None
+    save_seconds: float | None = None
 
 
 _DEFAULT = Cuts()

@@ -9,6 +9,14 @@ class StoreError(GPEError, OSError):
     """A store cannot be used: damaged, busy, full, or made from something else."""
 
 
+class DamageError(StoreError):
+    """An array of a store is damaged; `array` names it. The next run makes its stage again."""
+
+    def __init__(self, message: str, array: str) -> None:
+        super().__init__(f"{message}. Run embed again: what is damaged is computed anew, the rest is kept.")
+        self.array = array
+
+
 class MemoryLimitError(GPEError, ValueError):
     """The plan does not fit `memory_limit`; the message names the smallest limit that would do."""
 

@@ -19,12 +19,14 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
-from scalable_gpe.engine.errors import StoreError
+from scalable_gpe.engine.errors import DamageError, StoreError
 from scalable_gpe.engine.tables import Facts, block_rows
 
 FORMAT = "scalable_gpe"
 FORMAT_VERSION = 1
 _CHUNK_BYTES = 2**22
+# what decoding a chunk that was cut, emptied or changed may raise
+_DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, EOFError, BufferError, AssertionError)
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
 
 
@@ -97,7 +99,7 @@ class StoredRagged:
         with _named(self.array):
             row = np.asarray(self.array[block, : length + 1])
         if row[0] != 1:
-            raise StoreError(f"array {self.array.path!r} is damaged: chunk c/{block}/0 is missing")
+            raise DamageError(f"array {self.array.path!r} is damaged: chunk c/{block}/0 is missing", self.array.path)
         return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
@@ -174,11 +176,10 @@ class Store:
         shards: tuple[int, ...],
         empty: bool = True,
     ) -> zarr.Array:
-        if name in self.root:
-            known = self.root[name]
-            if isinstance(known, zarr.Array) and known.shape == shape and known.dtype == np.dtype(dtype):
-                return known
-            self.remove(name)
+        known = self._known(name)
+        if known is not None and (known.shape, known.dtype) == (shape, np.dtype(dtype)):
+            return known
+        self.remove(name)
         with _io(self.path):
             return self.root.create_array(
                 name,
@@ -191,6 +192,13 @@ class Store:
                 config={"write_empty_chunks": empty},
             )
 
+    def _known(self, name: str) -> zarr.Array | None:
+        try:
+            found = self.root.get(name)
+        except _DECODING:
+            return None
+        return found if isinstance(found, zarr.Array) else None
+
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
         return StoredTable(self._find(name))
@@ -200,12 +208,9 @@ class Store:
         return StoredRagged(self._find(name))
 
     def _find(self, name: str) -> zarr.Array:
-        try:
-            found = self.root[name]
-        except KeyError:
-            found = None
-        if not isinstance(found, zarr.Array):
-            raise StoreError(f"array {name!r} is missing from store {str(self.path)!r}. Run embed again.")
+        found = self._known(name)
+        if found is None:
+            raise DamageError(f"array {name!r} is missing from store {str(self.path)!r}", name)
         return found
 
     def remove(self, name: str) -> None:
@@ -214,6 +219,11 @@ class Store:
         if folder.exists():
             (folder / "zarr.json").unlink(missing_ok=True)
             shutil.rmtree(folder)
+
+    def sweep(self) -> None:
+        """Remove what a killed writer left behind."""
+        for file in self.path.rglob("*.partial"):
+            file.unlink(missing_ok=True)
 
     # --- marks --------------------------------------------------------------------------------
 
@@ -225,8 +235,21 @@ class Store:
             for place in (name, *arrays):
                 _flush(self.path / place)
                 metadata |= self._metadata(place, itself=place != name)
-            group.attrs.put({"facts": facts, "metadata": metadata})
+            content = {"facts": facts, "metadata": metadata}
+            group.attrs.put({**content, "checksum": _checksum(content)})
             _flush(self.path / name, deep=False)
+
+    def unmark(self, array: str) -> None:
+        """Take back the mark of the result that an array belongs to, so that it is made again."""
+        for result in self.results():
+            mark = self._mark(result)
+            if array == result or (mark is not None and array in mark["metadata"]):
+                self.root.require_group(result).attrs.put({})
+
+    def results(self) -> list[str]:
+        """Names of all groups below the root, marked or not."""
+        files = sorted(self.path.rglob("zarr.json"))
+        return [file.parent.relative_to(self.path).as_posix() for file in files if file.parent != self.path]
 
     def names(self, group: str) -> list[str]:
         """Results that stand below a group, finished or not."""
@@ -234,22 +257,34 @@ class Store:
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
 
     def facts(self, name: str) -> Facts | None:
-        """Facts of a complete result, or None; a result that lost a chunk or changed is an error."""
-        attributes = self._attributes(name)
-        if attributes is None or "facts" not in attributes:
+        """Facts of a complete result, or None; a result that lost a chunk or was changed is an error."""
+        mark = self._mark(name)
+        if mark is None:
             return None
-        damage = self.damage(name, attributes.get("metadata", {}))
+        damage = self.damage(mark["metadata"])
         if damage:
-            raise StoreError(f"store {str(self.path)!r} is damaged: {'; '.join(damage)}")
-        return attributes["facts"]
+            array, what = damage[0]
+            raise DamageError(f"array {array!r} of store {str(self.path)!r} is damaged: {what}", array)
+        return mark["facts"]
 
-    def _attributes(self, name: str) -> dict[str, Any] | None:
+    def record(self, name: str) -> Facts | None:
+        """Facts of a complete result, whatever has become of its arrays."""
+        mark = self._mark(name)
+        return None if mark is None else mark["facts"]
+
+    def _mark(self, name: str) -> dict[str, Any] | None:
         try:
-            return json.loads((self.path / name / "zarr.json").read_bytes())["attributes"]
+            attributes = json.loads((self.path / name / "zarr.json").read_bytes()).get("attributes", {})
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
-            raise StoreError(f"{name}/zarr.json in store {str(self.path)!r} is not readable.") from None
+        except (ValueError, AttributeError):
+            raise DamageError(f"{name}/zarr.json of store {str(self.path)!r} is not readable", name) from None
+        if "facts" not in attributes:
+            return None
+        content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
+        if attributes.get("checksum") != _checksum(content):
+            raise DamageError(f"{name}/zarr.json of store {str(self.path)!r} was changed", name)
+        return content
 
     def _metadata(self, name: str, *, itself: bool = False) -> dict[str, str]:
         """Checksums of the zarr.json of all arrays below a result."""
@@ -259,28 +294,61 @@ class Store:
                 found[file.parent.relative_to(self.path).as_posix()] = hashlib.sha256(file.read_bytes()).hexdigest()
         return found
 
-    def damage(self, name: str, metadata: dict[str, str]) -> list[str]:
-        """What is wrong with a complete result, without reading its chunks: metadata and missing shards."""
-        found = {array: digest for array in metadata for digest in self._metadata(array, itself=True).values()}
-        wrong = [f"array {array}: zarr.json is missing" for array in metadata if array not in found]
-        wrong += [
-            f"array {array}: zarr.json was changed"
-            for array in metadata
-            if found.get(array, metadata[array]) != metadata[array]
-        ]
-        for array in metadata:
-            if not any(f"array {array}:" in text for text in wrong):
-                wrong += [f"array {array}: chunk {key} is missing" for key in self._missing(array)]
+    def damage(self, metadata: dict[str, str]) -> list[tuple[str, str]]:
+        """What is wrong with arrays, without reading their chunks: (array, metadata changed or chunk missing)."""
+        wrong = []
+        for array, digest in metadata.items():
+            file = self.path / array / "zarr.json"
+            if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                wrong.append((array, "zarr.json is missing" if not file.exists() else "zarr.json was changed"))
+                continue
+            wrong += [(array, f"chunk {key} is missing") for key in self._missing(array)]
         return wrong
+
+    def repair(self, error: DamageError) -> None:
+        """Make the damaged result be made again: its mark goes, and an array whose metadata was changed."""
+        metadata = self.path / error.array / "zarr.json"
+        if "zarr.json" in str(error):
+            metadata.unlink(missing_ok=True)
+        try:
+            self.unmark(error.array)
+        except DamageError as other:
+            (self.path / other.array / "zarr.json").unlink(missing_ok=True)
+        if "zarr.json" in str(error) and (self.path / error.array / "c").exists():
+            self.remove(error.array)
+
+    def verify(self) -> list[str]:
+        """Read every chunk of every complete result: what is wrong, array and chunk by name."""
+        wrong: list[str] = []
+        for result in self.results():
+            try:
+                mark = self._mark(result)
+            except DamageError as error:
+                wrong.append(str(error))
+                continue
+            if mark is None:
+                continue
+            damage = self.damage(mark["metadata"])
+            wrong += [f"{array}: {what}" for array, what in damage]
+            for array in set(mark["metadata"]) - {array for array, what in damage if "zarr.json" in what}:
+                wrong += [f"{array}: chunk {key} is damaged" for key in self._unreadable(array)]
+        return sorted(set(wrong))
+
+    def _unreadable(self, name: str) -> Iterator[str]:
+        array = self.root[name]
+        if isinstance(array, zarr.Array):
+            for index in _grid(array):
+                key = "/".join(["c", *map(str, index)])
+                if (self.path / name / key).exists() and not _readable(array, *index):
+                    yield key
 
     def _missing(self, array_name: str) -> Iterator[str]:
         array = self.root[array_name]
-        if not isinstance(array, zarr.Array):
-            return
-        for index in _grid(array):
-            key = "/".join(["c", *map(str, index)])
-            if not (self.path / array_name / key).exists():
-                yield key
+        if isinstance(array, zarr.Array):
+            for index in _grid(array):
+                key = "/".join(["c", *map(str, index)])
+                if not (self.path / array_name / key).exists():
+                    yield key
 
     # --- the lock -----------------------------------------------------------------------------
 
@@ -329,9 +397,13 @@ def _readable(array: zarr.Array, *index: int) -> bool:
     region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
     try:
         array[region]
-    except (ValueError, OSError, RuntimeError):
+    except (OSError, *_DECODING):
         return False
     return True
+
+
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _flush(folder: Path, *, deep: bool = True) -> None:
@@ -369,5 +441,5 @@ def _named(array: zarr.Array) -> Iterator[None]:
             f"array {array.path!r}: {error.strerror or error}. What is finished stays; make room or repair the disk "
             "and run the same call again to go on."
         ) from error
-    except (ValueError, RuntimeError) as error:
-        raise StoreError(f"array {array.path!r} is damaged: {error}") from error
+    except _DECODING as error:
+        raise DamageError(f"array {array.path!r} is damaged: {error}", array.path) from error

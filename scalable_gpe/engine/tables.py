@@ -61,6 +61,7 @@ class Home(Protocol):
     def mark(self, name: str, facts: Facts, arrays: Sequence[str] = ()) -> None: ...
     def names(self, group: str) -> list[str]: ...
     def facts(self, name: str) -> Facts | None: ...
+    def record(self, name: str) -> Facts | None: ...
     def remove(self, name: str) -> None: ...
 
 
@@ -158,6 +159,8 @@ class Memory:
     def facts(self, name: str) -> Facts | None:
         """Facts of a complete result, or None."""
         return self._facts.get(name)
+
+    record = facts
 
     def remove(self, name: str) -> None:
         """Forget a result and all its tables."""

@@ -74,7 +74,7 @@ def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run:
         points,
         n_neighbors,
         tables=tables,
-        done=Done(run.home, f"{name}/search/done"),
+        done=Done(run.home, f"{name}/search/done"),  # type: ignore[arg-type]
         random_state=random_state,
         n_jobs=run.workers.n_jobs,
         n_held=_parts_held(sizes, run),

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.checkpoint import Checkpoint
 from scalable_gpe.engine.errors import ConvergenceWarning
 from scalable_gpe.engine.run import Run
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
+_SAVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def heat_kernel(
     --------
     >>> import scalable_gpe as gpe
     >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(200), 8)))
-    >>> bool(abs(heat @ [1.0] * 200 - 1).max() < 1e-7), heat.converged
+    >>> bool(abs(heat @ ([1.0] * 200) - 1).max() < 1e-7), heat.converged
     (True, True)
     """
     checks.check_choice(normalization, NORMALIZATIONS, "normalization")
@@ -180,15 +182,23 @@ def _bistochastic(
     weights = kernel.numbering.weights
     m = np.ones(kernel.edges.n_points) if weights is None else weights
     d = np.ones(kernel.edges.n_points)
-    residual = np.inf
+    done, residual = 0, np.inf
+    checkpoint = Checkpoint(run, f"{name}/saved", _SAVE_SECONDS)
+    saved = checkpoint.load()
+    if saved is not None:
+        done, d = saved[0]["n_iter"], saved[1]["d"]
     with run.workers.progress.stage("heat", max_iter):
-        for n_iter in range(1, max_iter + 1):
+        run.workers.progress.advance(done)
+        for n_iter in range(done + 1, max_iter + 1):
             product = row_sums(kernel, m / d, run, "heat")
             residual = float(np.abs(product / d - 1).max())
             if residual <= tol:
+                checkpoint.clear()
                 return 1 / d, n_iter, residual, True
             d = np.sqrt(d * product)
             run.workers.progress.advance()
+            checkpoint.offer({"n_iter": n_iter}, {"d": d})
+    checkpoint.clear()
     warnings.warn(
         f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} (tol={tol:g}). "
         "Raise max_iter, or use normalization='symmetric'.",

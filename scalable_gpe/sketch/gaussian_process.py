@@ -8,15 +8,17 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
+from scalable_gpe.engine.checkpoint import Checkpoint
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import Table, ranges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan, plan_power, widen
-from scalable_gpe.sketch.powers import Sketch, carry, column_means, start_panel
+from scalable_gpe.sketch.powers import Carry, Sketch, column_means, start_panel
 from scalable_gpe.sketch.random_matrix import KINDS
 from scalable_gpe.sketch.spectrum import Lanczos, steps_for
 
 PRECISIONS = ("single", "double")
+_SAVE_SECONDS = 30.0
 _PLAIN_UP_TO = 8  # powers for which no interval is worth finding
 
 
@@ -200,36 +202,29 @@ def _known(run: Run, name: str, n_components: int, n_points: int) -> list[Carrie
 def _carry_panel(
     heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], panel: tuple[int, int], run: Run, name: str
 ) -> dict[int, Carried]:
+    """Carry some columns to each power; each is kept and marked as soon as it is there."""
     columns = np.arange(*panel)
     means = column_means(heat, sketch, columns)
-    results, wrong = carry(heat, lambda: start_panel(heat, sketch, columns, means), plans)
-    if len(wrong):
-        _repair(heat, sketch, plans, results, columns, means, wrong)
+    checkpoint = Checkpoint(run, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
+    carry = Carry(heat, lambda: start_panel(heat, sketch, columns, means), plans, checkpoint)
+    by_power = {plan.power: plan for plan in plans}
     carried = {}
-    for power, values in results.items():
+    for power, values in carry:
+        if by_power[power].coefficients and len(carry.wrong):
+            values[:, carry.wrong] = _again(heat, sketch, by_power[power], columns[carry.wrong], means[carry.wrong])
         place = f"{name}/{power}/{panel[0]}-{panel[1]}"
         table = run.home.table(f"{place}/columns", values.shape, values.dtype)
         for start, stop in ranges(len(values), table.shard_rows):
             table.write(start, values[start:stop])
         run.home.mark(place, {"means": means.tolist()})
         carried[power] = Carried(table, *panel, means)
+    checkpoint.clear()
     return carried
 
 
-def _repair(
-    heat: HeatKernel,
-    sketch: Sketch,
-    plans: Sequence[Plan],
-    results: dict[int, np.ndarray],
-    columns: np.ndarray,
-    means: np.ndarray,
-    wrong: np.ndarray,
-) -> None:
-    """Carry columns again, on [-1, 1], for which the interval proved too short."""
-    again = [widen(plan) for plan in plans if plan.coefficients]
-    start = lambda: start_panel(heat, sketch, columns[wrong], means[wrong])  # noqa: E731
-    for power, values in carry(heat, start, again)[0].items():
-        results[power][:, wrong] = values
+def _again(heat: HeatKernel, sketch: Sketch, plan: Plan, columns: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Columns for which the interval proved too short, carried on [-1, 1]."""
+    return next(iter(Carry(heat, lambda: start_panel(heat, sketch, columns, means), [widen(plan)])))[1]
 
 
 def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run: Run, name: str) -> Table:
