@@ -144,7 +144,7 @@ def test_a_thousandth_power_against_plain_products():
     assert result.report["sweeps"]["sketch"] < 1024 / 5
 
 
-@pytest.mark.parametrize("powers", [(64,), (300,), (20_000,), (64, 300, 3000)])
+@pytest.mark.parametrize("powers", [(64,), (300,), (2000,), (64, 300, 2000)])
 def test_an_interval_that_is_too_short_is_noticed_and_repaired(monkeypatch, powers):
     """The recurrence explodes outside its interval, even to infinity: the columns are carried again on [-1, 1]."""
     from scalable_gpe.sketch.spectrum import Lanczos

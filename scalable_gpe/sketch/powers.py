@@ -218,7 +218,8 @@ class Carry:
             self._sweeps.chebyshev(current, previous, lower, terms, first=degree == 1)
             current, previous = previous, current
             if any(plan.degree == degree for plan in plans):
-                grown |= _lengths(self._heat, current) > GROWTH**2 * length
+                # not (<=): a recurrence that overflowed ends in NaN
+                grown |= ~(_lengths(self._heat, current) <= GROWTH**2 * length)
             self._offer(
                 {"phase": "expand", "step": degree, "length": length.tolist(), "grown": grown.tolist()},
                 {"current": current, "previous": previous, **{f"sum-{power}": sums[power] for power in sums}},
