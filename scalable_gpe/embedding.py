@@ -25,7 +25,7 @@ from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import ranges
-from scalable_gpe.graph.brought import fingerprint_lists
+from scalable_gpe.graph.brought import check_lists, fingerprint_lists
 from scalable_gpe.graph.distinct import fingerprint
 from scalable_gpe.graph.neighbors import (
     NeighborGraph,
@@ -170,6 +170,8 @@ def embed(
     rows = None if X is None else open_rows(X, asked["metric"])
     if rows is None and neighbors is None:
         raise ValueError("embed needs X, or neighbors=(indices, distances) in its place; got neither.")
+    if neighbors is not None:
+        neighbors = check_lists(neighbors, rows.n_rows if rows else None, asked["n_neighbors"])
     shape = _shape(asked, rows, neighbors, store)
     limit = _check_limit(asked["memory_limit"], shape, count_jobs(n_jobs))
     with _opened(store, resume) as home, Workers(n_jobs, Progress(progress)) as workers:
@@ -307,9 +309,7 @@ def _shape(asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any)
         asked["n_neighbors"] = check_n_neighbors(asked["n_neighbors"], rows.n_rows)
         n_rows, n_neighbors = rows.n_rows, asked["n_neighbors"]
     else:
-        listed = neighbors if hasattr(neighbors, "tocsr") else neighbors[0]
-        n_rows = int(np.shape(listed)[0]) if not hasattr(listed, "shape") else int(listed.shape[0])
-        n_neighbors = asked["n_neighbors"] or 32
+        n_rows, n_neighbors = neighbors[0].shape
     return budget.Shape(
         n_rows=n_rows,
         n_features=rows.n_features if rows else 0,

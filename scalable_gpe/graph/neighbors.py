@@ -14,7 +14,6 @@ from scalable_gpe.engine.numbering import Numbering
 from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import Table, block_rows, ranges
-from scalable_gpe.graph.brought import check_lists
 from scalable_gpe.graph.distinct import content, distinct_rows, hash_rows
 from scalable_gpe.graph.edges import Edges, open_edges, union_edges
 from scalable_gpe.graph.scan import Scan, scan_graph
@@ -195,9 +194,11 @@ def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> N
     return _finish(stored, parameters["random_state"], numbering, facts, run, name, parameters["recall"])
 
 
-def bring_graph(neighbors: Any, rows: Rows | None, parameters: dict[str, Any], run: Run, name: str) -> NeighborGraph:
-    """Make the graph from lists that the user brought."""
-    indices, distances = check_lists(neighbors, rows.n_rows if rows else None, parameters["n_neighbors"])
+def bring_graph(
+    brought: tuple[np.ndarray, np.ndarray], rows: Rows | None, parameters: dict[str, Any], run: Run, name: str
+) -> NeighborGraph:
+    """Make the graph from lists that the user brought, as `check_lists` gives them."""
+    indices, distances = brought
     if rows is not None:
         run.workers.map(lambda piece: rows.read(*piece) is None, rows.ranges(), count=False)
     order = _graph_order(indices)
