@@ -165,8 +165,8 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> t
     from sklearn.neighbors import NearestNeighbors
     from threadpoolctl import threadpool_limits
 
-    # centred, so that the expanded square |x|^2 - 2xy + |y|^2 does not cancel
-    centred = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    # centred, so that the expanded square |x|^2 - 2xy + |y|^2 does not cancel; a far point must not move the centre
+    centred = X.astype(np.float64) - np.median(X, axis=0)
     with threadpool_limits(n_jobs):
         model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
         found = drop_self(model.kneighbors(centred, return_distance=False), np.arange(len(X)))
