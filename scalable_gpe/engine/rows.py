@@ -173,13 +173,17 @@ def _check_dtype(dtype: Any, name: str) -> None:
 
 
 def _offset(get: Callable[[Any], np.ndarray], shape: tuple[int, int], X: Any) -> np.ndarray | None:
-    """Mean of some rows of an input that is wider than float32, else nothing."""
+    """Median of some rows of an input whose numbers float32 cannot hold, else nothing."""
     ids = np.unique(np.linspace(0, shape[0] - 1, min(shape[0], _SAMPLE)).astype(np.int64))
     values = np.asarray(get(ids))
-    if values.dtype.itemsize <= 4 or type(X).__module__.startswith("scipy"):
+    if values.dtype == np.float32 or type(X).__module__.startswith("scipy"):
         return None
-    checks.check_finite(values, first_row=ids)
-    return np.asarray(values.astype(np.float64).mean(axis=0))
+    wide = values.astype(np.float64)
+    checks.check_finite(wide, first_row=ids)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32)
+    # the same numbers give the same bytes, whatever type they come in; a far row must not move the offset
+    return None if (narrow == wide).all() else np.median(wide, axis=0)
 
 
 def _unit(values: np.ndarray, ids: np.ndarray) -> np.ndarray:
