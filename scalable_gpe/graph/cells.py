@@ -447,20 +447,22 @@ class _Work:
 
         neighbors = np.full(shape, -1, np.int32)
         distances = np.full(shape, np.inf, np.float32)
-        rows = np.arange(len(X), dtype=np.int32)
+        rows = identity = np.arange(len(X), dtype=np.int32)
+        nothing = _Candidates(np.empty((len(X), 0), np.int32), 0, sizes.leaf_rows, origins)
         for tree in range(sizes.n_trees if earlier is None else 1):
             if tree > 0 or leaves is None:
                 seed = self.seed(*where, "tree", tree)
                 rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, seed, 1, each)
-            _on_ranges(each, loops.search_leaves, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
+            _compare(each, Z, rows, leaves, nothing, neighbors, distances)
 
         known, n_used = neighbors.copy(), sizes.n_used
         if earlier is not None:
             inside = np.append(_inverse(order), np.int32(-1))  # -1, a row outside the part, stays -1
             known = np.stack([inside[earlier.known[order]], neighbors], axis=2).reshape(len(X), -1)
             n_used += n_used // 2
-        joined = (origins, n_used, sizes.max_candidates, known, neighbors, distances)
-        _on_ranges(each, loops.join_cells, len(cells) - 1, (X, cells), joined)
+        neighbors[:], distances[:] = -1, np.inf
+        joined = _Candidates(known, n_used, sizes.max_candidates, origins)
+        _compare(each, X, identity, cells, joined, neighbors, distances)
 
         names = names[order]
         near = np.full(shape, -1, np.int32) if earlier is None else earlier.near[order]
@@ -518,6 +520,30 @@ class _Truth:
         best, radius = np.full((len(X), k), -1, np.int32), np.full((len(X), k), np.inf, np.float32)
         loops.settle_rows(X, names.astype(np.int32), 0, len(X), candidates, best, radius)
         return radius[own, -1]
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """With what the rows of a cell are compared, besides one another (see `loops.compare_cells`)."""
+
+    known: Ints
+    n_used: int
+    max_candidates: int
+    origins: Ints
+
+
+def _compare(
+    each: Each,
+    Z: Floats,
+    rows: Ints,
+    cells: NDArray[np.int64],
+    candidates: _Candidates,
+    neighbors: Ints,
+    distances: Floats,
+) -> None:
+    """Improve the lists of all cells; a snapshot is read and each list belongs to one cell, so order is no matter."""
+    with_what = (candidates.origins, candidates.n_used, candidates.max_candidates, candidates.known)
+    _on_ranges(each, loops.compare_cells, len(cells) - 1, (Z, rows, cells), (*with_what, neighbors, distances))
 
 
 def _root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:

@@ -293,43 +293,6 @@ def _mean(Z, rows, mean):
         mean[f] /= np.float32(rows.shape[0])
 
 
-@_loop
-def search_leaves(Z, rows, bounds, first, last, neighbors, distances):
-    """All pairs inside each leaf; leaf i is rows[bounds[i]:bounds[i + 1]]. Lists are improved in place."""
-    n_features = Z.shape[1]
-    size = 0
-    for leaf in range(first, last):
-        size = max(size, bounds[leaf + 1] - bounds[leaf])
-    block = np.empty((size, n_features), np.float32)
-    square = np.empty(size, np.float32)
-    products = np.empty(size * size, np.float32)
-    values = np.empty(size, np.float32)
-    mean = np.empty(n_features, np.float32)
-    lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
-    for leaf in range(first, last):
-        members = rows[bounds[leaf] : bounds[leaf + 1]]
-        n = members.shape[0]
-        _mean(Z, members, mean)
-        _gather(Z, members, mean, block, square)
-        product = products[: n * n].reshape(n, n)
-        np.dot(block[:n], block[:n].T, product)
-        for i in range(n):
-            own = members[i]
-            _offer(
-                block[i],
-                square[i],
-                product[i],
-                block,
-                square,
-                members,
-                own,
-                neighbors[own],
-                distances[own],
-                values,
-                lanes,
-            )
-
-
 @_inner
 def _expand(known, n_used, upto, cell, seen, origins, origin, candidates, n):
     """Add the first `n_used` listed neighbours of candidates[:upto], nearest ones of all first, except of `origin`."""
@@ -344,15 +307,15 @@ def _expand(known, n_used, upto, cell, seen, origins, origin, candidates, n):
 
 
 @_loop
-def join_cells(X, bounds, first, last, origins, n_used, max_candidates, known, neighbors, distances):
-    """New lists for each small cell: the best among the neighbours of the neighbours of all its rows.
+def compare_cells(Z, rows, bounds, first, last, origins, n_used, max_candidates, known, neighbors, distances):
+    """Improve the lists of each cell by all pairs of its rows and their candidates: one matrix product per cell.
 
-    Cell i is the rows bounds[i] to bounds[i + 1]. Its rows, all they list in `known`, and the first `n_used` that
-    each of these lists are the candidates, and every row of the cell is compared with all of them at once. All rows
-    of a cell have one origin; where that is not -1, neighbours of neighbours of the same origin are left out,
-    because they have been compared before.
+    Cell i is rows[bounds[i]:bounds[i + 1]]. Its candidates are its rows, all they list in `known`, and the first
+    `n_used` that each of these lists: with nothing known, the rows of the cell alone. All rows of a cell have one
+    origin; where that is not -1, neighbours of neighbours of the same origin are left out, because they have been
+    compared before.
     """
-    n_rows, n_features = X.shape
+    n_rows, n_features = Z.shape
     size = 0
     for cell in range(first, last):
         size = max(size, bounds[cell + 1] - bounds[cell])
@@ -367,23 +330,20 @@ def join_cells(X, bounds, first, last, origins, n_used, max_candidates, known, n
     mean = np.empty(n_features, np.float32)
     lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
     for cell in range(first, last):
-        start = bounds[cell]
-        n_members = bounds[cell + 1] - start
-        for i in range(n_members):
-            seen[start + i] = cell
-            candidates[i] = start + i
-        n_listed = _expand(known, known.shape[1], n_members, cell, seen, origins, np.int32(-1), candidates, n_members)
-        n = _expand(known, n_used, n_listed, cell, seen, origins, origins[start], candidates, n_listed)
-        _mean(X, candidates[:n_members], mean)
-        _gather(X, candidates[:n], mean, block, square)
-        product = products[: n_members * n].reshape(n_members, n)
-        np.dot(block[:n_members], block[:n].T, product)
-        for i in range(n_members):
-            own = np.int32(start + i)
+        members = rows[bounds[cell] : bounds[cell + 1]]
+        m = members.shape[0]
+        for i in range(m):
+            seen[members[i]] = cell
+            candidates[i] = members[i]
+        n_listed = _expand(known, known.shape[1], m, cell, seen, origins, np.int32(-1), candidates, m)
+        n = _expand(known, n_used, n_listed, cell, seen, origins, origins[members[0]], candidates, n_listed)
+        _mean(Z, members, mean)
+        _gather(Z, candidates[:n], mean, block, square)
+        product = products[: m * n].reshape(m, n)
+        np.dot(block[:m], block[:n].T, product)
+        for i in range(m):
+            own = members[i]
             near, far = neighbors[own], distances[own]
-            for t in range(near.shape[0]):
-                near[t] = -1
-                far[t] = np.inf
             _offer(block[i], square[i], product[i], block, square, candidates[:n], own, near, far, values, lanes)
 
 
