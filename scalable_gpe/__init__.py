@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scalable_gpe import datasets, exact
     from scalable_gpe.embedding import Embedding, embed, estimate
     from scalable_gpe.embedding import open_embedding as open
+    from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
     from scalable_gpe.graph.neighbors import NeighborGraph, neighbor_graph
     from scalable_gpe.heat.bandwidth import epsilon_sweep
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
@@ -43,6 +44,8 @@ _HOME = {
     "diffusion_map": "scalable_gpe.sketch.eigenvectors",
     "spectrum": "scalable_gpe.sketch.spectrum",
     "Spectrum": "scalable_gpe.sketch.spectrum",
+    "GaussianProcessEmbedding": "scalable_gpe.estimators",
+    "DiffusionMap": "scalable_gpe.estimators",
 }
 _MODULES = ("datasets", "exact")
 
@@ -63,6 +66,8 @@ __all__ = [
     "diffusion_map",
     "spectrum",
     "Spectrum",
+    "GaussianProcessEmbedding",
+    "DiffusionMap",
     "datasets",
     "exact",
 ]

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -39,6 +40,7 @@ from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
 from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
 from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish, sweeps_of
+from scalable_gpe.sketch.new_points import NewPoints, transform
 from scalable_gpe.sketch.polynomial import Plan
 from scalable_gpe.sketch.powers import Sketch
 
@@ -73,6 +75,41 @@ class Embedding:
     report: dict[str, Any]
     names: np.ndarray | None = None
     _columns: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    def transform(self, X_new: Any) -> Any:
+        r"""Place new rows in the embedding.
+
+        .. math:: y(x) = a(x, \cdot)\, A^{p-1} G / \sqrt{k}
+
+        The row a(x, .) is the one that x would have had in training; a training row gets its own embedding. Each row
+        is placed by itself, so a row alone and in a batch has the same bytes.
+
+        Parameters
+        ----------
+        X_new : array-like (M, d)
+            Any input that `embed` takes, with the features of the training rows. Read batch by batch.
+
+        Returns
+        -------
+        ndarray (M, k) of float32, or {power: ndarray}
+
+        Examples
+        --------
+        >>> import scalable_gpe as gpe
+        >>> torus = gpe.datasets.torus(1100, random_state=1)
+        >>> result = gpe.embed(torus[:1000], n_components=8)
+        >>> result.transform(torus[1000:]).shape
+        (100, 8)
+        """
+        return transform(self, X_new)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_new_points"}
+
+    @cached_property
+    def _new_points(self) -> NewPoints:
+        """What `transform` keeps from one call to the next."""
+        return NewPoints(self.graph, self.heat, self.parameters["metric"])
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]

@@ -105,6 +105,12 @@ class Workers:
             self._pool.shutdown()
             self._pool = None
 
+    def __getstate__(self) -> dict[str, int]:
+        return {"n_jobs": self.n_jobs}  # threads and bars stay in their process
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self.__init__(state["n_jobs"])  # type: ignore[misc]
+
     def __enter__(self) -> "Workers":
         return self
 

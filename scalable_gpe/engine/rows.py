@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,20 +137,23 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
     if kind == "scipy" and hasattr(X, "tocsr"):
         matrix = X.tocsr()
         _check_dtype(matrix.dtype, name)
-        return (lambda at: matrix[at].toarray()), None, True
+        return partial(_from_sparse, matrix), None, True
     if kind == "dask":
         if hasattr(X, "to_dask_array"):
             X = X.to_dask_array(lengths=True)
         _check_dtype(X.dtype, name)
-        return (lambda at: np.asarray(X[at].compute(scheduler="synchronous"))), None, False
+        return partial(_from_dask, X), None, False
     if hasattr(X, "iloc"):
         return _frame(X, name)
     if kind == "zarr":
         _check_dtype(X.dtype, name)
-        return (lambda at: np.asarray(X[at] if isinstance(at, slice) else X.oindex[at])), None, False
-    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+        return partial(_from_zarr, X), None, False
+    try:
+        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    except ValueError as error:  # rows of different lengths
+        raise TypeError(f"{name} must be a numeric array; got {type(X).__name__} ({error}).") from None
     _check_dtype(array.dtype, name)
-    return (lambda at: array[at]), None, not isinstance(array, np.memmap)
+    return partial(_from_array, array), None, not isinstance(array, np.memmap)
 
 
 def _frame(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
@@ -162,7 +166,30 @@ def _frame(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray |
     names = None if plain else np.asarray([str(label) for label in X.index])
     wide = any(np.dtype(dtype).itemsize > 4 for dtype in X.dtypes if isinstance(dtype, np.dtype))
     dtype = np.float64 if wide else np.float32
-    return (lambda at: X.iloc[at].to_numpy(dtype=dtype, na_value=np.nan)), names, True
+    return partial(_from_frame, X, dtype), names, True
+
+
+# how to get rows: functions with a name, so that what holds them can be pickled
+
+
+def _from_array(array: np.ndarray, at: Any) -> np.ndarray:
+    return array[at]
+
+
+def _from_sparse(matrix: Any, at: Any) -> np.ndarray:
+    return matrix[at].toarray()
+
+
+def _from_dask(array: Any, at: Any) -> np.ndarray:
+    return np.asarray(array[at].compute(scheduler="synchronous"))
+
+
+def _from_zarr(array: Any, at: Any) -> np.ndarray:
+    return np.asarray(array[at] if isinstance(at, slice) else array.oindex[at])
+
+
+def _from_frame(frame: Any, dtype: Any, at: Any) -> np.ndarray:
+    return frame.iloc[at].to_numpy(dtype=dtype, na_value=np.nan)
 
 
 def _check_dtype(dtype: Any, name: str) -> None:

@@ -137,6 +137,12 @@ class Store:
                 self.root.attrs.put({"format": FORMAT, "format_version": FORMAT_VERSION})
         self._check_format()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"], read_only=True)  # type: ignore[misc]
+
     def _check_format(self) -> None:
         attributes = dict(self.root.attrs)
         if attributes.get("format") != FORMAT:

@@ -175,7 +175,7 @@ def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> N
     first, group = distinct_rows(hashes)
     n_neighbors = _distinct_neighbors(parameters["n_neighbors"], len(first), rows.n_rows)
     method = choose_method(parameters["method"], len(first), rows.n_features, n_neighbors)
-    facts: dict[str, Any] = {"method": method, "content": content(hashes), "n_features": rows.n_features}
+    facts: dict[str, Any] = {"method": method, "content": content(hashes), **_features(rows)}
     del hashes
     points = Selected(rows, first) if group is not None else rows
     found = search(
@@ -211,8 +211,14 @@ def bring_graph(
     for start, stop in ranges(len(order), lists.shard_rows):
         lists.write(start, relabelled[start:stop])
         lengths.write(start, distances[order[start:stop]])
-    facts = {"method": "brought", "content": None, "n_features": rows.n_features if rows else None}
+    facts = {"method": "brought", "content": None, **_features(rows)}
     return _finish(stored, parameters["random_state"], numbering, facts, run, name, None)
+
+
+def _features(rows: Rows | None) -> dict[str, Any]:
+    """What new rows must have in common with these."""
+    offset = None if rows is None or rows.offset is None else rows.offset.tolist()
+    return {"n_features": rows.n_features if rows else None, "offset": offset}
 
 
 def _distinct_neighbors(n_neighbors: int, n_points: int, n_rows: int) -> int:
@@ -360,6 +366,9 @@ def open_graph(run: Run, name: str, points: Any = None) -> NeighborGraph:
         scan = Scan(facts["recall"], facts["recall_error"], *(table.read(0, table.shape[0]) for table in tables))
         if home.stored:
             points = TableRows(home.open_table(f"{name}/points"))
+    if isinstance(points, Rows):  # brought late, in the user's order
+        facts = {**facts, **_features(points)}
+        points = Selected(points, numbering.user_row)
     return NeighborGraph(
         run=run,
         name=name,

@@ -1,0 +1,197 @@
+"""Compiled loops that place new rows: exact search through boxes of stored points, weights, sums.
+
+Stored points are cut into *leaves* of L consecutive points, kept feature by feature (leaf, feature, point), each
+with its bounding box. A leaf is passed over when its box lies beyond both what the new row still looks for and what
+the leaf's points reach for themselves. Screening may round; what is kept is decided by float64 sums, so the answer
+for a row depends on nothing but the row and the points.
+"""
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True)
+def box_leaves(leaves, first, n_points, low, high, heads):
+    """Bounding box and first point of each leaf, feature by feature."""
+    size = leaves.shape[2]
+    for b in range(leaves.shape[0]):
+        count = min(size, n_points - (first + b) * size)
+        for f in range(leaves.shape[1]):
+            least = most = leaves[b, f, 0]
+            for m in range(1, count):
+                least, most = min(least, leaves[b, f, m]), max(most, leaves[b, f, m])
+            low[f, first + b], high[f, first + b], heads[f, first + b] = least, most, leaves[b, f, 0]
+
+
+@njit(nogil=True, cache=True)
+def seed_limits(rows, heads, sums, best, limits):
+    """Squared distance of each row to its n-th nearest of the leaves' first points: no more is ever needed."""
+    n_leaves, n_keep, width = heads.shape[1], best.shape[1], len(sums)
+    for r in range(rows.shape[0]):
+        best[r] = np.inf
+        for start in range(0, n_leaves, width):
+            count = min(width, n_leaves - start)
+            sums[:] = 0
+            for f in range(rows.shape[1]):
+                x = rows[r, f]
+                for m in range(count):
+                    step = heads[f, start + m] - x
+                    sums[m] += step * step
+            for m in range(count):
+                if sums[m] < best[r, n_keep - 1]:
+                    c = n_keep - 1
+                    while c > 0 and best[r, c - 1] > sums[m]:
+                        best[r, c] = best[r, c - 1]
+                        c -= 1
+                    best[r, c] = sums[m]
+        limits[r] = best[r, n_keep - 1]
+
+
+@njit(nogil=True, cache=True)
+def bound_leaves(rows, low, high, first, out):
+    """Squared distance of each row to the box of each leaf, from leaf `first` on."""
+    for r in range(rows.shape[0]):
+        out[r] = 0
+        for f in range(rows.shape[1]):
+            x = rows[r, f]
+            for b in range(out.shape[1]):
+                gap = max(low[f, first + b] - x, x - high[f, first + b])
+                if gap > 0:
+                    out[r, b] += gap * gap
+
+
+@njit(nogil=True, cache=True)
+def search_leaves(rows, leaves, first, bounds, reach, radius, user_row, slack, sums, limits, best, nearest, match):
+    """Search some leaves for each row.
+
+    ``best`` and ``nearest`` keep the n nearest points so far, sorted by (squared distance, the user's row), ``limits``
+    the squared distance beyond which none is of use, ``match`` a point that equals the row. Returns the hits, that is
+    the points that lie no further than their own ``radius``: row, point, squared distance.
+    """
+    n_rows, n_features = rows.shape
+    size, n_points, last = leaves.shape[2], len(radius), best.shape[1] - 1
+    n_hits = 0
+    hit_row, hit_point, hit_square = np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024)
+    for b in range(leaves.shape[0]):
+        start = (first + b) * size
+        count = min(size, n_points - start)
+        for r in range(n_rows):
+            near = bounds[r, b] * slack
+            if near > limits[r] and near > reach[first + b]:
+                continue
+            sums[:] = 0
+            for f in range(n_features):
+                x = rows[r, f]
+                for m in range(size):
+                    step = leaves[b, f, m] - x
+                    sums[m] += step * step
+            for m in range(count):
+                j = start + m
+                near = sums[m] * slack
+                if near > limits[r] and near > np.float64(radius[j]) * np.float64(radius[j]):
+                    continue
+                total = 0.0
+                for f in range(n_features):
+                    exact = np.float64(leaves[b, f, m]) - np.float64(rows[r, f])
+                    total += exact * exact
+                if total == 0.0 and (match[r] < 0 or user_row[j] < user_row[match[r]]):
+                    match[r] = j
+                if np.sqrt(np.float32(total)) <= radius[j]:
+                    if n_hits == len(hit_row):
+                        hit_row, hit_point = _doubled(hit_row), _doubled(hit_point)
+                        hit_square = _doubled(hit_square)
+                    hit_row[n_hits], hit_point[n_hits], hit_square[n_hits] = r, j, total
+                    n_hits += 1
+                if _before(total, j, best[r, last], nearest[r, last], user_row):
+                    c = last
+                    while c > 0 and _before(total, j, best[r, c - 1], nearest[r, c - 1], user_row):
+                        best[r, c], nearest[r, c] = best[r, c - 1], nearest[r, c - 1]
+                        c -= 1
+                    best[r, c], nearest[r, c] = total, j
+                    limits[r] = min(limits[r], best[r, last])
+    return hit_row[:n_hits].copy(), hit_point[:n_hits].copy(), hit_square[:n_hits].copy()
+
+
+@njit(nogil=True, cache=True)
+def _doubled(values):
+    out = np.empty(2 * len(values), values.dtype)
+    out[: len(values)] = values
+    return out
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _before(square, point, other_square, other, user_row):
+    if square != other_square or other < 0:
+        return square < other_square
+    return user_row[point] < user_row[other]
+
+
+@njit(nogil=True, cache=True)
+def join_rows(best, nearest, hit_row, hit_point, hit_square, user_row):
+    """CSR rows of nearest points and hits together, each point once, in ascending order of the user's rows."""
+    n_rows, n_keep = nearest.shape
+    place = np.zeros(n_rows + 1, np.int64)
+    for r in range(n_rows):
+        for c in range(n_keep):
+            if nearest[r, c] >= 0:
+                place[r + 1] += 1
+    for e in range(len(hit_row)):
+        place[hit_row[e] + 1] += 1
+    for r in range(n_rows):
+        place[r + 1] += place[r]
+    points, squares = np.empty(place[-1], np.int32), np.empty(place[-1])
+    fill = place[:-1].copy()
+    for r in range(n_rows):
+        for c in range(n_keep):
+            if nearest[r, c] >= 0:
+                points[fill[r]], squares[fill[r]] = nearest[r, c], best[r, c]
+                fill[r] += 1
+    for e in range(len(hit_row)):
+        r = hit_row[e]
+        points[fill[r]], squares[fill[r]] = hit_point[e], hit_square[e]
+        fill[r] += 1
+    indptr = np.zeros(n_rows + 1, np.int64)
+    kept = 0
+    for r in range(n_rows):
+        own_points, own_squares = points[place[r] : place[r + 1]].copy(), squares[place[r] : place[r + 1]].copy()
+        for e in np.argsort(user_row[own_points]):
+            if kept > indptr[r] and points[kept - 1] == own_points[e]:
+                continue
+            points[kept], squares[kept] = own_points[e], own_squares[e]
+            kept += 1
+        indptr[r + 1] = kept
+    return indptr, points[:kept].copy(), squares[:kept].copy()
+
+
+@njit(nogil=True, cache=True)
+def exponents(indptr, squares, epsilon):
+    """``squares <- -(squares - smallest of the row) / epsilon``: a row's weights, up to a factor, are its exp."""
+    for r in range(len(indptr) - 1):
+        least = np.inf
+        for e in range(indptr[r], indptr[r + 1]):
+            least = min(least, squares[e])
+        for e in range(indptr[r], indptr[r + 1]):
+            squares[e] = -(squares[e] - least) / epsilon
+
+
+@njit(nogil=True, cache=True)
+def weighted_sums(indptr, points, data, vector, out):
+    """``out[r] = sum_e data[e] * vector[points[e]]``."""
+    for r in range(len(indptr) - 1):
+        total = 0.0
+        for e in range(indptr[r], indptr[r + 1]):
+            total += data[e] * vector[points[e]]
+        out[r] = total
+
+
+@njit(nogil=True, cache=True)
+def weighted_rows(indptr, places, data, factor, values, out):
+    """``out[r] = factor[r] * sum_e data[e] * values[places[e]]``, summed in float64 column by column."""
+    sums = np.empty(values.shape[1])
+    for r in range(len(indptr) - 1):
+        sums[:] = 0
+        for e in range(indptr[r], indptr[r + 1]):
+            for c in range(values.shape[1]):
+                sums[c] += data[e] * np.float64(values[places[e], c])
+        for c in range(values.shape[1]):
+            out[r, c] = factor[r] * sums[c]

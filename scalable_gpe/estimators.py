@@ -1,0 +1,321 @@
+"""The library in scikit-learn's clothes: thin adapters of `embed` and `diffusion_map`."""
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from scalable_gpe.embedding import Embedding, embed
+from scalable_gpe.engine.errors import GPEWarning
+from scalable_gpe.engine.rows import open_rows
+from scalable_gpe.engine.tables import MemoryTable
+from scalable_gpe.sketch.eigenvectors import diffusion_map
+from scalable_gpe.sketch.new_points import Extension
+
+
+class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What both estimators share: checked input, a run of `embed`, new points."""
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Fit the embedding.
+
+        Parameters
+        ----------
+        X : array-like (N, d)
+            Any input that `embed` takes; dask, zarr and memory-mapped arrays and paths are not loaded whole.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(self._validate(X, reset=True))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Fit the embedding and return it; equivalent to ``fit(X).transform(X)``.
+
+        Parameters
+        ----------
+        X : array-like (N, d)
+            As in `fit`.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        ndarray (N, k)
+        """
+        return np.asarray(self.fit(X).embedding_[:])
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Place rows in the embedding; training rows get their own place.
+
+        Parameters
+        ----------
+        X : array-like (M, d)
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (M, k)
+        """
+        check_is_fitted(self)
+        return self._transform(self._validate(X, reset=False))
+
+    def _validate(self, X: Any, *, reset: bool) -> Any:
+        """Let scikit-learn look at what is in memory; anything else is checked block by block as it is read."""
+        if isinstance(X, str | os.PathLike):
+            X = open_rows(X, min_rows=1)
+        kind = type(X).__module__.partition(".")[0]
+        if kind in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
+            shaped = _Shaped(X)
+            validate_data(self, shaped, reset=reset, skip_check_array=True)
+            return X
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=2 if reset else 1,
+        )
+
+    def _embed(self, X: Any, **changes: Any) -> Embedding:
+        parameters = self.get_params(deep=False)
+        n_rows = int(X.n_rows if hasattr(X, "n_rows") else X.shape[0])
+        if parameters["n_neighbors"] is not None and parameters["n_neighbors"] > n_rows - 1:
+            warnings.warn(
+                f"n_neighbors={parameters['n_neighbors']} is more than the {n_rows - 1} other rows: all of them are "
+                "used.",
+                GPEWarning,
+                stacklevel=5,
+            )
+            parameters["n_neighbors"] = n_rows - 1
+        return embed(X, **{**parameters, **changes})
+
+    def _keep(self, result: Embedding) -> None:
+        self.result_ = result
+        self.epsilon_ = result.kernel.epsilon
+        self.report_ = result.report
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = list(self._dtypes)
+        return tags
+
+
+class GaussianProcessEmbedding(_Estimator):
+    r"""Gaussian process embedding as a scikit-learn transformer; equivalent to `embed`.
+
+    .. math::
+        K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad A = S K S, \quad Y = A^p G / \sqrt{k}
+
+    Parameters
+    ----------
+    n_components, n_neighbors, epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall, \
+store, storage_options, memory_limit, n_jobs, resume, progress
+        As in `embed`. With fewer rows than n_neighbors all of them are used, and a warning says so.
+    power : int or "auto"
+        The power p of A; one, not several.
+
+    Attributes
+    ----------
+    embedding_ : array (N, k) of float32
+        The embedding of the training rows; a zarr array when there is a store.
+    result_ : Embedding
+        What `embed` returned, with graph, kernel and heat kernel.
+    epsilon_ : float
+        The bandwidth.
+    power_ : int
+        The power.
+    report_ : dict
+        What was measured on the way.
+    n_features_in_, feature_names_in_
+        As in every scikit-learn estimator.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> model = gpe.GaussianProcessEmbedding(n_components=4, power=16)
+    >>> model.fit_transform(gpe.datasets.torus(500)).shape
+    (500, 4)
+    >>> model.get_feature_names_out()[0]
+    'gaussianprocessembedding0'
+    """
+
+    _dtypes = ("float32",)
+
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        n_neighbors: int | None = None,
+        epsilon: Any = "auto",
+        power: Any = 64,
+        normalization: str = "bistochastic",
+        sketch: str = "gaussian",
+        metric: str = "euclidean",
+        random_state: Any = 0,
+        precision: str = "single",
+        tol: float = 1e-4,
+        method: str = "auto",
+        recall: float = 0.95,
+        store: Any = None,
+        storage_options: dict[str, Any] | None = None,
+        memory_limit: Any = None,
+        n_jobs: int | None = None,
+        resume: bool = True,
+        progress: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.epsilon = epsilon
+        self.power = power
+        self.normalization = normalization
+        self.sketch = sketch
+        self.metric = metric
+        self.random_state = random_state
+        self.precision = precision
+        self.tol = tol
+        self.method = method
+        self.recall = recall
+        self.store = store
+        self.storage_options = storage_options
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.resume = resume
+        self.progress = progress
+
+    def _fit(self, X: Any) -> None:
+        if np.ndim(self.power):
+            raise ValueError(f"power must be one int for an estimator; got {self.power!r}. Use embed for several.")
+        self._keep(self._embed(X))
+        self.power_ = self.report_["power"]
+        self.embedding_ = self.result_.points
+
+    def _transform(self, X: Any) -> np.ndarray:
+        return self.result_.transform(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.embedding_.shape[1]
+
+
+class DiffusionMap(_Estimator):
+    r"""Diffusion map on the same kernel as a scikit-learn transformer; equivalent to `diffusion_map`.
+
+    .. math:: (\lambda_1^t v_1, \dots, \lambda_k^t v_k)
+
+    New rows are placed by Nyström's formula, v(x) = sum_j a(x, x_j) v_j / lambda.
+
+    Parameters
+    ----------
+    n_components : int
+        Eigenvectors; fewer (with a warning) where there are not enough rows.
+    power : float
+        The time t: eigenvalues are raised to it.
+    n_neighbors, epsilon, normalization, metric, random_state, method, recall, store, memory_limit, n_jobs, resume, \
+progress
+        As in `embed`. With fewer rows than n_neighbors all of them are used, and a warning says so.
+
+    Attributes
+    ----------
+    embedding_ : ndarray (N, k) of float64
+        The diffusion map of the training rows.
+    eigenvalues_ : ndarray (k,)
+        In descending order, the top one (1) left out.
+    result_, epsilon_, report_, n_features_in_, feature_names_in_
+        As in `GaussianProcessEmbedding`; ``result_`` holds graph, kernel and heat kernel.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> model = gpe.DiffusionMap(2).fit(gpe.datasets.circle(400))
+    >>> model.embedding_.shape, bool(model.eigenvalues_[0] < 1)
+    ((400, 2), True)
+    """
+
+    _dtypes = ("float64",)
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        power: float = 1,
+        n_neighbors: int | None = None,
+        epsilon: Any = "auto",
+        normalization: str = "bistochastic",
+        metric: str = "euclidean",
+        random_state: Any = 0,
+        method: str = "auto",
+        recall: float = 0.95,
+        store: Any = None,
+        memory_limit: Any = None,
+        n_jobs: int | None = None,
+        resume: bool = True,
+        progress: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.power = power
+        self.n_neighbors = n_neighbors
+        self.epsilon = epsilon
+        self.normalization = normalization
+        self.metric = metric
+        self.random_state = random_state
+        self.method = method
+        self.recall = recall
+        self.store = store
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.resume = resume
+        self.progress = progress
+
+    def _fit(self, X: Any) -> None:
+        # one column and one product: what embed leaves is the heat kernel
+        self._keep(self._embed(X, n_components=1, power=1))
+        heat = self.result_.heat
+        n_components = self.n_components
+        most = heat.kernel.edges.n_points - 1
+        if isinstance(n_components, int | np.integer) and n_components > most:
+            warnings.warn(
+                f"n_components={n_components} is more than {most}, one less than the number of different rows: "
+                f"{most} are used.",
+                GPEWarning,
+                stacklevel=3,
+            )
+            n_components = most
+        self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
+
+    def _transform(self, X: Any) -> np.ndarray:
+        heat, numbering = self.result_.heat, self.result_.heat.kernel.numbering
+        # an eigenvalue of 0 says nothing about new rows: they stay at 0 there
+        inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
+        values = self.embedding_[numbering.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
+        extension = Extension([MemoryTable(values)], self.embedding_)
+        return self.result_._new_points.apply(X, [extension])[0]
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.embedding_.shape[1]
+
+
+class _Shaped:
+    """The shape and the column names of an input, and nothing that could make scikit-learn load it."""
+
+    def __init__(self, X: Any) -> None:
+        self.shape = (X.n_rows, X.n_features) if hasattr(X, "n_rows") else tuple(X.shape)
+        self.ndim = len(self.shape)
+        if hasattr(X, "columns"):
+            self.columns = X.columns
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
