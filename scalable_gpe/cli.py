@@ -1,0 +1,471 @@
+"""The command line: scalable-gpe embed | estimate | info | demo."""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scalable_gpe import __version__
+
+PROGRAM = "scalable-gpe"
+
+_EXAMPLES = """\
+examples:
+  scalable-gpe demo                                          points, embedding, report and picture
+  scalable-gpe embed points.npy run.zarr                     with defaults, through a store
+  scalable-gpe embed points.zarr run.zarr --memory-limit 2GB --components 32 --power 16 64 256
+  scalable-gpe info run.zarr                                 parameters, stages, sizes, report
+  scalable-gpe estimate 100_000_000 16 --memory-limit 8GB    before you start
+
+An interrupted run goes on where it stopped when the same command is given again.
+exit status: 0 done, 1 an error (one line says which), 2 a wrong command line, 130 interrupted"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status says how it ended."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        with _plain_warnings():
+            given.run(given)
+            sys.stdout.flush()
+        return 0
+    except KeyboardInterrupt:
+        _say(f"{PROGRAM}: interrupted. {given.resume_hint}")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if given.debug:
+            raise
+        known = isinstance(error, ValueError | TypeError | OSError | ImportError)
+        text = " ".join(str(error).split())
+        _say(f"{PROGRAM}: error: {text if known and text else f'{type(error).__name__}: {text} (--debug shows where)'}")
+        return 1
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Gaussian process embeddings: coordinates whose straight-line distances approximate the diffusion "
+        "distance of the data.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_embed, _add_estimate, _add_info, _add_demo):
+        add(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: Callable[[Any], None], help: str, example: str) -> Any:
+    command = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run, resume_hint="Nothing was left behind.")
+    command.add_argument("-q", "--quiet", action="store_true", help="no progress bars, no report")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.add_argument("--debug", action="store_true", help="show where an error comes from")
+    return command
+
+
+def _add_embed(commands: Any) -> None:
+    command = _command(
+        commands,
+        "embed",
+        _embed,
+        "embed the rows of a file into a store, in bounded memory, going on where an earlier call stopped",
+        "scalable-gpe embed points.npy run.zarr --components 32 --power 16 64 --memory-limit 2GB",
+    )
+    command.add_argument(
+        "input", metavar="INPUT", help="points: a .npy file or a .zarr array; - for none (--neighbors)"
+    )
+    command.add_argument("store", metavar="STORE", help="a zarr store, made when it is not there")
+    _add_sizes(command)
+    add = command.add_argument
+    add("--epsilon", type=_number_or_text, default="auto", metavar="E", help="bandwidth: a number, auto or bgh (auto)")
+    add("--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)")
+    add("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
+    add("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")
+    add("--neighbors-file", metavar="FILE", help="distances to neighbours in place of a search: scipy sparse .npz")
+    add("--random-state", type=int, default=0, metavar="SEED", help="seed of everything random (0)")
+    add("--precision", default="single", metavar="NAME", help="single or double (single)")
+    add("--tol", type=float, default=1e-4, metavar="T", help="error of distances left to the polynomial (1e-4)")
+    add("--method", default="auto", metavar="NAME", help="auto, kdtree, brute, cells or pynndescent (auto)")
+    add("--recall", type=float, default=0.95, metavar="R", help="share of true neighbours to aim at (0.95)")
+    add("--storage-options", type=json.loads, metavar="JSON", help="for remote stores")
+    add("--n-jobs", type=int, metavar="J", help="threads (all cores)")
+    add("--no-resume", dest="resume", action="store_false", help="start over: forget what the store holds")
+
+
+def _add_sizes(command: Any, components: int = 16, power: tuple[int, ...] = (64,)) -> None:
+    shown = " ".join(map(str, power))
+    add = command.add_argument
+    add("-k", "--components", type=_count, default=components, metavar="K", help=f"dimensions ({components})")
+    add("--neighbors", type=_count, metavar="M", help="neighbours of each row (32)")
+    add("--power", type=_count, nargs="+", default=list(power), metavar="P", help=f"powers of A, one or more ({shown})")
+    add("--memory-limit", metavar="BYTES", help="resident memory of the process, such as 2GB")
+
+
+def _add_estimate(commands: Any) -> None:
+    command = _command(
+        commands,
+        "estimate",
+        _estimate,
+        "say what a run through a store will take, before it starts",
+        "scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",
+    )
+    command.add_argument("n_rows", type=_count, metavar="N", help="rows")
+    command.add_argument("n_features", type=_count, metavar="D", help="columns")
+    _add_sizes(command)
+
+
+def _add_info(commands: Any) -> None:
+    command = _command(
+        commands,
+        "info",
+        _info,
+        "say what a store holds: parameters, finished stages, sizes, reports",
+        "scalable-gpe info run.zarr --json",
+    )
+    command.add_argument("store", metavar="STORE", help="a zarr store")
+
+
+def _add_demo(commands: Any) -> None:
+    command = _command(
+        commands,
+        "demo",
+        _demo,
+        "embed generated points out of core, print the report and draw a picture",
+        "scalable-gpe demo --points 1_000_000 --out /tmp/gpe-demo",
+    )
+    add = command.add_argument
+    add("--points", type=_count, default=200_000, metavar="N", help="points of a torus in 16 dimensions (200,000)")
+    add("--out", type=Path, default=Path("gpe-demo"), metavar="DIR", help="where points and store go (./gpe-demo)")
+    add("--picture", type=Path, default=Path("gpe-demo.png"), metavar="FILE", help="the picture (./gpe-demo.png)")
+    add("--n-jobs", type=int, metavar="J", help="threads (all cores)")
+    _add_sizes(command, power=(64, 512, 4096))
+
+
+def _count(text: str) -> int:
+    value = float(text) if "e" in text.lower() else int(text)
+    if value != int(value) or value < 1:
+        raise ValueError(text)
+    return int(value)
+
+
+_count.__name__ = "positive whole number"
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def _embed(given: Any) -> None:
+    import scalable_gpe as gpe
+
+    given.resume_hint = _how_to_resume(given.store)
+    result = gpe.embed(
+        None if given.input == "-" else given.input,
+        n_components=given.components,
+        n_neighbors=given.neighbors,
+        epsilon=given.epsilon,
+        power=_one_or_many(given.power),
+        normalization=given.normalization,
+        sketch=given.sketch,
+        metric=given.metric,
+        neighbors=_read_neighbors(given.neighbors_file),
+        random_state=given.random_state,
+        precision=given.precision,
+        tol=given.tol,
+        method=given.method,
+        recall=given.recall,
+        store=given.store,
+        storage_options=given.storage_options,
+        memory_limit=given.memory_limit,
+        n_jobs=given.n_jobs,
+        resume=given.resume,
+        progress=_progress(given),
+    )
+    _show_result(given, result, given.store)
+
+
+def _estimate(given: Any) -> None:
+    import scalable_gpe as gpe
+
+    plan = gpe.estimate(
+        given.n_rows,
+        given.n_features,
+        n_neighbors=given.neighbors,
+        n_components=given.components,
+        power=_one_or_many(given.power),
+        memory_limit=given.memory_limit,
+    )
+    if given.json:
+        print(json.dumps(plan, indent=2))
+        return
+    _print_pairs(
+        f"{given.n_rows:,} rows x {given.n_features} columns to {given.components} dimensions",
+        [
+            ("memory", _bytes(plan["memory"])),
+            ("smallest memory_limit", _bytes(plan["smallest_limit"])),
+            ("store on disk", _bytes(plan["disk"])),
+            ("sweeps over K", f"{plan['sweeps']} in {plan['panels']} panel{'s' * (plan['panels'] > 1)} of columns"),
+            ("time, roughly", f"{_seconds(plan['seconds'])} on two cores"),
+        ],
+    )
+
+
+def _info(given: Any) -> None:
+    from scalable_gpe.engine.run import open_home
+
+    home = open_home(given.store, read_only=True)
+    runs = [_describe_run(home, name, facts) for name in home.names("runs") if (facts := home.facts(f"runs/{name}"))]
+    runs.sort(key=lambda run: (run["report"] or {}).get("finished_at", 0))
+    sizes = {entry.name: _size(entry) for entry in sorted(Path(given.store).iterdir()) if entry.is_dir()}
+    if given.json:
+        print(json.dumps({"store": str(given.store), "bytes": sizes, "runs": runs}, indent=2))
+        return
+    _print_pairs(f"store {given.store}", [(name, _bytes(size)) for name, size in sizes.items()])
+    for run in runs:
+        parameters = [(name, _text(value)) for name, value in run["parameters"].items() if name != "powers"]
+        _print_pairs(f"run {run['name']}: {'finished' if run['finished'] else 'unfinished'}", parameters)
+        _print_pairs("stages", [(stage, "done" if done else "to do") for stage, done in run["stages"].items()])
+        if run["report"]:
+            _print_pairs("report", _report_lines(run["report"], run["parameters"].get("memory_limit")))
+    if not runs:
+        print("no run was begun here")
+
+
+def _demo(given: Any) -> None:
+    import scalable_gpe as gpe
+
+    given.resume_hint = _how_to_resume(given.out)
+    points = given.out / f"torus-{given.points}.zarr"
+    store = given.out / f"embedding-{given.points}.zarr"
+    _write_torus(points, given)
+    if given.memory_limit is None:
+        plan = gpe.estimate(
+            given.points, 16, n_neighbors=given.neighbors, n_components=given.components, power=given.power
+        )
+        given.memory_limit = max(10**9, int(1.2 * plan["smallest_limit"]))
+    _tell(given, f"embedding into {store}, memory_limit {_bytes(_parsed(given.memory_limit))} ...")
+    result = gpe.embed(
+        points,
+        n_components=given.components,
+        n_neighbors=given.neighbors,
+        power=_one_or_many(given.power),
+        tol=1e-3,  # far below the sampling error of a few dimensions, and half the sweeps of 1e-4
+        store=store,
+        memory_limit=given.memory_limit,
+        n_jobs=given.n_jobs,
+        progress=_progress(given),
+    )
+    _show_result(given, result, str(store))
+    _draw_demo(given, result, points)
+
+
+def _write_torus(path: Path, given: Any) -> None:
+    """Generate the points block by block, unless they are there."""
+    from scalable_gpe import datasets
+
+    if path.exists():
+        _tell(given, f"points are there: {path}")
+        return
+    import shutil
+
+    _tell(given, f"writing {given.points:,} points of a torus in 16 dimensions to {path} ...")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"unfinished-{path.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    datasets.write(unfinished, datasets.torus, given.points, n_features=16, noise=0.02, dtype="float32")
+    unfinished.rename(path)
+
+
+def _draw_demo(given: Any, result: Any, points: Path) -> None:
+    """One picture of each power, coloured by the leading coordinate of the input; without matplotlib, a hint."""
+    try:
+        from scalable_gpe import plot
+
+        figure = plot.powers(result, color=_leading_coordinate(points), color_label="leading coordinate of the input")
+    except ImportError as error:
+        _say(f"{PROGRAM}: no picture: {error}")
+        return
+    figure.savefig(given.picture, dpi=110)
+    _tell(given, f"picture: {given.picture}")
+
+
+def _leading_coordinate(path: Path) -> Any:
+    import numpy as np
+
+    from scalable_gpe.engine.rows import open_rows
+
+    rows = open_rows(path)
+    sample = rows.sample()
+    mean = sample.mean(axis=0)
+    axis = np.linalg.svd(sample - mean, full_matrices=False)[2][0]
+    return np.concatenate([(rows.read(*piece) - mean) @ axis for piece in rows.ranges()])
+
+
+def _describe_run(home: Any, name: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """One run of a store, as plain numbers and texts."""
+    keys, parameters = facts["keys"], facts["parameters"]
+    stages = {stage: home.facts(keys[stage]) is not None for stage in ("graph", "kernel", "heat")}
+    stages["sketch"] = facts["finished"] or all(
+        any("-" in one for one in home.names(f"{keys['sketch']}/{power}")) for power in parameters["powers"]
+    )
+    stages["write"] = facts["finished"]
+    return {
+        "name": name,
+        "finished": facts["finished"],
+        "parameters": parameters,
+        "stages": stages,
+        "arrays": facts.get("arrays"),
+        "report": facts.get("report"),
+    }
+
+
+def _read_neighbors(path: str | None) -> Any:
+    if path is None:
+        return None
+    from scipy.sparse import load_npz
+
+    return load_npz(path).tocsr()
+
+
+def _one_or_many(powers: list[int]) -> int | list[int]:
+    return powers[0] if len(powers) == 1 else powers
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def _show_result(given: Any, result: Any, store: str) -> None:
+    if given.json:
+        print(json.dumps({"store": store, "parameters": result.parameters, "report": result.report}, indent=2))
+    elif not given.quiet:
+        shape = f"{result.report['n_rows']:,} rows in {result.parameters['n_components']} dimensions"
+        _print_pairs(f"{shape}, in {store}", _report_lines(result.report, result.parameters["memory_limit"]))
+
+
+def _report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, str]]:
+    """The report as a reader wants it: what was made, how exact it is, what it took."""
+    reasons = report.get("reasons", {})
+
+    def figure(name: str, form: str = "{:.3g}") -> str:
+        value = report[name]
+        return f"unknown: {reasons.get(name, 'not measured')}" if value is None else form.format(value)
+
+    error = f" +- {report['recall_error']:.2g}" if report["recall_error"] else ""
+    sweeps = report["sweeps"]
+    seconds = report["stage_seconds"]
+    lines = [
+        ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates"),
+        ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
+        ("connected components", f"{report['n_connected_components']:,}; isolated rows: {report['n_isolated']:,}"),
+        ("recall", figure("recall", "{:.4f}") + error),
+        ("epsilon", figure("epsilon", "{:.6g}")),
+        ("lost mass", figure("lost_mass", "{:.2%}")),
+        ("Sinkhorn", _sinkhorn(report)),
+        ("power", _text(report["power"])),
+        ("polynomial error", _text(report["polynomial_error"])),
+        ("sweeps over K", f"{sweeps['heat']} heat, {sweeps['interval']} interval, {sweeps['sketch']} sketch"),
+    ]
+    lines += [(f"time, {stage}", _seconds(value)) for stage, value in seconds.items()]
+    lines.append(("time in all", _seconds(report["total_seconds"])))
+    within = "" if limit is None else f" of {_bytes(limit)} allowed"
+    lines.append(("peak memory", _bytes(report["peak_memory"]) + within))
+    return lines
+
+
+def _sinkhorn(report: dict[str, Any]) -> str:
+    if report["sinkhorn_iterations"] is None:
+        return "not needed: symmetric scaling"
+    state = "converged" if report["converged"] else "NOT converged"
+    return f"{state} in {report['sinkhorn_iterations']} sweeps, residual {report['sinkhorn_residual']:.1e}"
+
+
+def _print_pairs(title: str, pairs: list[tuple[str, str]]) -> None:
+    width = max((len(name) for name, _ in pairs), default=0)
+    print("\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""]))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{_text(one)} (power {name})" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.4g} TB"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _parsed(limit: Any) -> int:
+    from scalable_gpe.engine.blocks import parse_bytes
+
+    return parse_bytes(limit) or 0
+
+
+def _progress(given: Any) -> Any:
+    return False if given.quiet else None
+
+
+def _how_to_resume(store: Any) -> str:
+    return f"What is finished stays in {store}: give the same command again to go on."
+
+
+def _tell(given: Any, text: str) -> None:
+    if not given.quiet and not given.json:
+        print(text, flush=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings as one line each, without the line of code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(f"{PROGRAM}: warning: {' '.join(str(message).split())}")
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())
