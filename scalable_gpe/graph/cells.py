@@ -214,6 +214,7 @@ def search_rows(
 ) -> Lists:
     """The nearest other rows of each row of `source`, holding `n_held` parts at once.
 
+    Rows that are not in memory (`source.resident`) are kept in storage order in the table "rows".
     `tables(name, shape, dtype)` makes a table, or opens the one an interrupted search has left; `done` is what that
     search had finished (anything with `in` and `add`). A table is written one part (`Plan.part`) at a time.
     """
@@ -272,7 +273,7 @@ class _Work:
     ):
         self.source, self.plan, self.tables, self.done = source, sizes, tables, done
         self.random_state, self.n_held, self.each = random_state, n_held, each
-        self.resident = bool(getattr(source, "resident", False))
+        self.resident = tables is held or bool(getattr(source, "resident", False))  # no second copy in memory
         self.rows = held("", (0, 0), np.float32) if self.resident else self.table("rows", sizes.n_features, np.float32)
         self.order = self.position = np.empty(
             0, np.int32
