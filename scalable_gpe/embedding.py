@@ -27,7 +27,7 @@ from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.brought import check_lists, fingerprint_lists
-from scalable_gpe.graph.distinct import fingerprint
+from scalable_gpe.graph.distinct import content, fingerprint, hash_rows
 from scalable_gpe.graph.neighbors import (
     NeighborGraph,
     bring_graph,
@@ -211,8 +211,11 @@ def embed(
         neighbors = check_lists(neighbors, rows.n_rows if rows else None, asked["n_neighbors"])
     shape = _shape(asked, rows, neighbors, store)
     limit = _check_limit(asked["memory_limit"], shape, count_jobs(n_jobs))
+    reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
+        shape, count_jobs(n_jobs)
+    )
     with _opened(store, resume) as home, Workers(n_jobs, Progress(progress)) as workers:
-        return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit)))
+        return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit, reserved)))
 
 
 def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -> Embedding:
@@ -220,9 +223,10 @@ def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -
     began = time.perf_counter()
     keys = _keys(rows, neighbors, asked)
     _check_input(run, keys)
-    run.home.mark(f"runs/{keys['run']}", {"finished": False, "keys": keys, "parameters": _plain(asked)})
     with _timed(run, "graph"):
         graph = _graph(rows, neighbors, asked, run, keys["graph"])
+    # not earlier: the graph stage looks at every row first, and may refuse the input
+    run.home.mark(f"runs/{keys['run']}", {"finished": False, "keys": keys, "parameters": _plain(asked)})
     with _timed(run, "kernel"):
         kernel = _stage(run, keys["kernel"], lambda name: make_kernel(graph, asked["epsilon"], run, name))
         kernel = kernel or open_kernel(graph, run, keys["kernel"])
@@ -465,7 +469,13 @@ def _stage(run: Run, name: str, make: Any) -> Any:
 
 
 def _graph(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run, name: str) -> NeighborGraph:
-    if run.home.facts(name) is not None:
+    facts = run.home.facts(name)
+    if facts is not None:
+        if rows is not None and facts["content"] not in (None, content(hash_rows(rows, run))):
+            raise StoreError(
+                "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
+                "Pass another store, or resume=False to start over in this one."
+            )
         return open_graph(run, name, rows)
     if neighbors is not None:
         return bring_graph(neighbors, rows, asked, run, name)

@@ -33,8 +33,8 @@ def vectors(shape: Shape) -> int:
 
 
 def column(shape: Shape) -> int:
-    """Bytes of one column of a panel: two vectors, one sum per power, one for the result."""
-    return shape.n_rows * shape.itemsize * (3 + shape.n_powers)
+    """Bytes of one column of a panel: two vectors and one sum per power."""
+    return shape.n_rows * shape.itemsize * (2 + shape.n_powers)
 
 
 def blocks_in_flight(shape: Shape, n_jobs: int) -> int:

@@ -33,6 +33,8 @@ class Progress:
         logger.info("%s: %d pieces", name, total)
         try:
             yield
+            if self._done < self._total:  # an iteration that needed fewer steps than it might have
+                self.advance(self._total - self._done)
             logger.info("%s: done in %.2f s", name, time.perf_counter() - began)
         finally:
             if self._bar is not None:
@@ -41,6 +43,8 @@ class Progress:
 
     def advance(self, pieces: int = 1) -> None:
         """Count finished pieces; called from any thread."""
+        if not self._stage:  # between stages there is nothing to count
+            return
         with self._guard:
             self._done = min(self._done + pieces, self._total)
             if self._bar is not None:

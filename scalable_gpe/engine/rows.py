@@ -164,8 +164,8 @@ def _frame(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray |
             )
     plain = type(X.index).__name__ == "RangeIndex"
     names = None if plain else np.asarray([str(label) for label in X.index])
-    wide = any(np.dtype(dtype).itemsize > 4 for dtype in X.dtypes if isinstance(dtype, np.dtype))
-    dtype = np.float64 if wide else np.float32
+    narrow = all(isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32) for dtype in X.dtypes)
+    dtype = np.float32 if narrow else np.float64
     return partial(_from_frame, X, dtype), names, True
 
 

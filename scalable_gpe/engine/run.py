@@ -1,5 +1,7 @@
 """Where one computation runs: its home, its workers, its memory."""
 
+import contextlib
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,13 +11,23 @@ from scalable_gpe.engine.tables import Home, Memory, block_rows
 SAFETY = 32 * 2**20  # bytes left to the interpreter's own comings and goings
 
 
+def give_back() -> None:
+    """Hand memory that was freed back to the system: glibc keeps it, and it would count against the limit."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 @dataclass
 class Run:
-    """Home, workers and memory of a computation; every noun of the library holds one."""
+    """Home, workers and memory of a computation; every noun of the library holds one.
+
+    `reserved` are the bytes that the panels of the sketch will want.
+    """
 
     home: Home = field(default_factory=Memory)
     workers: Workers = field(default_factory=Workers)
     memory_limit: int | None = None
+    reserved: int = 0
     sweeps: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -27,16 +39,21 @@ class Run:
         """Memory that a stage may still take: what the limit, or the machine, leaves beside this process."""
         import psutil
 
+        give_back()
         if self.memory_limit is None:
             return int(0.6 * psutil.virtual_memory().available)
         return max(0, self.memory_limit - psutil.Process().memory_info().rss - SAFETY)
 
+    def resident_bytes(self) -> int:
+        """Memory for blocks of K that stay between sweeps: what is left beside the panels."""
+        cut = current_cuts().resident_bytes
+        if cut is not None:
+            return cut
+        return max(0, self.spare_bytes() - self.reserved) if self.home.stored else 0
+
     def count_sweep(self, kind: str) -> None:
         """Count one pass over all blocks of K."""
         self.sweeps[kind] = self.sweeps.get(kind, 0) + 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        raise TypeError("a running computation cannot be pickled; use a store and scalable_gpe.open in its place")
 
 
 def open_home(store: Any, *, read_only: bool = False) -> Home:

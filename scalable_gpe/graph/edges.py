@@ -60,9 +60,15 @@ class Edges:
                 self._kept[number] = block
         return block
 
-    def with_values(self, values: Ragged) -> "Edges":
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_guard")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _kept={}, _guard=threading.Lock())
+
+    def with_values(self, values: Ragged, resident_bytes: int = 0) -> "Edges":
         """Make the same pattern with other values."""
-        return Edges(self.degree, self.block_rows, self.indices, values, self.resident_bytes)
+        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes)
 
 
 def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run, name: str) -> Edges:
@@ -169,4 +175,4 @@ def _blocks_together(n_blocks: int, block_bytes: int, run: Run) -> int:
     """How many source blocks are turned round at once within the memory limit."""
     if not run.home.stored:
         return n_blocks
-    return max(1, min(n_blocks, run.spare_bytes() // (2 * block_bytes)))
+    return min(n_blocks, max(4, run.spare_bytes() // (2 * block_bytes)))

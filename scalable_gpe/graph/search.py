@@ -133,7 +133,14 @@ class _Parted:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
-        return self.take(np.arange(start, stop))
+        bounds = self._starts[(self._starts > start) & (self._starts < stop)]
+        cuts = [start, *bounds.tolist(), stop]
+        places = self._place(np.array(cuts[:-1]))
+        parts = [
+            self._table.read(int(place), int(place) + last - first)
+            for place, first, last in zip(places, cuts[:-1], cuts[1:], strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number, in any order."""

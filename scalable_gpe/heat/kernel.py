@@ -110,7 +110,7 @@ def open_kernel(graph: NeighborGraph, run: Run, name: str) -> SparseKernel:
     facts = run.home.facts(name)
     if facts is None:
         raise KeyError(name)
-    edges = graph.edges.with_values(run.home.open_ragged(f"{name}/weights"))
+    edges = graph.edges.with_values(run.home.open_ragged(f"{name}/weights"), run.resident_bytes())
     return SparseKernel(run, name, graph.numbering, edges, facts["epsilon"], facts["lost_mass"], graph)
 
 

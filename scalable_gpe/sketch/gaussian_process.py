@@ -160,6 +160,8 @@ def make_columns(
             for panel in panels:
                 for power, carried in _carry_panel(heat, sketch, together, panel, run, name).items():
                     done[power].append(carried)
+    if run.home.stored and set(reach.values()) != {n_components}:
+        run.home.remove(f"{name}/saved")
     return done
 
 
@@ -176,8 +178,8 @@ def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: 
     if cut:
         return min(cut, wanted)
     n_points = heat.kernel.edges.n_points
-    column = n_points * np.dtype(sketch.dtype).itemsize * (3 + len(plans))
-    fit = max(1, int(0.8 * run.spare_bytes()) // column)
+    column = n_points * np.dtype(sketch.dtype).itemsize * (2 + len(plans))
+    fit = max(1, int(0.9 * run.spare_bytes()) // column)
     if fit >= wanted:
         return wanted
     return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
