@@ -49,7 +49,7 @@ def test_against_the_dense_map(normalization, power):
     agree(points, values, exact.heat_kernel(X.astype(float), 0.7, normalization), power)
     largest = np.abs(points).argmax(axis=0)
     assert (points[largest, range(6)] > 0).all()
-    assert (points[350:] == points[[int(np.flatnonzero((X == x).all(1))[0]) for x in X[350:]]]).all()
+    assert (points[350:] == points[[int(np.flatnonzero((x == X).all(1))[0]) for x in X[350:]]]).all()
 
 
 def test_degenerate_pairs():

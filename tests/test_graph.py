@@ -17,7 +17,7 @@ def lists_by_sorting(X, m, metric="euclidean"):
     X = np.asarray(X, dtype=np.float64)
     if metric == "cosine":
         X = X / np.linalg.norm(X, axis=1, keepdims=True)
-    distinct, first = np.unique(X, axis=0, return_index=True)
+    first = np.unique(X, axis=0, return_index=True)[1]
     D = cdist(X, X[np.sort(first)])
     rows = np.sort(first)
     order = np.argsort(D, axis=1, kind="stable")
@@ -71,8 +71,8 @@ def test_ties_are_exact_in_distance(method):
 def test_a_tight_cluster_and_a_far_point():
     """The expanded square |x|^2 - 2xy + |y|^2 must not lose close neighbours."""
     rng = np.random.default_rng(0)
-    X = np.concatenate([1e-3 * rng.standard_normal((200, 10)), 1e-3 * rng.standard_normal((60, 10)) + 3e3, [[1e9] * 10]])
-    X = X.astype(np.float32)
+    tight = 1e-3 * rng.standard_normal((260, 10)) + np.repeat([0, 3e3], [200, 60])[:, None]
+    X = np.concatenate([tight, [[1e9] * 10]]).astype(np.float32)
     for method in ("kdtree", "brute"):
         graph = gpe.neighbor_graph(X, 5, method=method)
         _, distances = lists_by_sorting(X, 5)
@@ -105,7 +105,7 @@ def test_the_union_of_the_lists():
 
 def test_components_are_counted():
     rng = np.random.default_rng(0)
-    pieces = [rng.standard_normal((40, 2)) + [1000 * piece, 0] for piece in range(5)]
+    pieces = [rng.standard_normal((40, 2)) + np.array([1000 * piece, 0]) for piece in range(5)]
     with cuts(block_rows=30):
         assert gpe.neighbor_graph(np.concatenate(pieces), 4).n_connected_components == 5
     assert gpe.neighbor_graph(np.concatenate(pieces), 45).n_connected_components == 1

@@ -9,7 +9,6 @@ import scalable_gpe as gpe
 from scalable_gpe.engine.blocks import cuts
 from scalable_gpe.engine.errors import TruncationWarning
 
-
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.engine.errors.TruncationWarning")
 
 
@@ -32,7 +31,7 @@ def dense_kernel(X, graph, epsilon):
     D = cdist(X.astype(float), X.astype(float))
     near = np.zeros(D.shape, bool)
     near[np.arange(len(X))[:, None], graph.indices] = True
-    first = [int(np.flatnonzero((X == row).all(axis=1))[0]) for row in X]
+    first = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in X]
     near = near[:, first]  # a listed point stands for all rows that equal it
     return np.where(near | near.T | (D == 0), np.exp(-(D**2) / epsilon), 0)
 
@@ -189,7 +188,7 @@ def test_no_warning_where_the_truncated_kernel_is_the_model():
 
 
 def test_epsilon_sweep_is_the_table_of_single_kernels():
-    X = np.concatenate([gpe.datasets.circle(150, random_state=s) + [[9 * s, 0]] for s in range(2)])
+    X = np.concatenate([gpe.datasets.circle(150, random_state=s) + np.array([9 * s, 0]) for s in range(2)])
     graph = gpe.neighbor_graph(X, 10)
     epsilons = [1e-4, 1e-3, 1e-2, 0.1]
     table = gpe.epsilon_sweep(graph, epsilons)
