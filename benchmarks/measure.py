@@ -1,0 +1,38 @@
+"""What a benchmark says, and how a time is taken."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: `value` of `unit` for `what`, and what it aims at."""
+
+    what: str
+    value: float | None
+    unit: str
+    aim: str = ""
+    detail: str = ""
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result
+
+
+def best_of(call: Callable[[], Any], n_times: int = 5) -> float:
+    return min(timed(call)[0] for _ in range(n_times))
+
+
+def show(rows: list[Row]) -> str:
+    cells = [("what", "measured", "aim", "")] + [(row.what, _value(row), row.aim, row.detail) for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(3)]
+    lines = ["  ".join([*(text.ljust(width) for text, width in zip(line, widths)), line[3]]) for line in cells]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _value(row: Row) -> str:
+    return "left out" if row.value is None else f"{row.value:.3g} {row.unit}"

@@ -1,0 +1,74 @@
+"""The stages of the pipeline against pynndescent alone, and the memory of a fresh process."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Row, timed
+
+import scalable_gpe as gpe
+
+_AFTER = ("kernel", "heat", "sketch", "write")
+_FRESH = """
+import json, sys
+import scalable_gpe as gpe
+given = json.loads(sys.argv[1])
+result = gpe.embed(given.pop("X"), progress=False, **given)
+print(json.dumps({"peak": result.report["peak_memory"], "limit": result.parameters["memory_limit"]}))
+"""
+
+
+def compile_ours(options: argparse.Namespace) -> None:
+    """Run everything once on few points: loops are compiled, or loaded from numba's cache."""
+    few = gpe.datasets.patches(3000, options.features)
+    result = gpe.embed(few, n_neighbors=options.neighbors, power=[2, options.power], method="cells", progress=False)
+    _ = result.heat @ np.ones((3000, 2), np.float32)
+
+
+def pipeline(X: np.ndarray, options: argparse.Namespace) -> tuple[list[Row], Any]:
+    embedding = gpe.embed(
+        X,
+        n_neighbors=options.neighbors,
+        n_components=options.components,
+        power=options.power,
+        method="cells" if len(X) > 20_000 else "auto",
+        progress=False,
+    )
+    report = embedding.report
+    seconds = report["stage_seconds"]
+    after = sum(seconds[stage] for stage in _AFTER)
+    theirs = None if options.no_pynndescent else _pynndescent(X, options.neighbors)
+    ratio = (lambda value: None) if theirs is None else (lambda value: value / theirs)
+    split = ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())
+    rows = [
+        Row("graph stage / pynndescent", ratio(seconds["graph"]), "x", "", f"recall {report['recall']:.4f}"),
+        Row("all after the graph / pynndescent", ratio(after), "x", "<= 0.25", split),
+    ]
+    return rows, embedding
+
+
+def _pynndescent(X: np.ndarray, n_neighbors: int) -> float:
+    """Seconds of a compiled search for as many neighbours, the row itself included in its lists."""
+    from pynndescent import NNDescent
+
+    def search(points: np.ndarray) -> Any:
+        return NNDescent(points, n_neighbors=n_neighbors + 1, random_state=0).neighbor_graph
+
+    search(np.array(X[:5000]))
+    return timed(lambda: search(np.array(X)))[0]
+
+
+def fresh_process(X: np.ndarray, folder: Path, options: argparse.Namespace) -> list[Row]:
+    """Peak memory of a process that embeds the same points out of core."""
+    np.save(folder / "X.npy", X)
+    given = {"X": str(folder / "X.npy"), "store": str(folder / "run.zarr"), "memory_limit": options.memory_limit}
+    given |= {"n_neighbors": options.neighbors, "n_components": options.components, "power": options.power}
+    command = [sys.executable, "-c", _FRESH, json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    detail = f"{found['peak'] / 1e6:.0f} MB of {found['limit'] / 1e6:.0f} MB; X has {X.nbytes / 1e6:.0f} MB"
+    return [Row("peak memory out of core / memory_limit", found["peak"] / found["limit"], "x", "<= 1", detail)]

@@ -1,0 +1,117 @@
+"""Products of K: against scipy, against the memory's bandwidth, and how many of them each method needs."""
+
+import argparse
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Row, best_of
+
+import scalable_gpe as gpe
+from scalable_gpe.engine.blocks import Workers, cuts
+from scalable_gpe.engine.run import Run
+from scalable_gpe.heat.normalization import HeatKernel, row_sums
+from scalable_gpe.sketch.gaussian_process import make_plans, sweeps_of
+from scalable_gpe.sketch.powers import Sketch, Sweeps
+
+_MOST_PRODUCTS = 300  # after which the paper's iteration is given up
+_PLAIN_COLUMNS = 4
+
+
+def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
+    """One product with a panel against scipy's on the matrix in the user's order, and against the memory."""
+    heat, width = embedding.heat, options.components
+    ours = _sweep_seconds(heat, width)
+    matrix = embedding.kernel.to_scipy()
+    panel = np.ones((matrix.shape[1], width), np.float32)
+    theirs = best_of(lambda: matrix @ panel, 3)
+    moved = 8 * embedding.kernel.nnz + 4 * heat.kernel.edges.n_points + 2 * panel.nbytes
+    bandwidth = _bandwidth()
+    detail = f"{moved / 1e6:.0f} MB at least, memory copies at {bandwidth / 1e9:.1f} GB/s"
+    return [
+        Row(f"scipy / our product, {width} columns", theirs / ours, "x", ">= 6", f"{ours:.3f} s"),
+        Row("bytes moved per product / memory bandwidth", moved / ours / bandwidth, "x", "", detail),
+    ]
+
+
+def _sweep_seconds(heat: HeatKernel, width: int) -> float:
+    sweeps = Sweeps(heat)
+    source = np.ones((heat.kernel.edges.n_points, width), np.float32)
+    target = np.empty_like(source)
+    return best_of(lambda: sweeps.product(source, target))
+
+
+def _bandwidth() -> float:
+    """Bytes per second that all cores together read and write when they copy."""
+    n_jobs = Workers().n_jobs
+    source = np.ones((n_jobs, 2**24))
+    target = np.empty_like(source)
+    target[:] = 0
+    with ThreadPoolExecutor(n_jobs) as pool:
+        seconds = best_of(lambda: list(pool.map(lambda row: np.copyto(target[row], source[row]), range(n_jobs))))
+    return 2 * source.nbytes / seconds
+
+
+def sinkhorn(heat: HeatKernel) -> list[Row]:
+    """Sweeps to 1e-8 against the iteration of the paper."""
+    theirs = _paper_products(heat)
+    more = "more than " if theirs > _MOST_PRODUCTS else ""
+    detail = f"the paper's iteration: {more}{min(theirs, _MOST_PRODUCTS)}"
+    return [Row("Sinkhorn to 1e-8", heat.n_iter, "sweeps", "<= 45", detail)]
+
+
+def _paper_products(heat: HeatKernel) -> int:
+    """Products of d <- K(1/d) until the geometric mean of two iterates scales K to 1e-8; looked at now and then."""
+    kernel, run = heat.kernel, Run(heat.run.home, heat.run.workers)
+    weights = heat.weights
+    d = np.ones(len(weights))
+    for n_products in range(1, _MOST_PRODUCTS + 1):
+        after = row_sums(kernel, weights / d, run, "paper")
+        if n_products % 10 == 0:
+            mean = np.sqrt(d * after)
+            if np.abs(row_sums(kernel, weights / mean, run, "check") / mean - 1).max() <= 1e-8:
+                return n_products
+        d = after
+    return _MOST_PRODUCTS + 1
+
+
+def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
+    """Sweeps of a high power against plain products, and what the difference does to distances."""
+    power = options.high_power
+    sketch, run = Sketch("gaussian", 0, "single"), Run(heat.run.home, heat.run.workers)
+    plans = make_plans(heat, sketch, [power], 1e-4, run, "sketch/benchmark")
+    n_sweeps = sweeps_of(list(plans.values()))
+    ours = gpe.gp_embedding(heat, _PLAIN_COLUMNS, power)
+    theirs = _plain(heat, power)
+    pairs = np.random.default_rng(0).integers(0, len(ours), (2, 100_000))
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    one, other = (np.linalg.norm(points[pairs[0]] - points[pairs[1]], axis=1) for points in (ours, theirs))
+    error = np.abs(one / other - 1)
+    detail = f"distances differ by {error.max():.1e} at most"
+    return [
+        Row(f"sketch sweeps, power {power}", n_sweeps, "sweeps", "<= 150", f"plain powers: {power}"),
+        Row(f"median error of distances, power {power}", float(np.median(error)), "", "<= 1e-4", detail),
+    ]
+
+
+def _plain(heat: HeatKernel, power: int) -> np.ndarray:
+    """Give A^p G / sqrt(k) by p plain products in double precision (no row repeats): with Z = S x, Z <- S^2 K Z."""
+    numbering, scale = heat.kernel.numbering, heat.scale_points[:, None]
+    entries = gpe.sketch_matrix(heat.shape[0], _PLAIN_COLUMNS, random_state=0)
+    source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[numbering.user_row])
+    target, sweeps = np.empty_like(source), Sweeps(heat)
+    for _ in range(power):
+        sweeps.product(source, target)
+        source, target = target, source
+    return numbering.spread(source / scale) / np.sqrt(_PLAIN_COLUMNS)
+
+
+def out_of_core(embedding: Any, store: Path) -> list[Row]:
+    """A sweep that reads every block of K from the store against one in memory."""
+    with cuts(resident_bytes=0):
+        stored = gpe.open(store)
+        ratios = {
+            width: _sweep_seconds(stored.heat, width) / _sweep_seconds(embedding.heat, width) for width in (16, 64)
+        }
+    return [Row(f"sweep from the store / in memory, {width} columns", ratio, "x") for width, ratio in ratios.items()]

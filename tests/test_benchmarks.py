@@ -1,0 +1,39 @@
+"""The benchmarks run: one table, every row in it, and the rows that hold at any size."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
+LEFT_OUT = {"graph stage / pynndescent", "all after the graph / pynndescent"}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    if not SCRIPT.exists():
+        pytest.skip("benchmarks/ is not beside the tests")
+    out = tmp_path_factory.mktemp("benchmarks") / "table.json"
+    command = [sys.executable, str(SCRIPT), "--points", "2500", "--features", "12", "--high-power", "64"]
+    command += ["--memory-limit", "1GB", "--no-pynndescent", "--json", str(out)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    return finished.stdout, json.loads(out.read_text(encoding="utf-8"))
+
+
+def test_the_table_has_its_rows(done):
+    printed, facts = done
+    names = [row["what"] for row in facts["rows"]]
+    assert len(names) == len(set(names)) == 13
+    assert all(name in printed for name in names)
+    assert {row["what"] for row in facts["rows"] if row["value"] is None} == LEFT_OUT
+    assert all(row["value"] > 0 for row in facts["rows"] if row["value"] is not None)
+
+
+def test_what_holds_at_any_size(done):
+    rows = {row["what"]: row["value"] for row in done[1]["rows"]}
+    assert rows["Sinkhorn to 1e-8"] <= 45
+    assert rows["sketch sweeps, power 64"] <= 40
+    assert rows["median error of distances, power 64"] <= 1e-4
+    assert rows["digits, 10-NN label agreement: embedding, 16 columns, power 16"] > 0.9
