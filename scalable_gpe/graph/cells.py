@@ -278,7 +278,9 @@ class _Work:
         self.order = self.position = np.empty(
             0, np.int32
         )  # storage order and its inverse, once the first round is done
-        self.reduction = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
+        self.reduction = None
+        if sizes.n_reduced:
+            self.reduction = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
 
     def seed(self, *names: Any) -> np.uint64:
         text = repr((self.random_state, *names)).encode()
@@ -587,10 +589,8 @@ def _halve(
     return planes
 
 
-def _reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floats, Floats] | None:
+def _reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floats, Floats]:
     """The mean and the leading principal directions of a sample (randomised, two powers)."""
-    if n_reduced == 0:
-        return None
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     centred = sample - mean
     start = np.random.default_rng(int(seed)).standard_normal((n_reduced + 16, len(sample))).astype(np.float32)
