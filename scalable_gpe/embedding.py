@@ -47,6 +47,7 @@ from scalable_gpe.sketch.powers import Sketch
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
 _GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
+_VANISHED = 1e-5  # differences of rows, relative to the rows, that are rounding only
 _REPAIRS = 8  # damaged stages that one call makes again
 _PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
 
@@ -590,9 +591,11 @@ def _warn(report: dict[str, Any], tables: dict[int, Any], asked: dict[str, Any])
             stacklevel=4,
         )
     for power, table in tables.items():
-        if not float(np.abs(table.read(0, min(4096, table.shape[0]))).max()) > 1e-30:
+        rows = table.read(0, min(4096, table.shape[0]))
+        # rounding leaves a vector in which all rows are the same, and which no power of A shrinks
+        if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
             warnings.warn(
-                f"power={power} leaves nothing of the data (all coordinates are below 1e-30). Choose a smaller power.",
+                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power.",
                 VanishingWarning,
                 stacklevel=4,
             )
