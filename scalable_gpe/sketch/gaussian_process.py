@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,12 @@ def gp_embedding(
     how = Sketch(parameters["sketch"], parameters["random_state"], precision)
     name = f"sketch/{heat.name}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
     points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
-    values = {one: as_array(table) for one, table in points.items()}
-    return values if np.ndim(power) else values[parameters["powers"][0]]
+    # a copy in memory: the home's own table is written again by the next call
+    values = {
+        one: as_array(table) if run.home.stored else table.read(0, heat.shape[0]).copy()
+        for one, table in points.items()
+    }
+    return values[parameters["powers"][0]] if isinstance(power, Integral) else values
 
 
 def check_sketch(
