@@ -30,7 +30,10 @@ def best_of(call: Callable[[], Any], n_times: int = 5) -> float:
 def show(rows: list[Row]) -> str:
     cells = [("what", "measured", "aim", "")] + [(row.what, _value(row), row.aim, row.detail) for row in rows]
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
-    lines = ["  ".join([*(text.ljust(width) for text, width in zip(line, widths)), line[3]]) for line in cells]
+    lines = [
+        "  ".join([*(text.ljust(width) for text, width in zip(line[:3], widths, strict=True)), line[3]])
+        for line in cells
+    ]
     return "\n".join(line.rstrip() for line in lines)
 
 

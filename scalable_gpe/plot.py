@@ -79,6 +79,8 @@ def scatter(
     if legend:
         _legend([ax], column, color_label)
     ax.set(xlim=limits[0], ylim=limits[1], xlabel=names[0], ylabel=names[1], aspect="equal")
+    ax.locator_params(nbins=4)
+    ax.ticklabel_format(style="sci", scilimits=(-2, 3))
     ax.set_title(title if title is not None else _title(len(plane), chosen))
     if outside := int(len(plane) - inside.sum()):
         place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "fontsize": 8}
@@ -154,7 +156,8 @@ def epsilon_sweep(table: Any, *, epsilon: float | None = None, ax: Any = None) -
     counts = [("effective_neighbors", "effective neighbours (median row)"), ("n_connected_components", "components")]
     for number, (name, label) in enumerate(counts):
         ax.plot(x, table[name], "o-", ms=3, color=f"C{number}", label=label)
-    ax.set(xscale="log", yscale="log", xlabel="epsilon (squared units of X)", ylabel="number")
+    most = max(float(np.max(table[name])) for name, _ in counts)
+    ax.set(xscale="log", yscale="log", xlabel="epsilon (squared units of X)", ylabel="number", ylim=(0.1, 2 * most))
     shares = ax.twinx()
     for number, (name, label) in enumerate([("lost_mass", "lost mass"), ("last_weight", "last weight (median row)")]):
         values = np.asarray(table[name], dtype=float)

@@ -1,0 +1,203 @@
+"""The command line as a user meets it: files in, store and report out, one line for each mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy.sparse import save_npz
+
+import scalable_gpe as gpe
+from scalable_gpe import cli
+
+COMMAND = [sys.executable, "-m", "scalable_gpe.cli"]
+
+
+def run(*arguments, **options):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A file of points and the store that `embed` made of it."""
+    path = tmp_path_factory.mktemp("cli")
+    np.save(path / "points.npy", gpe.datasets.torus(600))
+    done = run("embed", "points.npy", "run.zarr", "-k", 4, "--neighbors", 12, "--power", 4, 16, "--json", cwd=path)
+    assert done.returncode == 0, done.stderr
+    (path / "embed.json").write_text(done.stdout, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def test_embed_is_the_function(folder):
+    stored = gpe.open(folder / "run.zarr")
+    same = gpe.embed(np.load("points.npy"), n_components=4, n_neighbors=12, power=[4, 16], progress=False)
+    for power in (4, 16):
+        np.testing.assert_array_equal(stored.points[power][:], same.points[power])
+    printed = json.loads((folder / "embed.json").read_text(encoding="utf-8"))
+    assert printed["report"]["n_rows"] == 600
+    assert printed["parameters"]["power"] == [4, 16]
+
+
+def test_every_option_of_embed_is_there():
+    import inspect
+
+    given = vars(cli._parser().parse_args(["embed", "X.npy", "S.zarr"]))
+    other = {"X": "input", "n_components": "components", "n_neighbors": "neighbors", "neighbors": "neighbors_file"}
+    other["progress"] = "quiet"
+    parameters = inspect.signature(gpe.embed).parameters
+    assert {other.get(name, name) for name in parameters} <= set(given)
+    for name in set(parameters) - {"X", "n_components", "n_neighbors", "neighbors", "power", "store", "progress"}:
+        assert given[name] == parameters[name].default, name
+    assert given["components"] == parameters["n_components"].default
+    assert given["power"] == [parameters["power"].default]
+
+
+def test_info(folder, capsys):
+    assert cli.main(["info", "run.zarr"]) == 0
+    printed = capsys.readouterr().out
+    assert "finished" in printed and "recall" in printed and "peak memory" in printed
+    done = run("info", "run.zarr", "--json", cwd=folder)
+    facts = json.loads(done.stdout)
+    (one,) = facts["runs"]
+    assert one["finished"] and all(one["stages"].values())
+    assert one["parameters"]["n_neighbors"] == 12
+    assert facts["bytes"]["graph"] > 0
+
+
+def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
+    from scalable_gpe import embedding
+
+    monkeypatch.setattr(embedding, "make_heat", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    store = str(tmp_path / "half.zarr")
+    assert cli.main(["embed", "points.npy", store, "-q"]) == 130
+    assert "same command again" in capsys.readouterr().err
+    assert cli.main(["info", store, "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["runs"]
+    assert not one["finished"]
+    assert one["stages"] == {"graph": True, "kernel": True, "heat": False, "sketch": False, "write": False}
+
+
+def test_estimate(capsys):
+    assert cli.main(["estimate", "1e7", "16", "--neighbors", "16", "--memory-limit", "2GB"]) == 0
+    assert "smallest memory_limit" in capsys.readouterr().out
+    assert cli.main(["estimate", "10_000_000", "16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == gpe.estimate(10_000_000, 16)
+
+
+def test_neighbors_in_place_of_points(tmp_path, capsys):
+    graph = gpe.neighbor_graph(np.load("points.npy"), 10)
+    rows = np.repeat(np.arange(600), 10)
+    from scipy.sparse import csr_matrix
+
+    lists = csr_matrix((graph.distances.ravel(), (rows, graph.indices.ravel())), shape=(600, 600))
+    save_npz(tmp_path / "lists.npz", lists)
+    arguments = ["embed", "-", str(tmp_path / "s.zarr"), "--neighbors-file", str(tmp_path / "lists.npz")]
+    assert cli.main([*arguments, "--power", "4"]) == 0
+    assert "unknown: neighbors were given without X" in capsys.readouterr().out
+
+
+MISTAKES = [
+    (["embed", "nothing.npy", "s.zarr"], "there is no file 'nothing.npy'"),
+    (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "metric must be"),
+    (["embed", "points.npy", "s.zarr", "--epsilon", "-1"], "epsilon must be"),
+    (["embed", "points.npy", "s.zarr", "--neighbors", "600"], "n_neighbors must be between 1 and"),
+    (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "memory_limit must be at least"),
+    (["embed", "points.npy", "points.npy"], "is a file"),
+    (["info", "nothing.zarr"], "does not exist"),
+    (["estimate", "1", "2"], "n_rows must be"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(case[0][-2:]) for case in MISTAKES])
+def test_mistakes_take_one_line(arguments, words, capsys, folder):
+    assert cli.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.out == ""
+    assert not (folder / "s.zarr").exists()
+
+
+def test_a_mistake_in_a_real_process(folder):
+    done = run("embed", "nothing.npy", "s.zarr", cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("scalable-gpe: error: ")
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["embed"], ["embed", "a", "b", "--power", "x"], ["fly"]])
+def test_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_help_is_quick_and_has_examples():
+    code = (
+        "import sys, time; start = time.perf_counter(); from scalable_gpe import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(time.perf_counter() - start, [m for m in ('numpy', 'numba', 'zarr', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "examples:" in done.stdout
+    seconds, loaded = done.stdout.splitlines()[-1].split(" ", 1)
+    assert float(seconds) < 1
+    assert loaded == "[]"
+
+
+def test_quiet(capsys, tmp_path):
+    assert cli.main(["embed", "points.npy", str(tmp_path / "s.zarr"), "--power", "2", "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
+
+
+def test_demo(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    arguments = ["demo", "--points", "3000", "--power", "8", "32", "--components", "4"]
+    first = run(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "peak memory" in first.stdout and "Sinkhorn" in first.stdout
+    assert (tmp_path / "gpe-demo.png").stat().st_size > 10_000
+    stored = gpe.open(tmp_path / "gpe-demo" / "embedding-3000.zarr")
+    assert stored.points[32].shape == (3000, 4)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 0
+    assert "points are there" in capsys.readouterr().out
+
+
+def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main(["demo", "--points", "500", "--power", "4"]) == 0
+    printed = capsys.readouterr()
+    assert "peak memory" in printed.out
+    assert 'pip install "scalable-gpe[plot]"' in printed.err
+    assert not (tmp_path / "gpe-demo.png").exists()
+
+
+def test_interrupt(tmp_path):
+    """Ctrl-C in a real process: 130, one line on how to go on, and the same command goes on."""
+    command = [*COMMAND, "demo", "--points", "5000", "--power", "100000", "-k", "2", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    marks = tmp_path / "out" / "embedding-5000.zarr" / "heat"
+    deadline = time.monotonic() + 60
+    while not marks.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "same command again" in errors and "Traceback" not in errors
