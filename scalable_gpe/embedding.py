@@ -411,7 +411,7 @@ def _repaired(home: Any, work: Callable[[], Embedding]) -> Embedding:
             return work()
         except DamageError as error:
             logger.warning("%s", error)
-            home.repair(error)
+            home.repair(error.array, str(error))
     return work()
 
 

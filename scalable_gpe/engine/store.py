@@ -182,7 +182,7 @@ class Store:
         shards: tuple[int, ...],
         empty: bool = True,
     ) -> zarr.Array:
-        known = self._known(name)
+        known = self._known(name, empty=empty)
         if known is not None and (known.shape, known.dtype) == (shape, np.dtype(dtype)):
             return known
         self.remove(name)
@@ -198,12 +198,16 @@ class Store:
                 config={"write_empty_chunks": empty},
             )
 
-    def _known(self, name: str) -> zarr.Array | None:
+    def _known(self, name: str, *, empty: bool = True) -> zarr.Array | None:
+        """The array of that name, if there is one; whether chunks of zeros are written is not stored with it."""
+        if not (self.path / name / "zarr.json").exists():
+            return None
+        mode: Any = "r" if self.read_only else "r+"
         try:
-            found = self.root.get(name)
+            with zarr.config.set({"array.write_empty_chunks": empty}):
+                return zarr.open_array(str(self.path), path=name, mode=mode)
         except _DECODING:
             return None
-        return found if isinstance(found, zarr.Array) else None
 
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
@@ -245,17 +249,11 @@ class Store:
             group.attrs.put({**content, "checksum": _checksum(content)})
             _flush(self.path / name, deep=False)
 
-    def unmark(self, array: str) -> None:
-        """Take back the mark of the result that an array belongs to, so that it is made again."""
-        for result in self.results():
-            mark = self._mark(result)
-            if array == result or (mark is not None and array in mark["metadata"]):
-                self.root.require_group(result).attrs.put({})
-
     def results(self) -> list[str]:
         """Names of all groups below the root, marked or not."""
-        files = sorted(self.path.rglob("zarr.json"))
-        return [file.parent.relative_to(self.path).as_posix() for file in files if file.parent != self.path]
+        files = [file for file in sorted(self.path.rglob("zarr.json")) if file.parent != self.path]
+        arrays = {file for file in files if (file.parent / "c").exists()}
+        return [file.parent.relative_to(self.path).as_posix() for file in files if file not in arrays]
 
     def names(self, group: str) -> list[str]:
         """Results that stand below a group, finished or not."""
@@ -311,34 +309,39 @@ class Store:
             wrong += [(array, f"chunk {key} is missing") for key in self._missing(array)]
         return wrong
 
-    def repair(self, error: DamageError) -> None:
-        """Make the damaged result be made again: its mark goes, and an array whose metadata was changed."""
-        metadata = self.path / error.array / "zarr.json"
-        if "zarr.json" in str(error):
+    def repair(self, array: str, what: str) -> None:
+        """Make a damaged result be made again: its mark goes, and what would stand in the way."""
+        metadata = self.path / array / "zarr.json"
+        if "zarr.json" in what:
             metadata.unlink(missing_ok=True)
-        try:
-            self.unmark(error.array)
-        except DamageError as other:
-            (self.path / other.array / "zarr.json").unlink(missing_ok=True)
-        if "zarr.json" in str(error) and (self.path / error.array / "c").exists():
-            self.remove(error.array)
-
-    def verify(self) -> list[str]:
-        """Read every chunk of every complete result: what is wrong, array and chunk by name."""
-        wrong: list[str] = []
         for result in self.results():
             try:
                 mark = self._mark(result)
-            except DamageError as error:
-                wrong.append(str(error))
+            except DamageError:
+                mark = None
+                (self.path / result / "zarr.json").unlink(missing_ok=True)
+            if mark is not None and array in (result, *mark["metadata"]):
+                self.root.require_group(result).attrs.put({})
+        # an embedding is written column by column: a damaged chunk would be read before it is written
+        if array.startswith("embedding/") or ("zarr.json" in what and (self.path / array / "c").exists()):
+            self.remove(array)
+
+    def verify(self) -> list[tuple[str, str]]:
+        """Read every chunk of every complete result: (array, what is wrong with which chunk)."""
+        wrong: set[tuple[str, str]] = set()
+        for result in self.results():
+            try:
+                mark = self._mark(result)
+            except DamageError:
+                wrong.add((result, "zarr.json was changed"))
                 continue
             if mark is None:
                 continue
             damage = self.damage(mark["metadata"])
-            wrong += [f"{array}: {what}" for array, what in damage]
+            wrong.update(damage)
             for array in set(mark["metadata"]) - {array for array, what in damage if "zarr.json" in what}:
-                wrong += [f"{array}: chunk {key} is damaged" for key in self._unreadable(array)]
-        return sorted(set(wrong))
+                wrong.update((array, f"chunk {key} is damaged") for key in self._unreadable(array))
+        return sorted(wrong)
 
     def _unreadable(self, name: str) -> Iterator[str]:
         array = self.root[name]

@@ -10,7 +10,7 @@ from scalable_gpe.engine.run import Run
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.edges import Edges
 
-N_SAMPLES = 128
+N_SAMPLES = 256
 
 
 @dataclass(frozen=True)

@@ -70,16 +70,17 @@ def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run:
 
     sizes = cells.plan(points.n_rows, points.n_features, n_neighbors)
     tables = _parted_tables(run, f"{name}/search", sizes) if run.home.stored else cells.held
-    lists = cells.search_rows(
-        points,
-        n_neighbors,
-        tables=tables,
-        done=Done(run.home, f"{name}/search/done"),  # type: ignore[arg-type]
-        random_state=random_state,
-        n_jobs=run.workers.n_jobs,
-        n_held=_parts_held(sizes, run),
-        recall=recall,
-    )
+    with run.workers.progress.stage("search", 3 * sizes.n_parts):
+        lists = cells.search_rows(
+            points,
+            n_neighbors,
+            tables=tables,
+            done=Done(run, f"{name}/search/done"),  # type: ignore[arg-type]
+            random_state=random_state,
+            n_jobs=run.workers.n_jobs,
+            n_held=_parts_held(sizes, run),
+            recall=recall,
+        )
     return Found(
         lists.order, lambda start, stop: (lists.neighbors.read(start, stop), lists.distances.read(start, stop))
     )
@@ -94,10 +95,10 @@ def _parts_held(sizes: Any, run: Run) -> int:
 
 
 class Done:
-    """Pieces of work that a home remembers as finished."""
+    """Pieces of work that a home remembers as finished, and that count as progress."""
 
-    def __init__(self, home: Any, name: str) -> None:
-        self._home, self._name = home, name
+    def __init__(self, run: Run, name: str) -> None:
+        self._home, self._progress, self._name = run.home, run.workers.progress, name
 
     def _key(self, piece: tuple[Any, ...]) -> str:
         return f"{self._name}/{'-'.join(map(str, piece))}"
@@ -108,6 +109,7 @@ class Done:
     def add(self, piece: tuple[Any, ...]) -> None:
         """Remember a piece."""
         self._home.mark(self._key(piece), {})
+        self._progress.advance()
 
 
 def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int, int], type], Any]:
