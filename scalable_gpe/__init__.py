@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scalable_gpe import datasets, exact
+    from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed, estimate
     from scalable_gpe.embedding import open_embedding as open
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
@@ -44,6 +45,8 @@ _HOME = {
     "diffusion_map": "scalable_gpe.sketch.eigenvectors",
     "spectrum": "scalable_gpe.sketch.spectrum",
     "Spectrum": "scalable_gpe.sketch.spectrum",
+    "audit": "scalable_gpe.accuracy",
+    "Audit": "scalable_gpe.accuracy",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }
@@ -66,6 +69,8 @@ __all__ = [
     "diffusion_map",
     "spectrum",
     "Spectrum",
+    "audit",
+    "Audit",
     "GaussianProcessEmbedding",
     "DiffusionMap",
     "datasets",

@@ -163,8 +163,8 @@ class Store:
         shard = min(shard_rows or block_rows(shape[0]), max(shape[0], 1))
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
-        while shard % chunk:
-            chunk -= 1
+        if shard % chunk:  # a shard is a whole number of chunks
+            chunk = shard
         return StoredTable(self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
 
     def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:

@@ -14,6 +14,7 @@ Indices = Callable[[np.ndarray], np.ndarray]
 
 _TREE_FEATURES = 8
 _BRUTE_ROWS = 20_000
+_CHUNK_ROWS = 4096  # shards of the tables of parts are a multiple of their chunks
 
 
 class Found(NamedTuple):
@@ -116,7 +117,7 @@ def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int,
     starts = np.array([sizes.part(part)[0] for part in range(sizes.n_parts)] + [sizes.n_rows])
 
     def make(table: str, shape: tuple[int, int], dtype: type) -> Any:
-        rows = int(np.diff(starts).max())
+        rows = -(-int(np.diff(starts).max()) // _CHUNK_ROWS) * _CHUNK_ROWS
         whole = run.home.table(f"{name}/{table}", (rows * sizes.n_parts, shape[1]), dtype, shard_rows=rows)
         return _Parted(whole, starts)
 
