@@ -27,12 +27,13 @@ from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.brought import check_lists, fingerprint_lists
-from scalable_gpe.graph.distinct import content, fingerprint, hash_rows
+from scalable_gpe.graph.distinct import fingerprint
 from scalable_gpe.graph.neighbors import (
     NeighborGraph,
     bring_graph,
     check_n_neighbors,
     check_parameters,
+    known_graph,
     make_graph,
     open_graph,
 )
@@ -470,14 +471,9 @@ def _stage(run: Run, name: str, make: Any) -> Any:
 
 
 def _graph(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run, name: str) -> NeighborGraph:
-    facts = run.home.facts(name)
-    if facts is not None:
-        if rows is not None and facts["content"] not in (None, content(hash_rows(rows, run))):
-            raise StoreError(
-                "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
-                "Pass another store, or resume=False to start over in this one."
-            )
-        return open_graph(run, name, rows)
+    known = known_graph(rows, run, name)
+    if known is not None:
+        return known
     if neighbors is not None:
         return bring_graph(neighbors, rows, asked, run, name)
     assert rows is not None

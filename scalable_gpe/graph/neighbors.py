@@ -1,5 +1,7 @@
 """The neighbour graph: lists, their union, and what is known about them."""
 
+import hashlib
+import json
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +11,12 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import Workers, parse_bytes
-from scalable_gpe.engine.errors import RecallWarning
+from scalable_gpe.engine.errors import RecallWarning, StoreError
 from scalable_gpe.engine.numbering import Numbering
 from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows
 from scalable_gpe.engine.run import Run, open_home
 from scalable_gpe.engine.tables import Table, block_rows, ranges
-from scalable_gpe.graph.distinct import content, distinct_rows, hash_rows
+from scalable_gpe.graph.distinct import content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import Edges, open_edges, union_edges
 from scalable_gpe.graph.scan import Scan, scan_graph
 from scalable_gpe.graph.search import METHODS, Found, choose_method, search
@@ -140,8 +142,12 @@ def neighbor_graph(
     rows = open_rows(X, metric)
     n_neighbors = check_n_neighbors(n_neighbors, rows.n_rows)
     run = Run(open_home(store), Workers(n_jobs), parse_bytes(memory_limit))
+    asked = {"n_neighbors": n_neighbors, **parameters}
+    # a name of its own for each input and search, so that graphs that share a store are not mixed up
+    name = hashlib.sha256(json.dumps([fingerprint(rows), asked], sort_keys=True).encode()).hexdigest()[:12]
     with run.workers:
-        return make_graph(rows, {"n_neighbors": n_neighbors, **parameters}, run, "graph/alone")
+        known = known_graph(rows, run, f"graph/{name}")
+        return make_graph(rows, asked, run, f"graph/{name}") if known is None else known
 
 
 def check_parameters(*, metric: str, method: str, recall: Any, random_state: Any) -> dict[str, Any]:
@@ -254,8 +260,8 @@ def _save_numbering(numbering: Numbering, run: Run, name: str) -> None:
         _save(run, f"{name}/group", numbering.group)
 
 
-def _save(run: Run, name: str, values: np.ndarray) -> None:
-    table = run.home.table(name, values.shape, values.dtype)
+def _save(run: Run, name: str, values: np.ndarray, shard_rows: int | None = None) -> None:
+    table = run.home.table(name, values.shape, values.dtype, shard_rows)
     for start, stop in ranges(len(values), table.shard_rows):
         table.write(start, values[start:stop])
 
@@ -337,8 +343,8 @@ def _finish(
     facts["n_connected_components"] = count_components(edges)
     if points is not None:
         scan = scan_graph(points, edges, lengths, numbering.by_user, random_state, run)
-        _save(run, f"{name}/missing", scan.missing)
-        _save(run, f"{name}/listed", scan.listed)
+        _save(run, f"{name}/missing", scan.missing, len(scan.missing))
+        _save(run, f"{name}/listed", scan.listed, len(scan.listed))
         facts |= {"recall": scan.recall, "recall_error": scan.recall_error}
         if target is not None and scan.recall + scan.recall_error < target:
             warnings.warn(
@@ -350,6 +356,19 @@ def _finish(
     facts |= {"n_rows": numbering.n_rows, "n_points": n_points, "duplicates": numbering.group is not None}
     run.home.mark(name, facts)
     return open_graph(run, name, points)
+
+
+def known_graph(rows: Rows | None, run: Run, name: str) -> NeighborGraph | None:
+    """Graph that stands complete under `name`, or None; one that was made from other rows is an error."""
+    facts = run.home.facts(name)
+    if facts is None:
+        return None
+    if rows is not None and facts["content"] not in (None, content(hash_rows(rows, run))):
+        raise StoreError(
+            "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
+            "Pass another store, or resume=False to start over in this one."
+        )
+    return open_graph(run, name, rows)
 
 
 def open_graph(run: Run, name: str, points: Any = None) -> NeighborGraph:

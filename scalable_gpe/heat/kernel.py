@@ -76,7 +76,7 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     """
     if not isinstance(graph, NeighborGraph):
         raise TypeError(f"graph must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
-    return make_kernel(graph, epsilon, graph.run, f"kernel/{epsilon}")
+    return make_kernel(graph, epsilon, graph.run, f"kernel/{graph.name.rpartition('/')[2]}-{epsilon}")
 
 
 def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:

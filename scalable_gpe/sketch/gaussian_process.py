@@ -1,5 +1,6 @@
 """The Gaussian process embedding Y = A^p G / sqrt(k)."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -15,7 +16,7 @@ from scalable_gpe.engine.tables import Table, ranges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan, plan_power, widen
 from scalable_gpe.sketch.powers import Carry, Sketch, column_means, start_panel
-from scalable_gpe.sketch.random_matrix import KINDS
+from scalable_gpe.sketch.random_matrix import KINDS, sketch_matrix
 from scalable_gpe.sketch.spectrum import Lanczos, steps_for
 
 PRECISIONS = ("single", "double")
@@ -86,7 +87,8 @@ def gp_embedding(
     home = heat.run.home if store is None else open_home(store)
     run = Run(home, heat.run.workers, heat.run.memory_limit)
     how = Sketch(parameters["sketch"], parameters["random_state"], precision)
-    name = f"sketch/{heat.name}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
+    of = heat.name if store is None else _identity(heat)
+    name = f"sketch/{of}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
     points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
     # a copy in memory: the home's own table is written again by the next call
     values = {
@@ -94,6 +96,12 @@ def gp_embedding(
         for one, table in points.items()
     }
     return values[parameters["powers"][0]] if isinstance(power, Integral) else values
+
+
+def _identity(heat: HeatKernel) -> str:
+    """Checksum of A times a fixed random vector, so that kernels that share a store are not mixed up."""
+    image = heat @ sketch_matrix(heat.shape[0], 1)
+    return hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:12]
 
 
 def check_sketch(
