@@ -550,11 +550,20 @@ def _report(
         "polynomial_error": errors if several else errors[asked["powers"][0]],
         "stage_seconds": {stage: run.seconds.get(stage, 0.0) for stage in STAGES},
         "total_seconds": seconds,
-        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "peak_memory": _peak_memory(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "reasons": _reasons(graph, heat, plans),
         "finished_at": time.time(),
     }
+
+
+def _peak_memory() -> int:
+    """Largest resident memory of this process in bytes; ru_maxrss would count that of the process which started it."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan]) -> dict[str, str]:
