@@ -143,6 +143,7 @@ def _add_info(commands: Any) -> None:
         "scalable-gpe info run.zarr --json",
     )
     command.add_argument("store", metavar="STORE", help="a zarr store")
+    command.add_argument("--verify", action="store_true", help="read every chunk and name any damage (exit code 1)")
 
 
 def _add_demo(commands: Any) -> None:
@@ -239,8 +240,11 @@ def _estimate(given: Any) -> None:
 def _info(given: Any) -> None:
     from scalable_gpe.engine.run import open_home
 
+    if given.verify:
+        _verify(given)
+        return
     home = open_home(given.store, read_only=True)
-    runs = [_describe_run(home, name, facts) for name in home.names("runs") if (facts := home.facts(f"runs/{name}"))]
+    runs = [_describe_run(home, name, facts) for name in home.names("runs") if (facts := home.record(f"runs/{name}"))]
     runs.sort(key=lambda run: (run["report"] or {}).get("finished_at", 0))
     sizes = {entry.name: _size(entry) for entry in sorted(Path(given.store).iterdir()) if entry.is_dir()}
     if given.json:
@@ -255,6 +259,32 @@ def _info(given: Any) -> None:
             _print_pairs("report", _report_lines(run["report"], run["parameters"].get("memory_limit")))
     if not runs:
         print("no run was begun here")
+
+
+def _verify(given: Any) -> None:
+    """Read everything; what is damaged loses its mark, so that the next run makes it again."""
+    from scalable_gpe.engine.errors import StoreError
+    from scalable_gpe.engine.store import Store
+
+    Store(given.store, read_only=True)
+    store = Store(given.store)
+    store.lock()
+    try:
+        damage = store.verify()
+        for array, what in damage:
+            store.repair(array, what)
+    finally:
+        store.unlock()
+    if given.json:
+        print(json.dumps([{"array": array, "damage": what} for array, what in damage], indent=2))
+    for array, what in damage if not given.json else []:
+        print(f"{array}: {what}")
+    if damage:
+        raise StoreError(
+            f"{len(damage)} damaged pieces in {given.store}. Run embed again: it makes their stages anew, and keeps all else"
+        )
+    if not given.json:
+        print(f"store {given.store}: every chunk reads back and matches its checksum")
 
 
 def _demo(given: Any) -> None:

@@ -134,3 +134,18 @@ def test_a_full_or_broken_disk_ends_clearly_and_resumes(sound, tmp_path, monkeyp
     result = embed(store)
     for power, values in sound[1].items():
         np.testing.assert_array_equal(result.points[power][:], values)
+
+
+def test_info_verify_names_the_chunk_and_the_next_run_repairs_it(sound, tmp_path, capsys):
+    from scalable_gpe.cli import main
+
+    copy = tmp_path / "run.zarr"
+    shutil.copytree(sound[0], copy)
+    assert main(["info", "--verify", str(copy)]) == 0
+    array = next(name for name in array_names(copy) if name.endswith("weights"))
+    file = damage(copy, array, "flip", 3)
+    capsys.readouterr()
+    assert main(["info", "--verify", str(copy)]) == 1
+    assert f"{array}: chunk {file.relative_to(copy / array).as_posix()} is damaged" in capsys.readouterr().out
+    np.testing.assert_array_equal(embed(copy).points[20][:], sound[1][20])
+    assert main(["info", "--verify", str(copy)]) == 0
