@@ -10,7 +10,6 @@ Both searches run in one process, compiled, one after the other; recall is measu
 import argparse
 import gzip
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -108,7 +107,7 @@ def beyond(options: argparse.Namespace) -> list[Row]:
         report = json.loads(done.stdout.splitlines()[-1])
         files = [file for file in store.rglob("*") if file.is_file()]
         disk = sum(file.stat().st_size for file in files)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    peak = report["peak_memory"]
     what = f"{options.beyond:,} x 16 under {options.memory_limit}"
     stages = ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in report["stage_seconds"].items())
     return [

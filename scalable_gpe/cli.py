@@ -281,7 +281,7 @@ def _verify(given: Any) -> None:
         print(f"{array}: {what}")
     if damage:
         raise StoreError(
-            f"{len(damage)} damaged pieces in {given.store}. Run embed again: it makes their stages anew, and keeps all else"
+            f"{len(damage)} damaged pieces in {given.store}. Run embed again: it makes their stages anew"
         )
     if not given.json:
         print(f"store {given.store}: every chunk reads back and matches its checksum")

@@ -10,11 +10,11 @@ import pytest
 from scalable_gpe.engine import budget
 
 SCRIPT = """
-import json, sys, resource
+import json, sys
 import scalable_gpe as gpe
 path, store, limit = sys.argv[1:]
 run = gpe.embed(path, n_neighbors=12, n_components=16, power=24, store=store, memory_limit=int(limit), progress=False)
-print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "method": run.report["method"]}))
+print(json.dumps({"peak": run.report["peak_memory"], "method": run.report["method"]}))
 """
 
 

@@ -77,7 +77,7 @@ def test_killed_twice_and_from_outside(tmp_path, reference):
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    _, _, code = worker(store, 30)
+    worker(store, 30)
     resumed(store)
     assert arrays(store) == reference[0]
 

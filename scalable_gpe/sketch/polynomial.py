@@ -18,7 +18,7 @@ _ROUNDING = {"single": 1.2e-7, "double": 4e-16}
 _FLOOR, _DRIFT = 1.2e-7, 3e-9
 # the part of tol that the cut may take: distances feel some ten times the error of the whole matrix
 _SHARE = {"single": 0.1, "double": 1e-3}
-_TRAILING = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_TRAILING = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None
 
 def steps_for(power: int) -> int:
     """Lanczos steps that resolve A^power."""
-    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 80))
+    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 256))
 
 
 class Lanczos:
