@@ -43,6 +43,7 @@ from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_hea
 from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish, sweeps_of
 from scalable_gpe.sketch.new_points import NewPoints, transform
 from scalable_gpe.sketch.polynomial import Plan
+from scalable_gpe.sketch.power_choice import choose_power
 from scalable_gpe.sketch.powers import Sketch
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
@@ -161,8 +162,9 @@ def embed(
         Other points in each neighbour list; min(32, N - 1) by default.
     epsilon : float or {"auto", "bgh"}
         Bandwidth of the kernel, in squared units of X.
-    power : int or sequence of int
-        The power p of A; several in one run share their products, and ``points`` is then a dict.
+    power : int, sequence of int, or "auto"
+        The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
+        smallest power of two at which neighbours stand out of the noise of the sketch.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
@@ -241,6 +243,10 @@ def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -
         heat = heat or open_heat(kernel, run, keys["heat"])
     how = Sketch(asked["sketch"], asked["random_state"], asked["precision"])
     with _timed(run, "sketch"):
+        curve = None
+        if asked["power"] == "auto":
+            power, curve = choose_power(heat, asked["n_components"], how.seed, run, f"{keys['sketch']}/curve")
+            asked = {**asked, "powers": (power,)}
         plans = make_plans(heat, how, asked["powers"], asked["tol"], run, keys["sketch"])
         columns = make_columns(heat, how, asked["n_components"], plans, run, keys["sketch"])
     with _timed(run, "write"):
@@ -250,6 +256,7 @@ def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -
         }
         _save_names(rows, run)
     report = _report(graph, kernel, heat, plans, asked, run, time.perf_counter() - began)
+    report["power_curve"] = curve
     _warn(report, tables, asked)
     facts = {"finished": True, "keys": keys, "parameters": _plain(asked), "report": report, "arrays": arrays}
     run.home.mark(f"runs/{keys['run']}", _plain(facts), arrays=list(arrays.values()))
@@ -323,6 +330,9 @@ def open_embedding(store: Any, X: Any = None) -> Embedding:
 
 def _check(given: dict[str, Any]) -> dict[str, Any]:
     """All arguments of embed that are not data, checked before any work."""
+    automatic = isinstance(given["power"], str) and checks.check_choice(given["power"], ("auto",), "power") == "auto"
+    if automatic:
+        given = {**given, "power": 1}  # its place is taken by the power that is chosen
     asked = check_sketch(
         *(given[name] for name in ("n_components", "power", "sketch", "random_state", "precision", "tol"))
     )
@@ -331,6 +341,8 @@ def _check(given: dict[str, Any]) -> dict[str, Any]:
     )
     power = given["power"]
     asked["power"] = asked["powers"][0] if isinstance(power, int | np.integer) else list(asked["powers"])
+    if automatic:
+        asked["power"] = "auto"
     asked["epsilon"] = check_epsilon(given["epsilon"])
     asked["normalization"] = checks.check_choice(given["normalization"], NORMALIZATIONS, "normalization")
     asked["n_neighbors"] = given["n_neighbors"]
@@ -540,7 +552,8 @@ def _report(
         "sinkhorn_iterations": heat.n_iter if heat.normalization == "bistochastic" else None,
         "sinkhorn_residual": heat.residual if heat.normalization == "bistochastic" else None,
         "converged": heat.converged,
-        "power": asked["power"],
+        "power": asked["power"] if several else asked["powers"][0],
+        "power_curve": None,
         "sweeps": {
             "heat": heat.n_iter,
             "interval": run.sweeps.get("interval", 0),
@@ -552,7 +565,7 @@ def _report(
         "total_seconds": seconds,
         "peak_memory": _peak_memory(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-        "reasons": _reasons(graph, heat, plans),
+        "reasons": _reasons(graph, heat, plans, asked),
         "finished_at": time.time(),
     }
 
@@ -566,7 +579,7 @@ def _peak_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan]) -> dict[str, str]:
+def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan], asked: dict[str, Any]) -> dict[str, str]:
     """Why a figure of the report is None."""
     reasons: dict[str, str] = {}
     if graph.scan is None:
@@ -577,6 +590,8 @@ def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan]) -> 
         )
     if not any(plan.coefficients for plan in plans.values()):
         reasons["lambda_min"] = "plain products need no interval"
+    if asked["power"] != "auto":
+        reasons["power_curve"] = "the power was given"
     return reasons
 
 
@@ -639,7 +654,7 @@ def estimate(
     (True, True)
     """
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
-    powers = checks.check_powers(power)
+    powers = checks.check_powers(64 if isinstance(power, str) and power == "auto" else power)
     shape = budget.Shape(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),
