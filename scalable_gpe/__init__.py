@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalable_gpe import datasets, exact
     from scalable_gpe.accuracy import Audit, audit
-    from scalable_gpe.embedding import Embedding, embed, estimate
+    from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
     from scalable_gpe.graph.neighbors import NeighborGraph, neighbor_graph
     from scalable_gpe.heat.bandwidth import epsilon_sweep
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
     from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
+    from scalable_gpe.planning import estimate
     from scalable_gpe.sketch.eigenvectors import diffusion_map
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
@@ -31,7 +32,7 @@ __version__ = "0.1.0"
 _HOME = {
     "embed": "scalable_gpe.embedding",
     "open": "scalable_gpe.embedding:open_embedding",
-    "estimate": "scalable_gpe.embedding",
+    "estimate": "scalable_gpe.planning",
     "Embedding": "scalable_gpe.embedding",
     "neighbor_graph": "scalable_gpe.graph.neighbors",
     "NeighborGraph": "scalable_gpe.graph.neighbors",

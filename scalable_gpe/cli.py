@@ -280,9 +280,7 @@ def _verify(given: Any) -> None:
     for array, what in damage if not given.json else []:
         print(f"{array}: {what}")
     if damage:
-        raise StoreError(
-            f"{len(damage)} damaged pieces in {given.store}. Run embed again: it makes their stages anew"
-        )
+        raise StoreError(f"{len(damage)} damaged pieces in {given.store}. Run embed again: it makes their stages anew")
     if not given.json:
         print(f"store {given.store}: every chunk reads back and matches its checksum")
 

@@ -5,26 +5,21 @@ X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 
 import hashlib
 import json
-import platform
-import resource
-import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.engine import budget, checks
 from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
-from scalable_gpe.engine.errors import ConnectivityWarning, DamageError, MemoryLimitError, StoreError, VanishingWarning
+from scalable_gpe.engine.errors import DamageError, StoreError
 from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.rows import Rows, open_rows
-from scalable_gpe.engine.run import Run, open_home
+from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.brought import check_lists, fingerprint_lists
 from scalable_gpe.graph.distinct import fingerprint
@@ -40,18 +35,16 @@ from scalable_gpe.graph.neighbors import (
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
 from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
-from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish, sweeps_of
+from scalable_gpe.planning import check_limit
+from scalable_gpe.report import make_report, warn_about, with_int_keys
+from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish
 from scalable_gpe.sketch.new_points import NewPoints, transform
-from scalable_gpe.sketch.polynomial import Plan
 from scalable_gpe.sketch.power_choice import choose_power
 from scalable_gpe.sketch.powers import Sketch
 
-STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
 _GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
-_VANISHED = 1e-5  # differences of rows, relative to the rows, that are rounding only
 _REPAIRS = 8  # damaged stages that one call makes again
-_PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
 
 
 @dataclass(frozen=True)
@@ -214,7 +207,7 @@ def embed(
     if neighbors is not None:
         neighbors = check_lists(neighbors, rows.n_rows if rows else None, asked["n_neighbors"])
     shape = _shape(asked, rows, neighbors, store)
-    limit = _check_limit(asked["memory_limit"], shape, count_jobs(n_jobs))
+    limit = check_limit(asked["memory_limit"], shape, count_jobs(n_jobs))
     reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
         shape, count_jobs(n_jobs)
     )
@@ -224,43 +217,85 @@ def embed(
 
 def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -> Embedding:
     """The line itself: each stage is taken from the home when it is there, else made."""
-    began = time.perf_counter()
     keys = _keys(rows, neighbors, asked)
     _check_input(run, keys)
-    with _timed(run, "graph"):
+    log = _Log(run, keys, asked)
+    with log.stage("graph"):
         graph = _graph(rows, neighbors, asked, run, keys["graph"])
-    # not earlier: the graph stage looks at every row first, and may refuse the input
-    run.home.mark(f"runs/{keys['run']}", {"finished": False, "keys": keys, "parameters": _plain(asked)})
-    with _timed(run, "kernel"):
+    with log.stage("kernel"):
         kernel = _stage(run, keys["kernel"], lambda name: make_kernel(graph, asked["epsilon"], run, name))
         kernel = kernel or open_kernel(graph, run, keys["kernel"])
-    with _timed(run, "heat"):
+    with log.stage("heat"):
         heat = _stage(
             run,
             keys["heat"],
             lambda name: make_heat(kernel, asked["normalization"], _SINKHORN_TOL, _SINKHORN_PRODUCTS, run, name),
         )
         heat = heat or open_heat(kernel, run, keys["heat"])
-    how = Sketch(asked["sketch"], asked["random_state"], asked["precision"])
-    with _timed(run, "sketch"):
-        curve = None
+    how, curve = Sketch(asked["sketch"], asked["random_state"], asked["precision"]), None
+    with log.stage("sketch"):
         if asked["power"] == "auto":
             power, curve = choose_power(heat, asked["n_components"], how.seed, run, f"{keys['sketch']}/curve")
             asked = {**asked, "powers": (power,)}
         plans = make_plans(heat, how, asked["powers"], asked["tol"], run, keys["sketch"])
         columns = make_columns(heat, how, asked["n_components"], plans, run, keys["sketch"])
-    with _timed(run, "write"):
+    names = rows.names if rows else None
+    if log.finished is not None:
+        tables = {power: run.home.open_table(log.finished["arrays"][str(power)]) for power in asked["powers"]}
+        for power, table in tables.items():
+            _check_sound(table, log.finished["arrays"][str(power)])
+        report = with_int_keys(log.finished["report"])
+        return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
+    with log.stage("write"):
         arrays = _arrays(run, keys["run"], asked["powers"])
         tables = {
             power: publish(heat, columns[power], asked["n_components"], run, arrays[power]) for power in asked["powers"]
         }
         _save_names(rows, run)
-    report = _report(graph, kernel, heat, plans, asked, run, time.perf_counter() - began)
-    report["power_curve"] = curve
-    _warn(report, tables, asked)
-    facts = {"finished": True, "keys": keys, "parameters": _plain(asked), "report": report, "arrays": arrays}
-    run.home.mark(f"runs/{keys['run']}", _plain(facts), arrays=list(arrays.values()))
-    return _embedding(graph, kernel, heat, tables, columns, asked, report, rows.names if rows else None)
+    report = make_report(graph, kernel, heat, plans, asked, curve, run)
+    warn_about(report, tables)
+    log.finish(report, arrays, asked)
+    return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
+
+
+def _check_sound(table: Any, name: str) -> None:
+    """Read a published array back; what is damaged is published again."""
+    damaged = [start for start in range(0, table.shape[0], table.shard_rows) if not table.has(start)]
+    if damaged:
+        raise DamageError(f"array {name!r} is damaged: rows {damaged[0]} and on do not read back", name)
+
+
+class _Log:
+    """The record of a run in its home: what was asked for, how far it is, the seconds that each stage took.
+
+    It is first written after the graph stage, which looks at every row and may refuse the input. `finished` are the
+    facts of a run that is complete already; then nothing is written.
+    """
+
+    def __init__(self, run: Run, keys: dict[str, Any], asked: dict[str, Any]) -> None:
+        self._run, self._keys, self._asked = run, keys, asked
+        self._name = f"runs/{keys['run']}"
+        facts = run.home.facts(self._name) if run.home.stored else None
+        self.finished = facts if facts and facts["finished"] else None
+        run.seconds = dict((facts or {}).get("seconds", {}))
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time one stage, and write down that it is done."""
+        began = time.perf_counter()
+        yield
+        self._run.seconds[name] = self._run.seconds.get(name, 0.0) + time.perf_counter() - began
+        if self.finished is None:
+            self._write({"finished": False})
+
+    def finish(self, report: dict[str, Any], arrays: dict[int, str], asked: dict[str, Any]) -> None:
+        """Write down that all is done."""
+        self._asked = asked
+        self._write({"finished": True, "report": report, "arrays": arrays}, list(arrays.values()))
+
+    def _write(self, facts: dict[str, Any], arrays: Sequence[str] = ()) -> None:
+        known = {"keys": self._keys, "parameters": self._asked, "seconds": self._run.seconds}
+        self._run.home.mark(self._name, _plain(known | facts), arrays=arrays)
 
 
 def _embedding(
@@ -321,7 +356,7 @@ def open_embedding(store: Any, X: Any = None) -> Embedding:
     plans = make_plans(heat, how, asked["powers"], asked["tol"], run, keys["sketch"])
     columns = make_columns(heat, how, asked["n_components"], plans, run, keys["sketch"])
     tables = {power: home.open_table(facts["arrays"][str(power)]) for power in asked["powers"]}
-    report = _with_int_keys(facts["report"])
+    report = with_int_keys(facts["report"])
     return _embedding(graph, kernel, heat, tables, columns, asked, report, _open_names(run, graph.n_rows))
 
 
@@ -377,16 +412,6 @@ def _shape(asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any)
     )
 
 
-def _check_limit(limit: int | None, shape: budget.Shape, n_jobs: int) -> int | None:
-    if limit is not None and limit < (least := budget.smallest_limit(shape, n_jobs)):
-        hint = "" if shape.stored else " With store= less is enough."
-        raise MemoryLimitError(
-            f"memory_limit must be at least {least / 1e6:.0f} MB for {shape.n_rows} rows; got {limit / 1e6:.0f} MB."
-            + hint
-        )
-    return limit
-
-
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -435,27 +460,13 @@ def _repaired(home: Any, work: Callable[[], Embedding]) -> Embedding:
 def _opened(store: Any, resume: bool) -> Iterator[Any]:
     """The home of a run, locked against other processes while it lasts."""
     home = open_home(store)
-    if not home.stored:
-        yield home
-        return
-    home.lock()  # type: ignore[attr-defined]
-    try:
-        home.sweep()  # type: ignore[attr-defined]
-        if not resume:
+    with locked(home):
+        if home.stored and not resume:
             there = [group for group in _GROUPS if home.names(group)]
             logger.warning("resume=False: removing %s from %s", ", ".join(there) or "nothing", store)
             for group in there:
                 home.remove(group)
         yield home
-    finally:
-        home.unlock()  # type: ignore[attr-defined]
-
-
-@contextmanager
-def _timed(run: Run, stage: str) -> Iterator[None]:
-    began = time.perf_counter()
-    yield
-    run.seconds[stage] = run.seconds.get(stage, 0.0) + time.perf_counter() - began
 
 
 def _check_input(run: Run, keys: dict[str, Any]) -> None:
@@ -519,164 +530,3 @@ def _open_names(run: Run, n_rows: int) -> np.ndarray | None:
         return None
     letters = run.home.open_table("names/utf8").read(0, n_rows)
     return np.char.decode(np.ascontiguousarray(letters).view(f"S{facts['width']}")[:, 0], "utf-8")
-
-
-# --- the report -----------------------------------------------------------------------------------
-
-
-def _report(
-    graph: NeighborGraph,
-    kernel: SparseKernel,
-    heat: HeatKernel,
-    plans: dict[int, Plan],
-    asked: dict[str, Any],
-    run: Run,
-    seconds: float,
-) -> dict[str, Any]:
-    several = isinstance(asked["power"], list)
-    errors = {power: plan.error for power, plan in plans.items()}
-    n_points = graph.numbering.n_points
-    return {
-        "n_rows": graph.n_rows,
-        "n_distinct": n_points,
-        "n_duplicates": graph.n_rows - n_points,
-        "n_isolated": heat.n_isolated,
-        "n_connected_components": graph.n_connected_components,
-        "n_neighbors": graph.n_neighbors,
-        "method": graph.method,
-        "epsilon": kernel.epsilon,
-        "nnz": kernel.nnz,
-        "recall": graph.recall,
-        "recall_error": graph.facts.get("recall_error"),
-        "lost_mass": kernel.lost_mass,
-        "sinkhorn_iterations": heat.n_iter if heat.normalization == "bistochastic" else None,
-        "sinkhorn_residual": heat.residual if heat.normalization == "bistochastic" else None,
-        "converged": heat.converged,
-        "power": asked["power"] if several else asked["powers"][0],
-        "power_curve": None,
-        "sweeps": {
-            "heat": heat.n_iter,
-            "interval": run.sweeps.get("interval", 0),
-            "sketch": sweeps_of(list(plans.values())),
-        },
-        "lambda_min": min((plan.lower for plan in plans.values() if plan.coefficients), default=None),
-        "polynomial_error": errors if several else errors[asked["powers"][0]],
-        "stage_seconds": {stage: run.seconds.get(stage, 0.0) for stage in STAGES},
-        "total_seconds": seconds,
-        "peak_memory": _peak_memory(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-        "reasons": _reasons(graph, heat, plans, asked),
-        "finished_at": time.time(),
-    }
-
-
-def _peak_memory() -> int:
-    """Largest resident memory of this process in bytes; ru_maxrss would count that of the process which started it."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan], asked: dict[str, Any]) -> dict[str, str]:
-    """Why a figure of the report is None."""
-    reasons: dict[str, str] = {}
-    if graph.scan is None:
-        reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
-    if heat.normalization != "bistochastic":
-        reasons |= dict.fromkeys(
-            ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"
-        )
-    if not any(plan.coefficients for plan in plans.values()):
-        reasons["lambda_min"] = "plain products need no interval"
-    if asked["power"] != "auto":
-        reasons["power_curve"] = "the power was given"
-    return reasons
-
-
-def _with_int_keys(report: dict[str, Any]) -> dict[str, Any]:
-    errors = report["polynomial_error"]
-    if isinstance(errors, dict):
-        report["polynomial_error"] = {int(power): error for power, error in errors.items()}
-    return report
-
-
-def _warn(report: dict[str, Any], tables: dict[int, Any], asked: dict[str, Any]) -> None:
-    if report["n_isolated"] > 0.01 * report["n_rows"]:
-        warnings.warn(
-            f"{report['n_isolated']} of {report['n_rows']} rows have no effective neighbours: they stay where the "
-            "sketch puts them. Raise n_neighbors or epsilon.",
-            ConnectivityWarning,
-            stacklevel=4,
-        )
-    for power, table in tables.items():
-        rows = table.read(0, min(4096, table.shape[0]))
-        # rounding leaves a vector in which all rows are the same, and which no power of A shrinks
-        if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
-            warnings.warn(
-                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power.",
-                VanishingWarning,
-                stacklevel=4,
-            )
-
-
-def estimate(
-    n_rows: int,
-    n_features: int,
-    *,
-    n_neighbors: int | None = None,
-    n_components: int = 16,
-    power: Any = 64,
-    memory_limit: Any = None,
-) -> dict[str, Any]:
-    """What a run through a store will take, before it starts.
-
-    Parameters
-    ----------
-    n_rows, n_features : int
-        Shape of X.
-    n_neighbors, n_components, power, memory_limit
-        As in `embed`.
-
-    Returns
-    -------
-    dict
-        ``memory`` (bytes that the run will use, within memory_limit), ``disk`` (bytes of the store), ``sweeps``
-        (products over all columns times panels), ``panels``, ``seconds`` (rough, two cores) and ``smallest_limit``
-        (the least memory_limit that will do).
-
-    Examples
-    --------
-    >>> import scalable_gpe as gpe
-    >>> plan = gpe.estimate(10_000_000, 16, n_neighbors=16, memory_limit="2GB")
-    >>> plan["smallest_limit"] < 2e9, plan["memory"] <= 2e9
-    (True, True)
-    """
-    n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
-    powers = checks.check_powers(64 if isinstance(power, str) and power == "auto" else power)
-    shape = budget.Shape(
-        n_rows=n_rows,
-        n_features=checks.check_count(n_features, "n_features"),
-        n_neighbors=check_n_neighbors(n_neighbors, n_rows),
-        n_components=checks.check_count(n_components, "n_components"),
-        n_powers=len(powers),
-    )
-    jobs = count_jobs(None)
-    limit = _check_limit(parse_bytes(memory_limit), shape, jobs)
-    comfortable = budget.comfortable(shape, jobs)
-    memory = comfortable if limit is None else min(limit, comfortable)
-    room = memory - budget.BASE - budget.vectors(shape) - budget.blocks_in_flight(shape, jobs)
-    width = int(np.clip(room // budget.column(shape), 1, shape.n_components))
-    panels = -(-shape.n_components // width)
-    products = int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in powers))
-    per_sweep = shape.nnz * (4e-9 + 2.2e-10 * width)
-    graph_seconds = n_rows * (1.2e-6 * n_features**0.5 + 3e-7 * shape.n_neighbors)
-    return {
-        "memory": int(memory),
-        "disk": budget.disk(shape),
-        "sweeps": products * panels,
-        "panels": panels,
-        "seconds": float(graph_seconds + per_sweep * panels * products + 60 * shape.nnz * 1.5e-9),
-        "smallest_limit": budget.smallest_limit(shape, jobs),
-    }

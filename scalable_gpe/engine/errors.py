@@ -1,5 +1,11 @@
 """The errors and warnings of the library, so that users can catch and filter them."""
 
+import sys
+import warnings
+from pathlib import Path
+
+_HERE = str(Path(__file__).parents[1])
+
 
 class GPEError(Exception):
     """Base of the errors that are not about an argument."""
@@ -43,3 +49,11 @@ class ConnectivityWarning(GPEWarning):
 
 class VanishingWarning(GPEWarning):
     """The power is so large that nothing is left of the data."""
+
+
+def warn(message: str, category: type[GPEWarning]) -> None:
+    """Warn with the line of the caller's code that called this library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,8 @@ class Run:
         give_back()
         if self.memory_limit is None:
             return int(0.6 * psutil.virtual_memory().available)
-        return max(0, self.memory_limit - psutil.Process().memory_info().rss - SAFETY)
+        safety = max(SAFETY, self.memory_limit // 20)
+        return max(0, self.memory_limit - psutil.Process().memory_info().rss - safety)
 
     def resident_bytes(self) -> int:
         """Memory for blocks of K that stay between sweeps: what is left beside the panels."""
@@ -63,3 +65,17 @@ def open_home(store: Any, *, read_only: bool = False) -> Home:
     from scalable_gpe.engine.store import Store
 
     return Store(store, read_only=read_only)
+
+
+@contextlib.contextmanager
+def locked(home: Any) -> Iterator[None]:
+    """Keep other processes away from a store while a computation writes to it."""
+    if not home.stored:
+        yield
+        return
+    home.lock()
+    try:
+        home.sweep()
+        yield
+    finally:
+        home.unlock()

@@ -101,13 +101,11 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
     return Edges(degree.read(0, n_points), rows, columns, lengths)
 
 
-def open_edges(run: Run, name: str, n_points: int) -> Edges:
+def open_edges(run: Run, name: str, n_points: int, block_rows: int) -> Edges:
     """Edges that stand in a home."""
     degree = run.home.open_table(f"{name}/degree").read(0, n_points)
     home = run.home
-    return Edges(
-        degree, run.block_rows(n_points), home.open_ragged(f"{name}/indices"), home.open_ragged(f"{name}/lengths")
-    )
+    return Edges(degree, block_rows, home.open_ragged(f"{name}/indices"), home.open_ragged(f"{name}/lengths"))
 
 
 class _Incoming:
@@ -175,4 +173,4 @@ def _blocks_together(n_blocks: int, block_bytes: int, run: Run) -> int:
     """How many source blocks are turned round at once within the memory limit."""
     if not run.home.stored:
         return n_blocks
-    return min(n_blocks, max(4, run.spare_bytes() // (2 * block_bytes)))
+    return min(n_blocks, max(4, run.spare_bytes() // (3 * block_bytes)))

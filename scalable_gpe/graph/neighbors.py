@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,10 +10,10 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import Workers, parse_bytes
-from scalable_gpe.engine.errors import RecallWarning, StoreError
+from scalable_gpe.engine.errors import RecallWarning, StoreError, warn
 from scalable_gpe.engine.numbering import Numbering
 from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows
-from scalable_gpe.engine.run import Run, open_home
+from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, block_rows, ranges
 from scalable_gpe.graph.distinct import content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import Edges, open_edges, union_edges
@@ -145,7 +144,7 @@ def neighbor_graph(
     asked = {"n_neighbors": n_neighbors, **parameters}
     # a name of its own for each input and search, so that graphs that share a store are not mixed up
     name = hashlib.sha256(json.dumps([fingerprint(rows), asked], sort_keys=True).encode()).hexdigest()[:12]
-    with run.workers:
+    with run.workers, locked(run.home):
         known = known_graph(rows, run, f"graph/{name}")
         return make_graph(rows, asked, run, f"graph/{name}") if known is None else known
 
@@ -347,13 +346,13 @@ def _finish(
         _save(run, f"{name}/listed", scan.listed, len(scan.listed))
         facts |= {"recall": scan.recall, "recall_error": scan.recall_error}
         if target is not None and scan.recall + scan.recall_error < target:
-            warnings.warn(
+            warn(
                 f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below recall={target}. "
                 "Raise n_neighbors, or choose method='brute'.",
                 RecallWarning,
-                stacklevel=2,
             )
     facts |= {"n_rows": numbering.n_rows, "n_points": n_points, "duplicates": numbering.group is not None}
+    facts["block_rows"] = edges.block_rows
     run.home.mark(name, facts)
     return open_graph(run, name, points)
 
@@ -394,7 +393,7 @@ def open_graph(run: Run, name: str, points: Any = None) -> NeighborGraph:
         numbering=numbering,
         lists=home.open_table(f"{name}/indices"),
         list_distances=home.open_table(f"{name}/distances"),
-        edges=open_edges(run, f"{name}/edges", n_points),
+        edges=open_edges(run, f"{name}/edges", n_points, facts["block_rows"]),
         points=points,
         scan=scan,
         facts=facts,

@@ -39,8 +39,8 @@ def effective_epsilon(squared: np.ndarray) -> float:
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
-            "epsilon='auto' needs distances above 0; all distances in the neighbour lists are 0. Pass epsilon as a "
-            "number, or lists of other points."
+            "epsilon='auto' needs distances above 0 and below 1e19; all distances in the neighbour lists are 0, or "
+            "their squares overflow. Divide X by its scale, or pass lists of other points."
         )
     low, high = float(positive.min()) / 100, float(positive.max()) * 100
     for _ in range(200):

@@ -1,13 +1,12 @@
 """The truncated Gaussian kernel on the union of the neighbour lists."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.engine import checks
-from scalable_gpe.engine.errors import TruncationWarning
+from scalable_gpe.engine.errors import TruncationWarning, warn
 from scalable_gpe.engine.numbering import Numbering
 from scalable_gpe.engine.run import Run
 from scalable_gpe.graph.edges import Edges
@@ -95,11 +94,10 @@ def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> Spar
         run.workers.map(weigh, range(edges.n_blocks))
     lost = graph.scan.lost_mass(number) if graph.scan else None
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
-        warnings.warn(
+        warn(
             f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
             "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
             TruncationWarning,
-            stacklevel=2,
         )
     run.home.mark(name, {"epsilon": number, "lost_mass": lost})
     return open_kernel(graph, run, name)

@@ -1,6 +1,5 @@
 """Both normalisations as one diagonal scaling: A = S K S."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.checkpoint import Checkpoint
-from scalable_gpe.engine.errors import ConvergenceWarning
+from scalable_gpe.engine.errors import ConvergenceWarning, warn
 from scalable_gpe.engine.run import Run
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 
@@ -199,10 +198,9 @@ def _bistochastic(
             run.workers.progress.advance()
             checkpoint.offer({"n_iter": n_iter}, {"d": d})
     checkpoint.clear()
-    warnings.warn(
+    warn(
         f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} (tol={tol:g}). "
         "Raise max_iter, or use normalization='symmetric'.",
         ConvergenceWarning,
-        stacklevel=2,
     )
     return 1 / d, max_iter, residual, False

@@ -1,12 +1,11 @@
 """Diffusion maps: the top eigenvectors of the same operator."""
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 
 from scalable_gpe.engine import checks
-from scalable_gpe.engine.errors import ConvergenceWarning
+from scalable_gpe.engine.errors import ConvergenceWarning, warn
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import series
 from scalable_gpe.sketch.spectrum import symmetric_product
@@ -100,11 +99,10 @@ def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, n
         vectors, values, residual = _ritz(multiply, block, k)
         if residual <= _TOL:
             return values, vectors
-    warnings.warn(
+    warn(
         f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
         "a graph that nearly falls into pieces. Raise n_neighbors or epsilon, or use gp_embedding, which needs none.",
         ConvergenceWarning,
-        stacklevel=4,
     )
     return values, vectors
 

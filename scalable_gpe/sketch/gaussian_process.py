@@ -1,6 +1,7 @@
 """The Gaussian process embedding Y = A^p G / sqrt(k)."""
 
 import hashlib
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,7 +12,7 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
 from scalable_gpe.engine.checkpoint import Checkpoint
-from scalable_gpe.engine.run import Run, open_home
+from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, ranges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan, plan_power, widen
@@ -89,7 +90,8 @@ def gp_embedding(
     how = Sketch(parameters["sketch"], parameters["random_state"], precision)
     of = heat.name if store is None else _identity(heat)
     name = f"sketch/{of}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
-    points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
+    with locked(home) if store is not None else contextlib.nullcontext():
+        points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
     # a copy in memory: the home's own table is written again by the next call
     values = {
         one: as_array(table) if run.home.stored else table.read(0, heat.shape[0]).copy()
@@ -145,16 +147,16 @@ def make_plans(
         facts = run.home.facts(f"{name}/{power}")
         if facts is None:
             spectrum = lanczos.spectrum(steps_for(power)) if power > _PLAIN_UP_TO else None
-            plan = plan_power(power, spectrum, sketch.precision, tol)
+            plan = plan_power(power, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
             facts = {
                 "lower": plan.lower,
                 "coefficients": list(plan.coefficients),
                 "trailing": plan.trailing,
                 "error": plan.error,
-                "n_sweeps": spectrum.n_sweeps if spectrum else 0,
+                "n_probes": plan.n_probes,
             }
             run.home.mark(f"{name}/{power}", facts)
-        plans[power] = Plan(power, facts["lower"], tuple(facts["coefficients"]), facts["trailing"], facts["error"])
+        plans[power] = Plan(power=power, **{**facts, "coefficients": tuple(facts["coefficients"])})
     return plans
 
 

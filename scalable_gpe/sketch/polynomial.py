@@ -33,6 +33,8 @@ class Plan:
         Plain products after that; at least 1.
     error : float
         Estimated relative error of A^p G in the Frobenius norm: cut and rounding.
+    n_probes : int
+        Sweeps that found the interval.
     """
 
     power: int
@@ -40,6 +42,7 @@ class Plan:
     coefficients: tuple[float, ...]
     trailing: int
     error: float
+    n_probes: int = 0
 
     @property
     def degree(self) -> int:
@@ -52,16 +55,19 @@ class Plan:
         return self.degree + self.trailing
 
 
-def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float, lower: float | None = None) -> Plan:
-    """Cheapest way to A^power within `tol`; without a spectrum, or when nothing else meets `tol`, plain products."""
+def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float, residual: float = 0.0) -> Plan:
+    """Cheapest way to A^power within `tol`; without a spectrum, or when nothing else meets `tol`, plain products.
+
+    `residual` is that of the scaling: so much of each product leaks into the constant, which no power shrinks.
+    """
     rounding = _ROUNDING[precision]
     floor = _FLOOR + _DRIFT * power
     plain = Plan(power, -1.0, (), power, floor)
     if spectrum is None:
         return plain
-    bound = spectrum.lower if lower is None else lower
-    left = spectrum.size(power)
-    best = plain
+    bound, left = spectrum.lower, spectrum.size(power)
+    floor += residual / left if left > 0 else 0.0
+    best = plain = Plan(power, -1.0, (), power, floor, spectrum.n_sweeps)
     for trailing in (q for q in _TRAILING if q < power):
         if left <= 0 or trailing >= best.cost:
             break
@@ -75,7 +81,14 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
         if noise > _SHARE[precision] * tol:
             continue
         cut = float(tails[degree + 1]) / left if degree + 1 < len(tails) else 0.0
-        best = Plan(power, bound, tuple(coefficients[: degree + 1].tolist()), trailing, float(cut + noise + floor))
+        best = Plan(
+            power,
+            bound,
+            tuple(coefficients[: degree + 1].tolist()),
+            trailing,
+            float(cut + noise + floor),
+            spectrum.n_sweeps,
+        )
     return best
 
 

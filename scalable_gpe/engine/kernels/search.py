@@ -14,7 +14,7 @@ from numba import njit
 # without the wrappers that nobody calls the loops compile faster
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _loop = njit(**_OPTIONS)
-_inner = njit(**_OPTIONS, no_cpython_wrapper=True)
+_inner = njit(**{**_OPTIONS, "no_cpython_wrapper": True})
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
 _ROUNDING = np.float32(4e-6)  # error of a squared distance from scalar products, relative to the squared norm
 _UNSAFE = np.float32(1e-4)  # below this share of the squared norm it is not precise enough
