@@ -1,7 +1,7 @@
 """The Gaussian process embedding Y = A^p G / sqrt(k)."""
 
-import hashlib
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
