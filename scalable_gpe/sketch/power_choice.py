@@ -6,12 +6,12 @@ A^p sets apart what is near from what is far by
 
 the squared diffusion distance of neighbours (weighted by A) relative to that of any two rows; about d / (4p) on a
 manifold of d dimensions. The sketch multiplies each squared distance by chi-square(k) / k, and with k small it makes
-far rows look near: one pair in a hundred is shortened to the 1 % quantile of that law. Neighbours are recognised when
-they are nearer than that by a margin, which gives the rule: the smallest power of two with
+far rows look near: one pair in twenty is shortened to the 5 % quantile of that law, or more. Neighbours are recognised
+when they are nearer than that by a margin, which gives the rule: the smallest power of two with
 
-    rho(p) <= quantile_1%(chi-square(k) / k) / 8,
+    rho(p) <= quantile_5%(chi-square(k) / k) / 17,
 
-unless fewer than four directions would be left (effective rank). The 8 was chosen on a torus, digits and
+unless fewer than four directions would be left (effective rank). The 17 was chosen on a torus, digits and
 Fashion-MNIST. A rule by the effective rank alone, so many times k, does not fit all of these: the best power leaves a
 rank of 13 to 34 k on Fashion-MNIST and of 0.6 to 2 k on digits.
 """
@@ -25,8 +25,8 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.spectrum import Lanczos, Spectrum, steps_for
 
 _POWERS = tuple(2**j for j in range(11))
-_MARGIN = 8.0
-_QUANTILE = 0.01
+_MARGIN = 17.0
+_QUANTILE = 0.05
 _DIRECTIONS = 4.0  # effective rank below which a power is too large
 _ISOLATED = 0.99
 
