@@ -55,7 +55,7 @@ class _Chunk:
     best: np.ndarray
     nearest: np.ndarray
     match: np.ndarray
-    hits: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    hits: list[tuple[np.ndarray, np.ndarray]]
 
 
 class NewPoints:
@@ -129,8 +129,11 @@ class NewPoints:
         """Pattern, weights and scale of some rows."""
         from scalable_gpe.engine.kernels import new_points as kernels
 
-        rows, found, squares = (np.concatenate([hit[k] for hit in chunk.hits]) for k in range(3))
-        indptr, points, weights = kernels.join_rows(chunk.best, chunk.nearest, rows, found, squares, self._user_row)
+        hits, squares = (np.concatenate([hit[k] for hit in chunk.hits]) for k in range(2))
+        room = len(hits) + chunk.nearest.size
+        indptr, points, weights = np.empty(len(chunk.rows) + 1, np.int64), np.empty(room, np.int32), np.empty(room)
+        kernels.join_rows(chunk.best, chunk.nearest, hits, squares, self._user_row, indptr, points, weights)
+        points, weights = points[: indptr[-1]], weights[: indptr[-1]]
         kernels.exponents(indptr, weights, self._heat.kernel.epsilon)
         np.exp(weights, out=weights)
         sums = [np.empty(len(chunk.rows)) for _ in self._vectors]
@@ -253,24 +256,27 @@ class _Leaves:
         dtype = self._dtype(chunk.rows)
         bounds = np.empty((len(chunk.rows), len(leaves)), dtype)
         kernels.bound_leaves(chunk.rows, self._low, self._high, block[0], bounds)
-        sums = np.empty(self._size, dtype)
-        chunk.hits.append(
-            kernels.search_leaves(
-                chunk.rows,
-                leaves,
-                block[0],
-                bounds,
-                self._reach,
-                self._radius,
-                user_row,
-                self._slack,
-                sums,
-                chunk.limits,
-                chunk.best,
-                chunk.nearest,
-                chunk.match,
-            )
+        # room for every pair; pages that are not written to are not taken
+        room = len(chunk.rows) * len(leaves) * self._size
+        hits, squares = np.empty((room, 2), np.int32), np.empty(room)
+        n_hits = kernels.search_leaves(
+            chunk.rows,
+            leaves,
+            block[0],
+            bounds,
+            self._reach,
+            self._radius,
+            user_row,
+            self._slack,
+            np.empty(self._size, dtype),
+            chunk.limits,
+            chunk.best,
+            chunk.nearest,
+            chunk.match,
+            hits,
+            squares,
         )
+        chunk.hits.append((hits[:n_hits].copy(), squares[:n_hits].copy()))
 
 
 def _check_points(graph: NeighborGraph) -> Any:

@@ -31,7 +31,8 @@ def seed_limits(rows, heads, sums, best, limits):
         best[r] = np.inf
         for start in range(0, n_leaves, width):
             count = min(width, n_leaves - start)
-            sums[:] = 0
+            for m in range(len(sums)):
+                sums[m] = 0
             for f in range(rows.shape[1]):
                 x = rows[r, f]
                 for m in range(count):
@@ -61,17 +62,18 @@ def bound_leaves(rows, low, high, first, out):
 
 
 @njit(nogil=True, cache=True)
-def search_leaves(rows, leaves, first, bounds, reach, radius, user_row, slack, sums, limits, best, nearest, match):
+def search_leaves(
+    rows, leaves, first, bounds, reach, radius, user_row, slack, sums, limits, best, nearest, match, hits, squares
+):
     """Search some leaves for each row.
 
     ``best`` and ``nearest`` keep the n nearest points so far, sorted by (squared distance, the user's row), ``limits``
-    the squared distance beyond which none is of use, ``match`` a point that equals the row. Returns the hits, that is
-    the points that lie no further than their own ``radius``: row, point, squared distance.
+    the squared distance beyond which none is of use, ``match`` a point that equals the row. ``hits`` (row, point) and
+    ``squares`` take the points that lie no further than their own ``radius``; how many there are is returned.
     """
     n_rows, n_features = rows.shape
     size, n_points, last = leaves.shape[2], len(radius), best.shape[1] - 1
     n_hits = 0
-    hit_row, hit_point, hit_square = np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024)
     for b in range(leaves.shape[0]):
         start = (first + b) * size
         count = min(size, n_points - start)
@@ -79,7 +81,8 @@ def search_leaves(rows, leaves, first, bounds, reach, radius, user_row, slack, s
             near = bounds[r, b] * slack
             if near > limits[r] and near > reach[first + b]:
                 continue
-            sums[:] = 0
+            for m in range(len(sums)):
+                sums[m] = 0
             for f in range(n_features):
                 x = rows[r, f]
                 for m in range(size):
@@ -97,10 +100,7 @@ def search_leaves(rows, leaves, first, bounds, reach, radius, user_row, slack, s
                 if total == 0.0 and (match[r] < 0 or user_row[j] < user_row[match[r]]):
                     match[r] = j
                 if np.sqrt(np.float32(total)) <= radius[j]:
-                    if n_hits == len(hit_row):
-                        hit_row, hit_point = _doubled(hit_row), _doubled(hit_point)
-                        hit_square = _doubled(hit_square)
-                    hit_row[n_hits], hit_point[n_hits], hit_square[n_hits] = r, j, total
+                    hits[n_hits, 0], hits[n_hits, 1], squares[n_hits] = r, j, total
                     n_hits += 1
                 if _before(total, j, best[r, last], nearest[r, last], user_row):
                     c = last
@@ -109,14 +109,7 @@ def search_leaves(rows, leaves, first, bounds, reach, radius, user_row, slack, s
                         c -= 1
                     best[r, c], nearest[r, c] = total, j
                     limits[r] = min(limits[r], best[r, last])
-    return hit_row[:n_hits].copy(), hit_point[:n_hits].copy(), hit_square[:n_hits].copy()
-
-
-@njit(nogil=True, cache=True)
-def _doubled(values):
-    out = np.empty(2 * len(values), values.dtype)
-    out[: len(values)] = values
-    return out
+    return n_hits
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -127,40 +120,52 @@ def _before(square, point, other_square, other, user_row):
 
 
 @njit(nogil=True, cache=True)
-def join_rows(best, nearest, hit_row, hit_point, hit_square, user_row):
-    """CSR rows of nearest points and hits together, each point once, in ascending order of the user's rows."""
+def join_rows(best, nearest, hits, hit_squares, user_row, indptr, points, squares):
+    """CSR rows of nearest points and hits together, each point once, in ascending order of the user's rows.
+
+    ``points`` and ``squares`` must have room for all; ``indptr`` says what was used.
+    """
     n_rows, n_keep = nearest.shape
     place = np.zeros(n_rows + 1, np.int64)
     for r in range(n_rows):
         for c in range(n_keep):
             if nearest[r, c] >= 0:
                 place[r + 1] += 1
-    for e in range(len(hit_row)):
-        place[hit_row[e] + 1] += 1
+    for e in range(hits.shape[0]):
+        place[hits[e, 0] + 1] += 1
     for r in range(n_rows):
         place[r + 1] += place[r]
-    points, squares = np.empty(place[-1], np.int32), np.empty(place[-1])
-    fill = place[:-1].copy()
+    fill = place.copy()
     for r in range(n_rows):
         for c in range(n_keep):
             if nearest[r, c] >= 0:
                 points[fill[r]], squares[fill[r]] = nearest[r, c], best[r, c]
                 fill[r] += 1
-    for e in range(len(hit_row)):
-        r = hit_row[e]
-        points[fill[r]], squares[fill[r]] = hit_point[e], hit_square[e]
+    for e in range(hits.shape[0]):
+        r = hits[e, 0]
+        points[fill[r]], squares[fill[r]] = hits[e, 1], hit_squares[e]
         fill[r] += 1
-    indptr = np.zeros(n_rows + 1, np.int64)
     kept = 0
+    indptr[0] = 0
     for r in range(n_rows):
-        own_points, own_squares = points[place[r] : place[r + 1]].copy(), squares[place[r] : place[r + 1]].copy()
-        for e in np.argsort(user_row[own_points]):
-            if kept > indptr[r] and points[kept - 1] == own_points[e]:
-                continue
-            points[kept], squares[kept] = own_points[e], own_squares[e]
-            kept += 1
+        start, stop = place[r], place[r + 1]
+        gap = 1
+        while 3 * gap + 1 < stop - start:
+            gap = 3 * gap + 1
+        while gap > 0:  # shell sort: rows are short, hubs are few
+            for e in range(start + gap, stop):
+                j, d = points[e], squares[e]
+                f = e
+                while f >= start + gap and user_row[points[f - gap]] > user_row[j]:
+                    points[f], squares[f] = points[f - gap], squares[f - gap]
+                    f -= gap
+                points[f], squares[f] = j, d
+            gap //= 3
+        for e in range(start, stop):
+            if kept == indptr[r] or points[kept - 1] != points[e]:
+                points[kept], squares[kept] = points[e], squares[e]
+                kept += 1
         indptr[r + 1] = kept
-    return indptr, points[:kept].copy(), squares[:kept].copy()
 
 
 @njit(nogil=True, cache=True)
