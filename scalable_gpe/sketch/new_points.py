@@ -22,7 +22,6 @@ import numpy as np
 
 from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.tables import ranges
-from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 
 _LEAF = 64
@@ -61,7 +60,7 @@ class _Chunk:
 class NewPoints:
     """Finds the rows a(x, .) of new points, batch by batch, and applies them to what is known at the points."""
 
-    def __init__(self, graph: NeighborGraph, heat: HeatKernel, metric: str = "euclidean") -> None:
+    def __init__(self, graph: Any, heat: HeatKernel, metric: str = "euclidean") -> None:
         self._graph, self._heat, self._run, self._metric = graph, heat, graph.run, metric
         self._points = _check_points(graph)
         self._leaves = _Leaves(self._points, graph.radius, self._run)
@@ -279,7 +278,7 @@ class _Leaves:
         chunk.hits.append((hits[:n_hits].copy(), squares[:n_hits].copy()))
 
 
-def _check_points(graph: NeighborGraph) -> Any:
+def _check_points(graph: Any) -> Any:
     """The points, in storage order, if they are there and are what the lists were made from."""
     if graph.points is None:
         raise ValueError(
