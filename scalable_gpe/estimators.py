@@ -121,11 +121,16 @@ class GaussianProcessEmbedding(_Estimator):
 
     Parameters
     ----------
-    n_components, n_neighbors, epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall, \
-store, storage_options, memory_limit, n_jobs, resume, progress
-        As in `embed`. With fewer rows than n_neighbors all of them are used, and a warning says so.
+    n_components : int
+        Dimension k of the embedding.
+    n_neighbors : int, optional
+        As in `embed`; with fewer rows than that all of them are used, and a warning says so.
+    epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall
+        As in `embed`.
     power : int or "auto"
         The power p of A; one, not several.
+    store, storage_options, memory_limit, n_jobs, resume, progress
+        As in `embed`.
 
     Attributes
     ----------
@@ -139,8 +144,6 @@ store, storage_options, memory_limit, n_jobs, resume, progress
         The power.
     report_ : dict
         What was measured on the way.
-    n_features_in_, feature_names_in_
-        As in every scikit-learn estimator.
 
     Examples
     --------
@@ -223,9 +226,10 @@ class DiffusionMap(_Estimator):
         Eigenvectors; fewer (with a warning) where there are not enough rows.
     power : float
         The time t: eigenvalues are raised to it.
-    n_neighbors, epsilon, normalization, metric, random_state, method, recall, store, memory_limit, n_jobs, resume, \
-progress
-        As in `embed`. With fewer rows than n_neighbors all of them are used, and a warning says so.
+    n_neighbors : int, optional
+        As in `embed`; with fewer rows than that all of them are used, and a warning says so.
+    epsilon, normalization, metric, random_state, method, recall, store, memory_limit, n_jobs, resume, progress
+        As in `embed`.
 
     Attributes
     ----------
@@ -233,8 +237,12 @@ progress
         The diffusion map of the training rows.
     eigenvalues_ : ndarray (k,)
         In descending order, the top one (1) left out.
-    result_, epsilon_, report_, n_features_in_, feature_names_in_
-        As in `GaussianProcessEmbedding`; ``result_`` holds graph, kernel and heat kernel.
+    result_ : Embedding
+        Graph, kernel and heat kernel.
+    epsilon_ : float
+        The bandwidth.
+    report_ : dict
+        What was measured on the way.
 
     Examples
     --------
