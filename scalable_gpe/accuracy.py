@@ -200,9 +200,9 @@ def carry(heat: HeatKernel, start: Callable[[], np.ndarray], power: int) -> np.n
     coefficients = series(power - 1, -1.0) if power > 1 else np.zeros(0)
     tails = np.cumsum(np.abs(coefficients[::-1]))[::-1]
     kept = coefficients[: int((tails > _CUT).sum())]
-    plan = Plan(power, -1.0, tuple(kept.tolist()), 1, _CUT)
+    plan = Plan(power, -1.0, tuple(kept.tolist()), _CUT)
     if not 1 < plan.degree < power - 1:
-        plan = Plan(power, -1.0, (), power, _CUT)
+        plan = Plan(power, -1.0, (), _CUT)
     with heat.run.workers.progress.stage("audit", plan.cost):
         return next(iter(Carry(heat, start, [plan])))[1]
 

@@ -151,7 +151,6 @@ def make_plans(
             facts = {
                 "lower": plan.lower,
                 "coefficients": list(plan.coefficients),
-                "trailing": plan.trailing,
                 "error": plan.error,
                 "n_probes": plan.n_probes,
             }
@@ -184,7 +183,7 @@ def sweeps_of(plans: Sequence[Plan]) -> int:
     """Sweeps of one panel that several plans take together, the publishing ones included."""
     plain = max((plan.power - 1 for plan in plans if not plan.coefficients), default=0)
     degree = max((plan.degree for plan in plans), default=0)
-    return plain + degree + sum(plan.trailing - 1 for plan in plans if plan.coefficients) + len(plans)
+    return plain + degree + len(plans)
 
 
 def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: Run, wanted: int) -> int:

@@ -1,8 +1,8 @@
-"""How a power of A is carried out: plain products, or a Chebyshev expansion and a few plain products.
+"""How a power of A is carried out: plain products, or a Chebyshev expansion and one plain product.
 
 x^p on [lower, 1] needs about sqrt(p) Chebyshev polynomials instead of p products. Rounding of the Chebyshev
-vectors is relative to G, which may be much larger than A^p G; trailing plain products smooth it away, so the
-plan is: expand x^(p - q), then multiply q times by A, with the smallest cost that meets the tolerance.
+vectors is relative to G, which may be much larger than A^p G; where that would cost more than the tolerance, the
+products are plain. The last product is always plain: it publishes the embedding, and places new points.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ import numpy as np
 
 from scalable_gpe.sketch.spectrum import Spectrum
 
-# measured rounding per product, relative to the vector, of panels in single and in double precision
-_ROUNDING = {"single": 1.2e-7, "double": 4e-16}
+# measured rounding of a whole expansion, relative to G, with panels in single and in double precision
+_ROUNDING = {"single": 4e-8, "double": 1e-16}
 # float32 weights and float32 results, whatever the panels are, and what many products make of the former
 _FLOOR, _DRIFT = 1.2e-7, 3e-9
 # the part of tol that the cut may take: distances feel some ten times the error of the whole matrix
 _SHARE = {"single": 0.1, "double": 1e-3}
-_TRAILING = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_NOISE = 0.5  # the part that rounding may take
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,7 @@ class Plan:
     Attributes
     ----------
     coefficients : tuple of float
-        Of the Chebyshev expansion of x^(power - trailing) on [lower, 1]; empty when all products are plain.
-    trailing : int
-        Plain products after that; at least 1.
+        Of the Chebyshev expansion of x^(power - 1) on [lower, 1]; empty when all products are plain.
     error : float
         Estimated relative error of A^p G in the Frobenius norm: cut and rounding.
     n_probes : int
@@ -40,7 +38,6 @@ class Plan:
     power: int
     lower: float
     coefficients: tuple[float, ...]
-    trailing: int
     error: float
     n_probes: int = 0
 
@@ -52,7 +49,7 @@ class Plan:
     @property
     def cost(self) -> int:
         """Products in all."""
-        return self.degree + self.trailing
+        return self.degree + 1 if self.coefficients else self.power
 
 
 def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float, residual: float = 0.0) -> Plan:
@@ -60,44 +57,31 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
 
     `residual` is that of the scaling: so much of each product leaks into the constant, which no power shrinks.
     """
-    rounding = _ROUNDING[precision]
     floor = _FLOOR + _DRIFT * power
-    plain = Plan(power, -1.0, (), power, floor)
     if spectrum is None:
-        return plain
-    bound, left = spectrum.lower, spectrum.size(power)
+        return Plan(power, -1.0, (), floor)
+    left = spectrum.size(power)
     floor += residual / left if left > 0 else 0.0
-    best = plain = Plan(power, -1.0, (), power, floor, spectrum.n_sweeps)
-    for trailing in (q for q in _TRAILING if q < power):
-        if left <= 0 or trailing >= best.cost:
-            break
-        coefficients = series(power - trailing, bound)
-        tails = _tails(coefficients)
-        fits = np.flatnonzero(tails <= _SHARE[precision] * tol * left)
-        degree = int(fits[0]) - 1 if fits.size else power
-        if degree < 1 or degree + trailing >= best.cost:
-            continue
-        noise = rounding * np.sqrt(degree) * spectrum.size(trailing) / left
-        if noise > _SHARE[precision] * tol:
-            continue
-        cut = float(tails[degree + 1]) / left if degree + 1 < len(tails) else 0.0
-        best = Plan(
-            power,
-            bound,
-            tuple(coefficients[: degree + 1].tolist()),
-            trailing,
-            float(cut + noise + floor),
-            spectrum.n_sweeps,
-        )
-    return best
+    plain = Plan(power, -1.0, (), floor, spectrum.n_sweeps)
+    noise = _ROUNDING[precision] / left if left > 0 else np.inf
+    if noise > _NOISE * tol:
+        return plain
+    coefficients = series(power - 1, spectrum.lower)
+    tails = _tails(coefficients)
+    fits = np.flatnonzero(tails <= _SHARE[precision] * tol * left)
+    degree = int(fits[0]) - 1 if fits.size else power
+    if not 1 <= degree < power - 1:
+        return plain
+    error = float(tails[degree + 1]) / left + noise + floor
+    return Plan(power, spectrum.lower, tuple(coefficients[: degree + 1].tolist()), error, spectrum.n_sweeps)
 
 
 def widen(plan: Plan) -> Plan:
     """Make the same power on [-1, 1], which always holds the spectrum, cut where its tail is as small."""
-    tail = float(np.abs(series(plan.power - plan.trailing, plan.lower)[plan.degree + 1 :]).sum())
-    coefficients = series(plan.power - plan.trailing, -1.0)
+    tail = float(np.abs(series(plan.power - 1, plan.lower)[plan.degree + 1 :]).sum())
+    coefficients = series(plan.power - 1, -1.0)
     degree = int(np.flatnonzero(_tails(coefficients) > max(tail, 1e-15))[-1])
-    return Plan(plan.power, -1.0, tuple(coefficients[: max(degree, 1) + 1].tolist()), plan.trailing, plan.error)
+    return Plan(plan.power, -1.0, tuple(coefficients[: max(degree, 1) + 1].tolist()), plan.error)
 
 
 @lru_cache(maxsize=256)

@@ -165,15 +165,12 @@ class Carry:
         state, arrays = self._saved()
         if self._plain:
             yield from self._multiply(state, arrays) if state.get("phase") == "plain" else self._multiply({}, {})
-            state = state if state.get("phase") != "plain" else {}
+            state, arrays = {}, {}
         if self._expanded:
-            if state.get("phase") != "trail":
-                sums = self._expand(state, arrays)
-                state, arrays = {}, {}
-            else:
-                self.wrong = np.array(state["wrong"], np.int64)
-                sums = {plan.power: arrays[f"sum-{plan.power}"] for plan in self._expanded}
-            yield from self._trail(sums, state)
+            sums = self._expand(state, arrays)
+            while self._expanded:
+                power = self._expanded.pop(0).power
+                yield power, sums.pop(power)
 
     def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The state that was saved for just these powers, or nothing."""
@@ -226,23 +223,6 @@ class Carry:
             )
         self.wrong = np.flatnonzero(grown)
         return sums
-
-    def _trail(self, sums: dict[int, np.ndarray], state: dict[str, Any]) -> Iterator[tuple[int, np.ndarray]]:
-        """Plain products after the series, all but the last, which publishes."""
-        done = state.get("step", 0)
-        spare = np.empty_like(next(iter(sums.values())))
-        while self._expanded:
-            plan = self._expanded[0]
-            for step in range(done, plan.trailing - 1):
-                self._sweeps.product(sums[plan.power], spare)
-                sums[plan.power], spare = spare, sums[plan.power]
-                self._offer(
-                    {"phase": "trail", "step": step + 1, "wrong": self.wrong.tolist()},
-                    {f"sum-{power}": values for power, values in sums.items()},
-                )
-            done = 0
-            self._expanded.pop(0)
-            yield plan.power, sums.pop(plan.power)
 
 
 def _lengths(heat: HeatKernel, panel: np.ndarray) -> np.ndarray:
