@@ -42,7 +42,7 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     Examples
     --------
     >>> import scalable_gpe as gpe
-    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(300), 16)))
+    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.torus(300), 16)))
     >>> points, eigenvalues = gpe.diffusion_map(heat, 2)
     >>> points.shape, bool(eigenvalues[0] < 1)
     ((300, 2), True)
