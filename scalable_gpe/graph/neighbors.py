@@ -84,7 +84,7 @@ class NeighborGraph:
         lengths = self.list_distances.read(0, self.numbering.n_points)
         return np.where(np.isfinite(lengths), lengths, 0).max(axis=1)
 
-    def sampled_distances(self, most: int = 65_536) -> np.ndarray:
+    def sampled_distances(self, most: int = 16_384) -> np.ndarray:
         """Lists of distances of at most so many points, at even steps of the user's order."""
         n_points = self.numbering.n_points
         drawn = np.unique(np.linspace(0, n_points - 1, min(most, n_points)).astype(np.int64))

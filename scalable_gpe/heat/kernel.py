@@ -80,6 +80,8 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
 
 def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:
     """Weigh the edges of a graph, and mark the result under `name`."""
+    from scalable_gpe.engine.kernels import sparse
+
     number = choose_epsilon(graph, epsilon)
     edges = graph.edges
     longest = int(np.add.reduceat(edges.degree.astype(np.int64), range(0, edges.n_points, edges.block_rows)).max())
@@ -87,8 +89,10 @@ def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> Spar
 
     def weigh(block: int) -> None:
         if not weights.has(block):
-            lengths = edges.block(block)[3].astype(np.float64)
-            weights.write(block, np.exp(-(lengths * lengths) / number).astype(np.float32))
+            lengths = edges.block(block)[3]
+            values = np.empty(len(lengths), np.float32)
+            sparse.gaussian_weights(lengths, number, values)
+            weights.write(block, values)
 
     with run.workers.progress.stage("kernel", edges.n_blocks):
         run.workers.map(weigh, range(edges.n_blocks))

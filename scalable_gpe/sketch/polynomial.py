@@ -17,7 +17,7 @@ _ROUNDING = {"single": 4e-8, "double": 1e-16}
 # float32 weights and float32 results, whatever the panels are, and what many products make of the former
 _FLOOR, _DRIFT = 1.2e-7, 3e-9
 # the part of tol that the cut may take: distances feel some ten times the error of the whole matrix
-_SHARE = {"single": 0.1, "double": 1e-3}
+_SHARE = {"single": 0.2, "double": 1e-3}
 _NOISE = 0.5  # the part that rounding may take
 
 

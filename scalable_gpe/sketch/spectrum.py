@@ -9,7 +9,7 @@ from scalable_gpe.engine import checks
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.heat.normalization import HeatKernel
 
-_INTERVAL_STEPS = 16
+_INTERVAL_STEPS = 12
 _GRID = 128  # the lower end is rounded outwards to 1/128
 _PROBE_SEED = 0x5EED_0F_A
 
@@ -73,7 +73,7 @@ def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None
 
 def steps_for(power: int) -> int:
     """Lanczos steps that resolve A^power."""
-    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 256))
+    return int(np.clip(np.ceil(1.5 * np.sqrt(power)), 8, 256))
 
 
 class Lanczos:
@@ -84,6 +84,7 @@ class Lanczos:
         n_points = heat.kernel.edges.n_points
         self._n_probes = n_probes or (4 if n_points <= 50_000 else 2 if n_points <= 250_000 else 1)
         self._scale = heat.step_scale
+        self._weight = 1 / self._scale
         self._alpha: list[np.ndarray] = []
         self._beta: list[np.ndarray] = []
         self._share = np.ones(self._n_probes)
@@ -166,7 +167,7 @@ class Lanczos:
         self._previous, self._current = current, image
 
     def _inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return self._heat.kernel.numbering.inner(left, right, 1 / self._scale, self._heat.run.workers)
+        return self._heat.kernel.numbering.inner(left, right, self._weight, self._heat.run.workers)
 
     def _start(self) -> tuple[np.ndarray, np.ndarray]:
         """Random signs of unit length, without the constant direction where that is removed; and what is left."""

@@ -146,6 +146,14 @@ def row_sums(indptr, indices, data, vector, out):
 
 
 @njit(nogil=True, cache=True)
+def gaussian_weights(lengths, epsilon, out):
+    """``out = exp(-lengths^2 / epsilon)``, in float64 before it is rounded."""
+    for e in range(len(lengths)):
+        length = np.float64(lengths[e])
+        out[e] = np.exp(-(length * length) / epsilon)
+
+
+@njit(nogil=True, cache=True)
 def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
     """Turn the lists of some rows round and sort them by the block of their target.
 
