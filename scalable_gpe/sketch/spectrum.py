@@ -9,7 +9,7 @@ from scalable_gpe.engine import checks
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.heat.normalization import HeatKernel
 
-_INTERVAL_STEPS = 12
+_INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
 _PROBE_SEED = 0x5EED_0F_A
 
@@ -73,7 +73,7 @@ def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None
 
 def steps_for(power: int) -> int:
     """Lanczos steps that resolve A^power."""
-    return int(np.clip(np.ceil(1.5 * np.sqrt(power)), 8, 256))
+    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 256))
 
 
 class Lanczos:
