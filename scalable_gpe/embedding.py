@@ -16,7 +16,7 @@ import numpy as np
 
 from scalable_gpe.engine import budget, checks
 from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
-from scalable_gpe.engine.errors import DamageError, StoreError
+from scalable_gpe.engine.errors import DamageError, GPEWarning, StoreError, warn
 from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, locked, open_home
@@ -36,7 +36,7 @@ from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
 from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
 from scalable_gpe.planning import check_limit
-from scalable_gpe.report import make_report, warn_about, with_int_keys
+from scalable_gpe.report import make_report, versions, warn_about, with_int_keys
 from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish
 from scalable_gpe.sketch.new_points import NewPoints, transform
 from scalable_gpe.sketch.power_choice import choose_power
@@ -265,6 +265,14 @@ def _check_sound(table: Any, name: str) -> None:
         raise DamageError(f"array {name!r} is damaged: rows {damaged[0]} and on do not read back", name)
 
 
+def _compare_versions(stored: dict[str, str]) -> None:
+    """Warn where a run goes on with other libraries than it began with."""
+    now = versions()
+    changed = [f"{name} {stored[name]} -> {now.get(name)}" for name in stored if stored[name] != now.get(name)]
+    if changed:
+        warn(f"the store was written with other versions ({', '.join(changed)}): bytes may differ.", GPEWarning)
+
+
 class _Log:
     """The record of a run in its home: what was asked for, how far it is, the seconds that each stage took.
 
@@ -277,6 +285,7 @@ class _Log:
         self._name = f"runs/{keys['run']}"
         facts = run.home.facts(self._name) if run.home.stored else None
         self.finished = facts if facts and facts["finished"] else None
+        _compare_versions((facts or {}).get("versions", {}))
         run.seconds = dict((facts or {}).get("seconds", {}))
 
     @contextmanager
@@ -294,7 +303,7 @@ class _Log:
         self._write({"finished": True, "report": report, "arrays": arrays}, list(arrays.values()))
 
     def _write(self, facts: dict[str, Any], arrays: Sequence[str] = ()) -> None:
-        known = {"keys": self._keys, "parameters": self._asked, "seconds": self._run.seconds}
+        known = {"keys": self._keys, "parameters": self._asked, "seconds": self._run.seconds, "versions": versions()}
         self._run.home.mark(self._name, _plain(known | facts), arrays=arrays)
 
 

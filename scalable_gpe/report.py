@@ -63,10 +63,15 @@ def make_report(
         "stage_seconds": {stage: run.seconds.get(stage, 0.0) for stage in STAGES},
         "total_seconds": sum(run.seconds.values()),
         "peak_memory": _peak_memory(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        "versions": versions(),
         "reasons": _reasons(graph, heat, plans, asked),
         "finished_at": time.time(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that shape a result."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def _peak_memory() -> int:
@@ -79,7 +84,7 @@ def _peak_memory() -> int:
 
 
 def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan], asked: dict[str, Any]) -> dict[str, str]:
-    """Why a figure of the report is None."""
+    """Why a figure of the report is None, or not what it seems."""
     reasons: dict[str, str] = {}
     if graph.scan is None:
         reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
@@ -89,6 +94,8 @@ def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan], ask
         )
     if not any(plan.coefficients for plan in plans.values()):
         reasons["lambda_min"] = "plain products need no interval"
+    if graph.method == "pynndescent":
+        reasons["method"] = "pynndescent's lists depend on the number of threads: not the same bytes everywhere"
     if asked["power"] != "auto":
         reasons["power_curve"] = "the power was given"
     return reasons

@@ -342,3 +342,21 @@ def test_paths_as_text_and_as_path(X, tmp_path):
     one = gpe.embed(X, store=str(tmp_path / "text"), **OPTIONS)
     other = gpe.embed(X, store=Path(tmp_path / "path"), **OPTIONS)
     assert bytes_of(one.points) == bytes_of(other.points) == bytes_of(gpe.open(str(tmp_path / "path")).points)
+
+
+def test_a_store_of_other_versions_warns_and_opens(tmp_path):
+    import json
+
+    from scalable_gpe.engine.errors import GPEWarning
+    from scalable_gpe.engine.store import Store
+
+    X = gpe.datasets.circle(200)
+    first = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
+    home = Store(tmp_path / "s.zarr")
+    (name,) = home.names("runs")
+    facts = home.record(f"runs/{name}")
+    facts["versions"]["numpy"] = "1.0"
+    home.mark(f"runs/{name}", json.loads(json.dumps(facts)), arrays=["embedding/3"])
+    with pytest.warns(GPEWarning, match=r"numpy 1\.0"):
+        again = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
+    assert (again.points[:] == first.points[:]).all()
