@@ -17,12 +17,13 @@ import numpy as np
 
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.panels import Panel, Panels
 from scalable_gpe.engine.rows import Selected, open_rows
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan, series
-from scalable_gpe.sketch.powers import Carry, Sketch, column_means, start_panel
+from scalable_gpe.sketch.powers import Carry, Sketch, start_panel
 
 _DENSE_ROWS = 2000  # up to here the dense kernel is cheap enough to compare with
 _TAIL = 1.2  # a tail is made by few rows: without this its interval covered 87 to 99 % where 95 % were meant
@@ -180,22 +181,25 @@ class _ExactRows:
         width = int(np.clip(heat.run.spare_bytes() // 2 // columns, 1, self.n_exact))
         parts = []
         for first, stop in ranges(self.n_exact, width):
-            carried = carry(heat, partial(self._units, self.points[first:stop]), 2 * power)
+            panels = Panels(heat.run, heat.run.scratch())
+            start = partial(self._units, self.points[first:stop], panels)
+            carried = carry(heat, start, 2 * power, panels)
             parts.append(last_product(heat, carried, self.points))
+            panels.clear()
         covariance = np.concatenate(parts, axis=1)
         return (covariance + covariance.T) / 2
 
-    def _units(self, points: np.ndarray) -> np.ndarray:
+    def _units(self, points: np.ndarray, panels: Panels) -> Panel:
         """``Z = S e_i``, one column for each point; centred with the embedding."""
         heat = self._heat
         panel = np.zeros((heat.kernel.edges.n_points, len(points)))
         if heat.is_centred:
             panel -= (heat.weights / self.n_rows)[:, None]
         panel[points, np.arange(len(points))] += 1
-        return panel * heat.scale_points[:, None]
+        return panels.of(panel * heat.scale_points[:, None])
 
 
-def carry(heat: HeatKernel, start: Callable[[], np.ndarray], power: int) -> np.ndarray:
+def carry(heat: HeatKernel, start: Callable[[], Panel], power: int, panels: Panels) -> Panel:
     """``Z`` after power - 1 applications of A, in double precision; on [-1, 1], where no spectrum need be known."""
     coefficients = series(power - 1, -1.0) if power > 1 else np.zeros(0)
     tails = np.cumsum(np.abs(coefficients[::-1]))[::-1]
@@ -204,14 +208,14 @@ def carry(heat: HeatKernel, start: Callable[[], np.ndarray], power: int) -> np.n
     if not 1 < plan.degree < power - 1:
         plan = Plan(power, -1.0, (), _CUT)
     with heat.run.workers.progress.stage("audit", plan.cost):
-        return next(iter(Carry(heat, start, [plan])))[1]
+        return next(iter(Carry(heat, start, [plan], panels)))[1]
 
 
-def last_product(heat: HeatKernel, carried: np.ndarray, points: np.ndarray) -> np.ndarray:
+def last_product(heat: HeatKernel, carried: Panel, points: np.ndarray) -> np.ndarray:
     """``s (K Z)`` of some points only: rows of A times what was carried."""
     out = np.empty((len(points), carried.shape[1]))
     for number, columns, weights in rows_of(heat.kernel.edges, points):
-        out[number] = heat.scale_points[points[number]] * (weights.astype(np.float64) @ carried[columns])
+        out[number] = heat.scale_points[points[number]] * (weights.astype(np.float64) @ carried.whole(columns)[columns])
     return out
 
 
@@ -333,12 +337,12 @@ def _rounding(embedding: Embedding, power: int, values: Any) -> dict[str, float]
     error = size = 0.0
     for column in columns:
         one = np.array([column])
-        means = column_means(heat, sketch, one)
-        carried = carry(heat, partial(start_panel, heat, sketch, one, means), power)
-        image = np.empty_like(carried)
-        _product(heat, carried, image)
+        panels = Panels(heat.run, heat.run.scratch())
+        carried = carry(heat, lambda: start_panel(heat, sketch, one, panels)[0], power, panels)  # noqa: B023
+        whole = _image(heat, carried, panels)
+        panels.clear()
         for first, stop in ranges(numbering.n_rows, edges.block_rows):
-            truth = image[numbering.position[first:stop], 0]
+            truth = whole[numbering.position[first:stop], 0]
             shown = np.asarray(values[first:stop, int(column)], dtype=np.float64) * np.sqrt(k)
             error += float(((shown - truth) ** 2).sum())
             size += float((truth**2).sum())
@@ -351,15 +355,21 @@ def _rounding(embedding: Embedding, power: int, values: Any) -> dict[str, float]
     }
 
 
-def _product(heat: HeatKernel, source: np.ndarray, target: np.ndarray) -> None:
+def _image(heat: HeatKernel, carried: Panel, panels: Panels) -> np.ndarray:
+    """``s (K Z)`` of all points: the last application of A."""
     from scalable_gpe.engine.kernels import sparse
 
-    def one(block: int) -> None:
-        first, indptr, indices, weights = heat.kernel.edges.block(block)
-        rows = slice(first, first + len(indptr) - 1)
-        sparse.product(indptr, indices, weights, source, heat.scale_points[rows], target[rows])
+    target = panels.new(carried.shape, carried.dtype)
 
-    heat.run.workers.map(one, range(heat.kernel.edges.n_blocks), count=False)
+    def multiply(block: int) -> None:
+        first, indptr, indices, weights = heat.kernel.edges.block(block)
+        stop = first + len(indptr) - 1
+        out = target.room(first, stop)
+        sparse.product(indptr, indices, weights, carried.whole(indices), heat.scale_points[first:stop], out)
+        target.put(first, out)
+
+    heat.run.workers.map(multiply, range(heat.kernel.edges.n_blocks), count=False)
+    return target.rows(0, target.shape[0])
 
 
 class _Dense:

@@ -64,6 +64,8 @@ class Workers:
     the pieces, counts them as progress, and leaves nothing running when a piece fails.
     """
 
+    remote = False  # tasks run in this process and share its arrays
+
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
         self.n_jobs = count_jobs(n_jobs)
         self.progress = progress or Progress(False)

@@ -3,16 +3,10 @@
 Inside, a point is a *distinct* row in *storage order*. Everything public speaks the user's order.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-
-from scalable_gpe.engine.blocks import Workers
-from scalable_gpe.engine.tables import ranges
-
-CHUNK = 8192  # rows of one partial sum, in the user's order
 
 
 @dataclass(frozen=True)
@@ -51,14 +45,21 @@ class Numbering:
         return self.by_user if self.group is None else self.by_user[self.group]
 
     @cached_property
-    def weights(self) -> np.ndarray | None:
-        """How often each point stands in the user's rows (storage order), or None when no row repeats."""
-        if self.group is None:
-            return None
-        counts = np.bincount(self.group, minlength=self.n_points).astype(np.float64)
-        weights = np.empty(self.n_points)
-        weights[self.by_user] = counts
+    def weights(self) -> np.ndarray:
+        """How often each point stands in the user's rows (storage order)."""
+        weights = np.ones(self.n_points)
+        if self.group is not None:
+            weights[self.by_user] = np.bincount(self.group, minlength=self.n_points)
         return weights
+
+    @cached_property
+    def rows_by_point(self) -> tuple[np.ndarray, np.ndarray]:
+        """All rows of the user, sorted by point (storage order), and where the rows of each point begin and end."""
+        if self.group is None:
+            return self.user_row, np.arange(self.n_points + 1)
+        rows = np.argsort(self.position, kind="stable")
+        counts = np.bincount(self.position, minlength=self.n_points)
+        return rows, np.concatenate([[0], np.cumsum(counts)])
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Values of points (storage order) as values of the user's rows."""
@@ -71,28 +72,3 @@ class Numbering:
         out = np.zeros((self.n_points, *values.shape[1:]), values.dtype)
         np.add.at(out, self.position, values)
         return out
-
-    def inner(self, left: np.ndarray, right: np.ndarray, factor: np.ndarray, workers: Workers) -> np.ndarray:
-        """Weighted inner products ``sum factor * left * right`` of equal columns."""
-        from scalable_gpe.engine.kernels import sparse
-
-        return self._sums(
-            left.shape[1],
-            workers,
-            lambda piece, out: sparse.gather_products(left, right, factor, self.by_user, *piece, out),
-        )
-
-    def _sums(self, width: int, workers: Workers, fill: Callable[[tuple[int, int], np.ndarray], None]) -> np.ndarray:
-        """Partial sums of fixed chunks of rows in the user's order, added in order: the only way rows are summed."""
-        pieces = ranges(self.n_points, CHUNK)
-        partial = np.empty((len(pieces), width))
-
-        def some(group: tuple[int, int]) -> None:
-            for number in range(*group):
-                fill(pieces[number], partial[number])
-
-        workers.map(some, ranges(len(pieces), 16), count=False)
-        total = np.zeros(width)
-        for row in partial:
-            total += row
-        return total

@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import itertools
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +24,7 @@ def give_back() -> None:
 class Run:
     """Home, workers and memory of a computation; every noun of the library holds one.
 
-    `reserved` are the bytes that the panels of the sketch will want.
+    `reserved` are the bytes that the panels of the sketch will want; `token` names what only this run may use.
     """
 
     home: Home = field(default_factory=Memory)
@@ -31,6 +33,8 @@ class Run:
     reserved: int = 0
     sweeps: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def block_rows(self, n_rows: int) -> int:
         """Rows of a block for so many points."""
@@ -52,6 +56,10 @@ class Run:
         if cut is not None:
             return cut
         return max(0, self.spare_bytes() - self.reserved) if self.home.stored else 0
+
+    def scratch(self) -> str:
+        """A name for what is needed only for a while; nothing of it outlives the run."""
+        return f"work/{self.token}-{next(self._numbers)}"
 
     def count_sweep(self, kind: str) -> None:
         """Count one pass over all blocks of K."""

@@ -41,6 +41,11 @@ class StoredTable:
         self.dtype = np.dtype(array.dtype)
         self.shard_rows = (array.shards or array.chunks)[0]
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells this table from all others."""
+        return str(self.array.store), self.array.path
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
         with _named(self.array):

@@ -1,13 +1,14 @@
 """Both normalisations as one diagonal scaling: A = S K S."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.engine import checks
-from scalable_gpe.engine.checkpoint import Checkpoint
 from scalable_gpe.engine.errors import ConvergenceWarning, warn
+from scalable_gpe.engine.panels import Panel, Panels, replaced
 from scalable_gpe.engine.run import Run
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 
@@ -53,10 +54,9 @@ class HeatKernel:
     @property
     def weights(self) -> np.ndarray:
         """Multiplicities of the points (storage order)."""
-        weights = self.kernel.numbering.weights
-        return np.ones(len(self.scale_points)) if weights is None else weights
+        return self.kernel.numbering.weights
 
-    @property
+    @cached_property
     def step_scale(self) -> np.ndarray:
         """Diagonal of S^2 M: with Z = S x, one application of A to x is ``Z <- S^2 M K Z``."""
         return self.scale_points**2 * self.weights
@@ -152,20 +152,24 @@ def row_sums(kernel: SparseKernel, vector: np.ndarray, run: Run, kind: str) -> n
     """``K vector`` for a float64 vector in storage order: one sweep."""
     from scalable_gpe.engine.kernels import sparse
 
-    out = np.empty(len(vector))
+    panels = Panels(run, run.scratch())
+    source, target = panels.of(vector), panels.new(vector.shape, np.float64)
 
-    def one(block: int) -> None:
+    def sum_rows(block: int) -> None:
         first, indptr, indices, weights = kernel.edges.block(block)
-        sparse.row_sums(indptr, indices, weights, vector, out[first : first + len(indptr) - 1])
+        out = target.room(first, first + len(indptr) - 1)
+        sparse.row_sums(indptr, indices, weights, source.whole(indices), out)
+        target.put(first, out)
 
-    run.workers.map(one, range(kernel.edges.n_blocks), count=False)
+    run.workers.map(sum_rows, range(kernel.edges.n_blocks), count=False)
     run.count_sweep(kind)
-    return out
+    sums = target.rows(0, len(vector))
+    panels.clear()
+    return sums
 
 
 def _symmetric(kernel: SparseKernel, run: Run) -> np.ndarray:
-    weights = kernel.numbering.weights
-    m = np.ones(kernel.edges.n_points) if weights is None else weights
+    m = kernel.numbering.weights
     with run.workers.progress.stage("heat", 2):
         q = row_sums(kernel, m, run, "heat")
         run.workers.progress.advance()
@@ -177,30 +181,46 @@ def _symmetric(kernel: SparseKernel, run: Run) -> np.ndarray:
 def _bistochastic(
     kernel: SparseKernel, tol: float, max_iter: int, run: Run, name: str
 ) -> tuple[np.ndarray, int, float, bool]:
-    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`."""
-    weights = kernel.numbering.weights
-    m = np.ones(kernel.edges.n_points) if weights is None else weights
-    d = np.ones(kernel.edges.n_points)
-    done, residual = 0, np.inf
-    checkpoint = Checkpoint(run, f"{name}/saved", _SAVE_SECONDS)
-    saved = checkpoint.load()
-    if saved is not None:
-        done, d = saved[0]["n_iter"], saved[1]["d"]
+    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d."""
+    m = kernel.numbering.weights
+    panels = Panels(run, f"{name}/saved", _SAVE_SECONDS)
+    saved = panels.load()
+    done, v = (saved[0]["n_iter"], saved[1]["v"]) if saved else (0, panels.of(m.copy()))
+    spare = panels.new(m.shape, np.float64)
+    residual, converged, n_iter = np.inf, False, done
     with run.workers.progress.stage("heat", max_iter):
         run.workers.progress.advance(done)
         for n_iter in range(done + 1, max_iter + 1):
-            product = row_sums(kernel, m / d, run, "heat")
-            residual = float(np.abs(product / d - 1).max())
-            if residual <= tol:
-                checkpoint.clear()
-                return 1 / d, n_iter, residual, True
-            d = np.sqrt(d * product)
+            with replaced(spare) as after:
+                residual = _sinkhorn(kernel, v, after, run)
+            converged = residual <= tol
+            if converged:
+                break
+            v, spare = after, v
             run.workers.progress.advance()
-            checkpoint.offer({"n_iter": n_iter}, {"d": d})
-    checkpoint.clear()
-    warn(
-        f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} (tol={tol:g}). "
-        "Raise max_iter, or use normalization='symmetric'.",
-        ConvergenceWarning,
-    )
-    return 1 / d, max_iter, residual, False
+            panels.offer({"n_iter": n_iter}, {"v": v})
+    scale = v.rows(0, len(m)) / m
+    panels.clear()
+    if not converged:
+        warn(
+            f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} (tol={tol:g})."
+            " Raise max_iter, or use normalization='symmetric'.",
+            ConvergenceWarning,
+        )
+    return scale, n_iter, residual, converged
+
+
+def _sinkhorn(kernel: SparseKernel, v: Panel, after: Panel, run: Run) -> float:
+    """One damped step from v to `after`: one sweep; gives the residual of v."""
+    from scalable_gpe.engine.kernels import sparse
+
+    def sinkhorn_step(block: int) -> float:
+        first, indptr, indices, weights = kernel.edges.block(block)
+        out = after.room(first, first + len(indptr) - 1)
+        worst = sparse.sinkhorn_step(indptr, indices, weights, v.whole(indices), kernel.numbering.weights, first, out)
+        after.put(first, out)
+        return float(worst)
+
+    residuals = run.workers.map(sinkhorn_step, range(kernel.edges.n_blocks), count=False)
+    run.count_sweep("heat")
+    return float(np.max(residuals))

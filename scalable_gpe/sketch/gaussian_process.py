@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
-from scalable_gpe.engine.checkpoint import Checkpoint
+from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, StoredPanel
 from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, ranges
 from scalable_gpe.heat.normalization import HeatKernel
@@ -220,50 +221,91 @@ def _carry_panel(
 ) -> dict[int, Carried]:
     """Carry some columns to each power; each is kept and marked as soon as it is there."""
     columns = np.arange(*panel)
-    means = column_means(heat, sketch, columns)
-    checkpoint = Checkpoint(run, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
-    carry = Carry(heat, lambda: start_panel(heat, sketch, columns, means), plans, checkpoint)
+    panels = Panels(run, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
+    start = _Start(heat, sketch, columns, panels)
+    carry = Carry(heat, start, plans, panels)
     by_power = {plan.power: plan for plan in plans}
     carried = {}
     for power, values in carry:
-        if by_power[power].coefficients and len(carry.wrong):
-            values[:, carry.wrong] = _again(heat, sketch, by_power[power], columns[carry.wrong], means[carry.wrong])
+        wrong = carry.wrong if by_power[power].coefficients else carry.wrong[:0]
+        right = _again(heat, sketch, by_power[power], columns[wrong], panels) if len(wrong) else None
         place = f"{name}/{power}/{panel[0]}-{panel[1]}"
-        table = run.home.table(f"{place}/columns", values.shape, values.dtype)
-        for start, stop in ranges(len(values), table.shard_rows):
-            table.write(start, values[start:stop])
-        run.home.mark(place, {"means": means.tolist()})
-        carried[power] = Carried(table, *panel, means)
-    checkpoint.clear()
+        table = _keep(run, values, wrong, right, f"{place}/columns")
+        run.home.mark(place, {"means": start.means.tolist()})
+        carried[power] = Carried(table, *panel, start.means)
+    panels.clear()
     return carried
 
 
-def _again(heat: HeatKernel, sketch: Sketch, plan: Plan, columns: np.ndarray, means: np.ndarray) -> np.ndarray:
+class _Start:
+    """The panel that a carry starts from, when it is asked for, and the means of its columns of G in any case."""
+
+    def __init__(self, heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> None:
+        self._heat, self._sketch, self._columns, self._panels = heat, sketch, columns, panels
+
+    def __call__(self) -> Panel:
+        panel, self.means = start_panel(self._heat, self._sketch, self._columns, self._panels)
+        return panel
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        return column_means(self._heat, self._sketch, self._columns)
+
+
+def _again(heat: HeatKernel, sketch: Sketch, plan: Plan, columns: np.ndarray, panels: Panels) -> Panel:
     """Columns for which the interval proved too short, carried on [-1, 1]."""
-    return next(iter(Carry(heat, lambda: start_panel(heat, sketch, columns, means), [widen(plan)])))[1]
+    unsaved = Panels(heat.run, heat.run.scratch())
+    return next(iter(Carry(heat, _Start(heat, sketch, columns, panels), [widen(plan)], unsaved)))[1]
+
+
+def _keep(run: Run, values: Panel, wrong: np.ndarray, right: Panel | None, name: str) -> Table:
+    """Write a panel to a table of its home, with some columns from another panel."""
+    table = run.home.table(name, values.shape, values.dtype)
+
+    def keep(piece: tuple[int, int]) -> None:
+        rows = values.rows(*piece)
+        if right is not None:
+            rows = rows.copy()
+            rows[:, wrong] = right.rows(*piece)
+        table.write(piece[0], rows)
+
+    run.workers.map(keep, ranges(values.shape[0], table.shard_rows), count=False)
+    return table
 
 
 def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run: Run, name: str) -> Table:
     """Write ``y = s (K Z) / sqrt(k)`` in the user's order: the last application of A."""
     from scalable_gpe.engine.kernels import sparse
 
-    numbering, edges = heat.kernel.numbering, heat.kernel.edges
-    out = run.home.table(name, (numbering.n_rows, n_components), np.float32)
-    factor = heat.scale_points / np.sqrt(n_components)
+    edges = heat.kernel.edges
+    out = run.home.table(name, (heat.shape[0], n_components), np.float32)
     for part in carried:
-        panel = np.ascontiguousarray(part.table.read(0, edges.n_points)[:, : n_components - part.first])
-        result = np.empty(panel.shape, np.float32)
+        panels = Panels(run, run.scratch())
+        panel = opened_panel(run, part.table)
+        result = panels.new(panel.shape, np.float32)
 
-        def one(block: int, panel: np.ndarray = panel, result: np.ndarray = result) -> None:
-            first, indptr, indices, weights = edges.block(block)
-            rows = slice(first, first + len(indptr) - 1)
-            sparse.product(indptr, indices, weights, panel, factor[rows], result[rows])
+        def last_product(block: int, panel: Panel = panel, result: Panel = result) -> None:
+            first, indptr, indices, weights = heat.kernel.edges.block(block)
+            stop = first + len(indptr) - 1
+            factor = heat.scale_points[first:stop] / np.sqrt(n_components)
+            rows = result.room(first, stop)
+            sparse.product(indptr, indices, weights, panel.whole(indices), factor, rows)
+            result.put(first, rows)
 
-        def write(piece: tuple[int, int], part: Carried = part, result: np.ndarray = result) -> None:
-            out.write(piece[0], result[numbering.position[piece[0] : piece[1]]], part.first)
+        def write(piece: tuple[int, int], part: Carried = part, result: Panel = result) -> None:
+            position = heat.kernel.numbering.position[slice(*piece)]
+            out.write(piece[0], result.whole(position)[position, : n_components - part.first], part.first)
 
-        run.workers.map(one, range(edges.n_blocks), count=False)
+        run.workers.map(last_product, range(edges.n_blocks), count=False)
         run.count_sweep("sketch")
         run.workers.progress.advance()
-        run.workers.map(write, ranges(numbering.n_rows, out.shard_rows), count=False)
+        run.workers.map(write, ranges(heat.shape[0], out.shard_rows), count=False)
+        panels.clear()
     return out
+
+
+def opened_panel(run: Run, table: Table) -> Panel:
+    """What was carried, as a panel."""
+    if run.workers.remote:
+        return StoredPanel(table)
+    return MemoryPanel(np.ascontiguousarray(table.read(0, table.shape[0])))

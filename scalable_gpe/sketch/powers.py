@@ -6,13 +6,13 @@ gives the embedding, ``y = s (K Z) / sqrt(k)``, and is the same formula that pla
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine.checkpoint import Checkpoint
-from scalable_gpe.engine.numbering import CHUNK
+from scalable_gpe.engine.panels import CHUNK, Panel, Panels, add_up, chunk_sums, pieces_of, replaced
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan
@@ -44,101 +44,124 @@ class Sketch:
 
 
 def column_means(heat: HeatKernel, sketch: Sketch, columns: np.ndarray) -> np.ndarray:
-    """Means of the columns of G over the user's rows (zero where nothing is removed), in chunks of a fixed size."""
+    """Means of the columns of G over the user's rows; zero where nothing is removed."""
     if not heat.is_centred:
         return np.zeros(len(columns))
-    n_rows = heat.shape[0]
-    partial = heat.run.workers.map(
-        # each column by itself: numpy adds up a single column in another order than several side by side
-        lambda piece: np.ascontiguousarray(sketch.entries(np.arange(*piece), columns).T).sum(axis=1),
-        ranges(n_rows, CHUNK),
-        count=False,
-    )
-    total = np.zeros(len(columns))
-    for part in partial:
-        total += part
-    return total / n_rows
+    n_points = heat.kernel.numbering.n_points
+    sums = add_up(heat.run, n_points, lambda a, b: _chunk_totals(_point_entries(heat, sketch, columns, a, b)))
+    return sums / heat.shape[0]
 
 
-def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """``Z = S P'(G - 1 m')``: the sketch summed over equal rows, in storage order."""
+def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> tuple[Panel, np.ndarray]:
+    """``Z = S P'(G - 1 m')``, the sketch summed over equal rows, in storage order; and the means m of G's columns."""
+    from scalable_gpe.engine.kernels import sparse
+
+    n_points = heat.kernel.numbering.n_points
+    panel = panels.new((n_points, len(columns)), sketch.dtype)
+
+    def sketch_rows(start: int, stop: int) -> np.ndarray:
+        entries = _point_entries(heat, sketch, columns, start, stop)
+        out = panel.room(start, stop)
+        out[:] = entries
+        panel.put(start, out)
+        return _chunk_totals(entries)
+
+    sums = add_up(heat.run, n_points, sketch_rows)
+    means = sums / heat.shape[0] if heat.is_centred else np.zeros(len(columns))
+    with replaced(panel) as centred:
+
+        def centre_rows(piece: tuple[int, int]) -> None:
+            out = panel.rows(*piece)
+            sparse.centre_rows(out, heat.weights[slice(*piece)], means, heat.scale_points[slice(*piece)])
+            centred.put(piece[0], out)
+
+        heat.run.workers.map(centre_rows, pieces_of(heat.run, n_points), count=False)
+    return centred, means
+
+
+def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """``P'G``: entries of G, summed over the rows of each of some points."""
     numbering = heat.kernel.numbering
-    panel = np.empty((numbering.n_points, len(columns)), sketch.dtype)
-    rows_of, bounds = _rows_of_points(numbering)
-
-    def one(piece: tuple[int, int]) -> None:
-        start, stop = piece
-        if bounds is None:
-            values = sketch.entries(numbering.user_row[start:stop], columns) - means
-        else:
-            entries = sketch.entries(rows_of[bounds[start] : bounds[stop]], columns) - means
-            values = np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
-        panel[start:stop] = heat.scale_points[start:stop, None] * values
-
-    heat.run.workers.map(one, ranges(numbering.n_points, CHUNK), count=False)
-    return panel
+    rows, bounds = numbering.rows_by_point
+    entries = sketch.entries(rows[bounds[start] : bounds[stop]], columns)
+    return entries if numbering.group is None else np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
 
 
-def _rows_of_points(numbering: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """All rows of the user, sorted by point (storage order), and where the rows of each point begin."""
-    if numbering.group is None:
-        return numbering.user_row, None
-    rows = np.argsort(numbering.position, kind="stable")
-    counts = np.bincount(numbering.position, minlength=numbering.n_points)
-    return rows, np.concatenate([[0], np.cumsum(counts)])
+def _chunk_totals(values: np.ndarray) -> np.ndarray:
+    """Sums of the columns of each chunk of rows."""
+    from scalable_gpe.engine.kernels import sparse
+
+    out = np.empty((-(-len(values) // CHUNK), values.shape[1]))
+    for number, (start, stop) in enumerate(ranges(len(values), CHUNK)):
+        sparse.column_sums(values[start:stop], out[number])
+    return out
 
 
 class Sweeps:
-    """Products of A with one panel, block by block, in place."""
+    """Products of A with one panel, block by block."""
 
     def __init__(self, heat: HeatKernel, kind: str = "sketch") -> None:
         self._heat, self._kind = heat, kind
-        self._scale = heat.step_scale
-        self._blocks = range(heat.kernel.edges.n_blocks)
 
-    def _sweep(self, one: Callable[[int], None]) -> None:
-        self._heat.run.workers.map(one, self._blocks, count=False)
-        self._heat.run.count_sweep(self._kind)
-        self._heat.run.workers.progress.advance()
+    def _sweep(self, task: Callable[[int], None]) -> None:
+        run = self._heat.run
+        run.workers.map(task, range(self._heat.kernel.edges.n_blocks), count=False)
+        run.count_sweep(self._kind)
+        run.workers.progress.advance()
 
-    def product(self, source: np.ndarray, target: np.ndarray) -> None:
-        """``target = A source``."""
+    def product(self, source: Panel, target: Panel) -> Panel:
+        """``A source``, in the place of `target`."""
         from scalable_gpe.engine.kernels import sparse
 
-        def one(block: int) -> None:
-            first, indptr, indices, weights = self._heat.kernel.edges.block(block)
-            rows = slice(first, first + len(indptr) - 1)
-            sparse.product(indptr, indices, weights, source, self._scale[rows], target[rows])
+        heat = self._heat
+        with replaced(target) as fresh:
 
-        self._sweep(one)
+            def multiply(block: int) -> None:
+                first, indptr, indices, weights = heat.kernel.edges.block(block)
+                stop = first + len(indptr) - 1
+                out = fresh.room(first, stop)
+                sparse.product(indptr, indices, weights, source.whole(indices), heat.step_scale[first:stop], out)
+                fresh.put(first, out)
+
+            self._sweep(multiply)
+        return fresh
 
     def chebyshev(
         self,
-        current: np.ndarray,
-        previous: np.ndarray,
+        current: Panel,
+        previous: Panel,
         lower: float,
-        sums: Sequence[tuple[np.ndarray, float]],
+        sums: Sequence[tuple[Panel, float]],
         *,
-        first: bool = False,
-    ) -> None:
-        """``previous <- T_(j+1)`` from T_j and T_(j-1) on [lower, 1], added to each of `sums` with its coefficient.
+        beginning: bool = False,
+    ) -> tuple[Panel, list[Panel]]:
+        """``T_(j+1)`` from T_j and T_(j-1) on [lower, 1], in the place of T_(j-1); each of `sums` with its share of it.
 
         The first step makes T_1 from T_0 and zeros, which is half of the recurrence.
         """
         from scalable_gpe.engine.kernels import sparse
 
-        half = 0.5 if first else 1.0
+        heat = self._heat
+        half = 0.5 if beginning else 1.0
         slope, shift = half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower)
+        with ExitStack() as stack:
+            fresh = stack.enter_context(replaced(previous))
+            totals = [(total, share, stack.enter_context(replaced(total))) for total, share in sums]
 
-        def one(block: int) -> None:
-            first, indptr, indices, weights = self._heat.kernel.edges.block(block)
-            rows = slice(first, first + len(indptr) - 1)
-            scale = self._scale[rows]
-            sparse.chebyshev_step(indptr, indices, weights, current, previous, scale, first, slope, shift)
-            for total, coefficient in sums:
-                sparse.accumulate(total[rows], previous[rows], coefficient)
+            def chebyshev_step(block: int) -> None:
+                first, indptr, indices, weights = heat.kernel.edges.block(block)
+                stop = first + len(indptr) - 1
+                out, scale = previous.rows(first, stop), heat.step_scale[first:stop]
+                dense = current.whole(indices)
+                sparse.chebyshev_step(indptr, indices, weights, dense, out, scale, first, slope, shift)
+                fresh.put(first, out)
+                for total, share, after in totals:
+                    added = total.rows(first, stop)
+                    sparse.accumulate(added, out, share)
+                    after.put(first, added)
 
-        self._sweep(one)
+            self._sweep(chebyshev_step)
+        return fresh, [after for *_, after in totals]
 
 
 class Carry:
@@ -148,72 +171,67 @@ class Carry:
     panel. Columns in which the interval proved too short stand in `wrong` once the first expanded power is given.
     """
 
-    def __init__(
-        self,
-        heat: HeatKernel,
-        start: Callable[[], np.ndarray],
-        plans: Sequence[Plan],
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        self._heat, self._start, self._checkpoint = heat, start, checkpoint
+    def __init__(self, heat: HeatKernel, start: Callable[[], Panel], plans: Sequence[Plan], panels: Panels) -> None:
+        self._heat, self._start, self._panels = heat, start, panels
         self._plain = sorted(plan.power for plan in plans if not plan.coefficients)
         self._expanded = sorted((plan for plan in plans if plan.coefficients), key=lambda plan: plan.power)
         self._sweeps = Sweeps(heat)
         self.wrong = np.zeros(0, np.int64)
 
-    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
-        state, arrays = self._saved()
+    def __iter__(self) -> Iterator[tuple[int, Panel]]:
+        state, saved = self._saved()
         if self._plain:
-            yield from self._multiply(state, arrays) if state.get("phase") == "plain" else self._multiply({}, {})
-            state, arrays = {}, {}
+            yield from self._multiply(state, saved) if state.get("phase") == "plain" else self._multiply({}, {})
+            state, saved = {}, {}
         if self._expanded:
-            sums = self._expand(state, arrays)
+            sums = self._expand(state, saved)
             while self._expanded:
                 power = self._expanded.pop(0).power
                 yield power, sums.pop(power)
 
-    def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _saved(self) -> tuple[dict[str, Any], dict[str, Panel]]:
         """The state that was saved for just these powers, or nothing."""
-        found = self._checkpoint.load() if self._checkpoint else None
-        if found is None or found[0]["powers"] != [*self._plain, *(plan.power for plan in self._expanded)]:
+        found = self._panels.load()
+        if found is None or found[0]["powers"] != self._powers():
             return {}, {}
         return found
 
-    def _offer(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        if self._checkpoint:
-            powers = [*self._plain, *(plan.power for plan in self._expanded)]
-            self._checkpoint.offer({**state, "powers": powers}, arrays)
+    def _powers(self) -> list[int]:
+        return [*self._plain, *(plan.power for plan in self._expanded)]
 
-    def _multiply(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-        """Plain products."""
-        panel = arrays["panel"] if arrays else self._start()
-        done, other = state.get("step", 0), np.empty_like(panel)
+    def _offer(self, state: dict[str, Any], panels: dict[str, Panel]) -> None:
+        self._panels.offer({**state, "powers": self._powers()}, panels)
+
+    def _multiply(self, state: dict[str, Any], saved: dict[str, Panel]) -> Iterator[tuple[int, Panel]]:
+        """Plain products; a panel that is given is to be used before the next one is asked for."""
+        panel = saved["panel"] if saved else self._start()
+        done, other = state.get("step", 0), self._panels.new(panel.shape, panel.dtype)
         while self._plain:
             if done + 1 == self._plain[0]:
                 self._plain.pop(0)
-                yield done + 1, panel.copy() if self._plain else panel
+                yield done + 1, panel
                 continue
-            self._sweeps.product(panel, other)
-            panel, other = other, panel
+            panel, other = self._sweeps.product(panel, other), panel
             done += 1
             self._offer({"phase": "plain", "step": done}, {"panel": panel})
 
-    def _expand(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
+    def _expand(self, state: dict[str, Any], saved: dict[str, Panel]) -> dict[int, Panel]:
         """Sum the Chebyshev series of each power (one interval for all), watching the growth of the vectors."""
         plans, lower = self._expanded, self._expanded[0].lower
-        if arrays:
-            current, previous = arrays["current"], arrays["previous"]
-            sums = {plan.power: arrays[f"sum-{plan.power}"] for plan in plans}
+        if saved:
+            current, previous = saved["current"], saved["previous"]
+            sums = {plan.power: saved[f"sum-{plan.power}"] for plan in plans}
             length, grown, done = np.array(state["length"]), np.array(state["grown"], bool), state["step"]
         else:
             current = self._start()
-            previous = np.zeros_like(current)
-            sums = {plan.power: (current * current.dtype.type(plan.coefficients[0])) for plan in plans}
+            previous, sums = self._first_terms(current)
             length, grown, done = _lengths(self._heat, current), np.zeros(current.shape[1], bool), 0
         for degree in range(done + 1, max(plan.degree for plan in plans) + 1):
-            terms = [(sums[plan.power], plan.coefficients[degree]) for plan in plans if plan.degree >= degree]
-            self._sweeps.chebyshev(current, previous, lower, terms, first=degree == 1)
-            current, previous = previous, current
+            adding = [plan for plan in plans if plan.degree >= degree]
+            terms = [(sums[plan.power], plan.coefficients[degree]) for plan in adding]
+            fresh, totals = self._sweeps.chebyshev(current, previous, lower, terms, beginning=degree == 1)
+            current, previous = fresh, current
+            sums |= {plan.power: total for plan, total in zip(adding, totals, strict=True)}
             if any(plan.degree == degree for plan in plans):
                 # not (<=): a recurrence that overflowed ends in NaN
                 grown |= ~(_lengths(self._heat, current) <= GROWTH**2 * length)
@@ -224,7 +242,31 @@ class Carry:
         self.wrong = np.flatnonzero(grown)
         return sums
 
+    def _first_terms(self, current: Panel) -> tuple[Panel, dict[int, Panel]]:
+        """Zeros in place of T_(-1), and the constant term of each series."""
+        previous = self._panels.new(current.shape, current.dtype)
+        sums = {plan.power: self._panels.new(current.shape, current.dtype) for plan in self._expanded}
+        shares = {plan.power: current.dtype.type(plan.coefficients[0]) for plan in self._expanded}
 
-def _lengths(heat: HeatKernel, panel: np.ndarray) -> np.ndarray:
+        def first_terms(piece: tuple[int, int]) -> None:
+            zeros = previous.room(*piece)
+            zeros[:] = 0
+            previous.put(piece[0], zeros)
+            for power, total in sums.items():
+                out = total.room(*piece)
+                np.multiply(current.rows(*piece), shares[power], out=out)
+                total.put(piece[0], out)
+
+        run = self._heat.run
+        run.workers.map(first_terms, pieces_of(run, current.shape[0]), count=False)
+        return previous, sums
+
+
+def _lengths(heat: HeatKernel, panel: Panel) -> np.ndarray:
     """Squared lengths of the columns of x = Z / (s sqrt(m)), the vectors in which A is symmetric."""
-    return heat.kernel.numbering.inner(panel, panel, 1 / heat.step_scale, heat.run.workers)
+
+    def lengths(start: int, stop: int) -> np.ndarray:
+        rows = panel.rows(start, stop)
+        return chunk_sums(rows, rows, heat.step_scale[start:stop])
+
+    return add_up(heat.run, panel.shape[0], lengths)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine import checks
-from scalable_gpe.engine.tables import ranges
+from scalable_gpe.engine.panels import Panel, Panels, add_up, chunk_sums, pieces_of, replaced
 from scalable_gpe.heat.normalization import HeatKernel
 
 _INTERVAL_STEPS = 16
@@ -83,13 +83,12 @@ class Lanczos:
         self._heat, self._seed = heat, seed
         n_points = heat.kernel.edges.n_points
         self._n_probes = n_probes or (4 if n_points <= 50_000 else 2 if n_points <= 250_000 else 1)
-        self._scale = heat.step_scale
-        self._weight = 1 / self._scale
+        self._panels = Panels(heat.run, heat.run.scratch())
         self._alpha: list[np.ndarray] = []
         self._beta: list[np.ndarray] = []
         self._share = np.ones(self._n_probes)
-        self._current: np.ndarray | None = None
-        self._previous: np.ndarray | None = None
+        self._current: Panel | None = None
+        self._previous: Panel | None = None
 
     def spectrum(self, n_steps: int) -> Spectrum:
         """Quadrature of the first `n_steps` steps."""
@@ -126,7 +125,7 @@ class Lanczos:
     def _extend(self, n_steps: int) -> None:
         if self._current is None:
             self._current, self._share = self._start()
-            self._previous = np.zeros_like(self._current)
+            self._previous = self._panels.of(np.zeros(self._current.shape))
         missing = n_steps - len(self._alpha)
         with self._heat.run.workers.progress.stage("interval", max(missing, 0)):
             for _ in range(missing):
@@ -140,65 +139,105 @@ class Lanczos:
         """
         from scalable_gpe.engine.kernels import sparse
 
-        heat, edges, workers = self._heat, self._heat.kernel.edges, self._heat.run.workers
+        heat, workers = self._heat, self._heat.run.workers
         assert self._current is not None and self._previous is not None
-        current, image = self._current, self._previous
+        current, previous = self._current, self._previous
         norms = [np.ones(self._n_probes), np.ones(self._n_probes), *self._beta]
         inverse, earlier = (np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0) for norm in norms[:-3:-1])
         before = norms[-1] * earlier if self._beta else np.zeros(self._n_probes)
+        with replaced(previous) as image:
 
-        def multiply(block: int) -> None:
-            first, indptr, indices, weights = edges.block(block)
-            scale = self._scale[first : first + len(indptr) - 1]
-            sparse.lanczos_step(indptr, indices, weights, current, image, scale, first, inverse, before)
+            def lanczos_step(block: int) -> None:
+                first, indptr, indices, weights = heat.kernel.edges.block(block)
+                stop = first + len(indptr) - 1
+                out, scale = previous.rows(first, stop), heat.step_scale[first:stop]
+                sparse.lanczos_step(indptr, indices, weights, current.whole(indices), out, scale, inverse, before)
+                image.put(first, out)
 
-        workers.map(multiply, range(edges.n_blocks), count=False)
+            workers.map(lanczos_step, range(heat.kernel.edges.n_blocks), count=False)
         heat.run.count_sweep("interval")
-        alpha = self._inner(current, image) * inverse
-        workers.map(
-            lambda piece: sparse.subtract(image[slice(*piece)], current[slice(*piece)], alpha * inverse),
-            ranges(len(image), edges.block_rows),
-            count=False,
-        )
-        beta = np.sqrt(self._inner(image, image))
+        alpha = _inner(heat, current, image) * inverse
+        fresh, squares = _without(heat, image, current, alpha * inverse)
+        beta = np.sqrt(squares)
         beta[beta < 1e-10] = 0.0
         self._alpha.append(alpha)
         self._beta.append(beta)
-        self._previous, self._current = current, image
+        self._previous, self._current = current, fresh
 
-    def _inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return self._heat.kernel.numbering.inner(left, right, self._weight, self._heat.run.workers)
-
-    def _start(self) -> tuple[np.ndarray, np.ndarray]:
+    def _start(self) -> tuple[Panel, np.ndarray]:
         """Random signs of unit length, without the constant direction where that is removed; and what is left."""
         from scalable_gpe.engine.kernels import random
 
-        heat, numbering = self._heat, self._heat.kernel.numbering
-        n_points = numbering.n_points
-        probes = np.empty((n_points, self._n_probes))
-        columns = np.arange(self._n_probes)
-        random.fill_bernoulli(probes, numbering.user_row, columns, np.uint64(self._seed ^ _PROBE_SEED))
-        probes *= np.sqrt(self._scale / n_points)[:, None]
-        if heat.is_centred:
-            top = np.sqrt(self._scale * heat.weights / heat.weights.sum())[:, None] * np.ones(self._n_probes)
-            probes -= self._inner(top, probes) * top
-        share = self._inner(probes, probes)
-        return probes / np.sqrt(np.where(share > 0, share, 1.0)), share
+        heat, n_points = self._heat, self._heat.kernel.numbering.n_points
+        columns, seed = np.arange(self._n_probes), np.uint64(self._seed ^ _PROBE_SEED)
+        probes, top = (self._panels.new((n_points, self._n_probes), np.float64) for _ in range(2))
+
+        def draw(piece: tuple[int, int]) -> None:
+            rows, out, constant = slice(*piece), probes.room(*piece), top.room(*piece)
+            random.fill_bernoulli(out, heat.kernel.numbering.user_row[rows], columns, seed)
+            out *= np.sqrt(heat.step_scale[rows] / n_points)[:, None]
+            constant[:] = np.sqrt(heat.step_scale[rows] * heat.weights[rows] / heat.shape[0])[:, None]
+            probes.put(piece[0], out)
+            top.put(piece[0], constant)
+
+        heat.run.workers.map(draw, pieces_of(heat.run, n_points), count=False)
+        along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
+        left, share = _without(heat, probes, top, along)
+        top.retire()
+        norm = np.sqrt(np.where(share > 0, share, 1.0))
+        with replaced(left) as unit:
+
+            def shorten(piece: tuple[int, int]) -> None:
+                out = left.rows(*piece)
+                out /= norm
+                unit.put(piece[0], out)
+
+            heat.run.workers.map(shorten, pieces_of(heat.run, n_points), count=False)
+        return unit, share
+
+
+def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
+    """Inner products ``Z'S^-2 Z`` of equal columns."""
+
+    def inner(start: int, stop: int) -> np.ndarray:
+        return chunk_sums(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])
+
+    return add_up(heat.run, left.shape[0], inner)
+
+
+def _without(heat: HeatKernel, image: Panel, current: Panel, alpha: np.ndarray) -> tuple[Panel, np.ndarray]:
+    """``image - alpha current``, in the place of `image`; and the squared lengths of its columns."""
+    from scalable_gpe.engine.kernels import sparse
+
+    with replaced(image) as fresh:
+
+        def subtract(start: int, stop: int) -> np.ndarray:
+            out = image.rows(start, stop)
+            sparse.subtract(out, current.rows(start, stop), alpha)
+            fresh.put(start, out)
+            return chunk_sums(out, out, heat.step_scale[start:stop])
+
+        squares = add_up(heat.run, image.shape[0], subtract)
+    return fresh, squares
 
 
 def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:
     """``A V`` in the space of distinct points, storage order, float64: one sweep."""
     from scalable_gpe.engine.kernels import sparse
 
-    root = np.sqrt(heat.step_scale)
-    scaled = np.ascontiguousarray(root[:, None] * vectors)
-    out = np.empty_like(scaled)
+    panels = Panels(heat.run, heat.run.scratch())
+    source = panels.of(np.ascontiguousarray(np.sqrt(heat.step_scale)[:, None] * vectors))
+    target = panels.new(source.shape, np.float64)
 
-    def one(block: int) -> None:
+    def multiply(block: int) -> None:
         first, indptr, indices, weights = heat.kernel.edges.block(block)
-        rows = slice(first, first + len(indptr) - 1)
-        sparse.product(indptr, indices, weights, scaled, root[rows], out[rows])
+        stop = first + len(indptr) - 1
+        out, root = target.room(first, stop), np.sqrt(heat.step_scale[first:stop])
+        sparse.product(indptr, indices, weights, source.whole(indices), root, out)
+        target.put(first, out)
 
-    heat.run.workers.map(one, range(heat.kernel.edges.n_blocks), count=False)
+    heat.run.workers.map(multiply, range(heat.kernel.edges.n_blocks), count=False)
     heat.run.count_sweep("interval")
-    return out
+    result = target.rows(0, source.shape[0])
+    panels.clear()
+    return result

@@ -124,7 +124,7 @@ def chebyshev_step(indptr, indices, data, current, previous, scale, first_row, s
         factor = slope * scale[i]
         for c in range(width):
             step = factor * sums[c] + shift * current[row, c]
-            previous[row, c] = 2.0 * step - previous[row, c]
+            previous[i, c] = 2.0 * step - previous[i, c]
 
 
 @njit(nogil=True, cache=True)
@@ -143,6 +143,26 @@ def row_sums(indptr, indices, data, vector, out):
         for e in range(indptr[i], indptr[i + 1]):
             total += data[e] * vector[indices[e]]
         out[i] = total
+
+
+@njit(nogil=True, cache=True)
+def sinkhorn_step(indptr, indices, data, vector, weights, first_row, out):
+    """One damped step for the rows of a block, on v = m / d: ``out = m / sqrt(d * K v)``.
+
+    Returns the largest difference of a row sum, ``(K v) / d``, from 1.
+    """
+    worst = 0.0
+    for i in range(len(indptr) - 1):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            total += data[e] * vector[indices[e]]
+        row = first_row + i
+        d = weights[row] / vector[row]
+        off = abs(total / d - 1.0)
+        if not off <= worst:  # a NaN stays
+            worst = off
+        out[i] = weights[row] / np.sqrt(d * total)
+    return worst
 
 
 @njit(nogil=True, cache=True)
@@ -262,27 +282,25 @@ def unite(indptr, indices, lengths, most, first_row, parent):
 
 
 @njit(nogil=True, cache=True)
-def gather_products(left, right, factor, by_user, first, stop, out):
-    """``out[c] = sum factor * left[:, c] * right[:, c]``, rows taken in the user's order."""
+def weighted_products(left, right, weight, out):
+    """``out[c] = sum left[:, c] * right[:, c] / weight``, row after row."""
     width = left.shape[1]
     for c in range(width):
         out[c] = 0.0
-    for r in range(first, stop):
-        row = by_user[r]
+    for i in range(len(left)):
         for c in range(width):
-            out[c] += factor[row] * (np.float64(left[row, c]) * np.float64(right[row, c]))
+            out[c] += np.float64(left[i, c]) * np.float64(right[i, c]) / weight[i]
 
 
 @njit(nogil=True, cache=True)
-def lanczos_step(indptr, indices, data, current, previous, scale, first_row, factor, before):
+def lanczos_step(indptr, indices, data, current, previous, scale, factor, before):
     """``previous <- factor * diag(scale) K current - before * previous``, rows of one block."""
     width = current.shape[1]
     sums = np.empty(width)
     for i in range(len(indptr) - 1):
         _row(data, indices, indptr[i], indptr[i + 1], current, sums)
-        row = first_row + i
         for c in range(width):
-            previous[row, c] = factor[c] * (scale[i] * sums[c]) - before[c] * previous[row, c]
+            previous[i, c] = factor[c] * (scale[i] * sums[c]) - before[c] * previous[i, c]
 
 
 @njit(nogil=True, cache=True)
@@ -291,3 +309,28 @@ def subtract(image, current, alpha):
     for i in range(image.shape[0]):
         for c in range(image.shape[1]):
             image[i, c] -= alpha[c] * current[i, c]
+
+
+@njit(nogil=True, cache=True)
+def touched(indices, piece_rows, flags):
+    """Flag the pieces of so many rows in which the indices lie."""
+    for e in range(len(indices)):
+        flags[indices[e] // piece_rows] = True
+
+
+@njit(nogil=True, cache=True)
+def column_sums(values, out):
+    """Sum of each column, row after row."""
+    for c in range(values.shape[1]):
+        out[c] = 0.0
+    for i in range(values.shape[0]):
+        for c in range(values.shape[1]):
+            out[c] += values[i, c]
+
+
+@njit(nogil=True, cache=True)
+def centre_rows(values, weights, means, scale):
+    """``values <- scale * (values - weights * means)``."""
+    for i in range(values.shape[0]):
+        for c in range(values.shape[1]):
+            values[i, c] = scale[i] * (values[i, c] - weights[i] * means[c])

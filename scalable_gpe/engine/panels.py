@@ -1,0 +1,299 @@
+"""Dense matrices in storage order: sweeps read all of one and write another block by block.
+
+Where threads run the loop a panel is an array in memory, written in place. Where other processes run it a panel is a
+table in the store: each process reads what its blocks touch once, shares it among its threads, and a sweep writes a
+new table, so that a task which is run twice gives the same bytes.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from scalable_gpe.engine.blocks import current_cuts
+from scalable_gpe.engine.errors import DamageError
+from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.tables import Table, ranges
+
+CHUNK = 8192  # rows of one partial sum: a fixed number, so that sums do not depend on the blocks
+
+
+class Panel(Protocol):
+    """A matrix (or vector) that tasks read whole or by rows, and whose rows each belong to one task."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def whole(self, indices: np.ndarray | None = None) -> np.ndarray: ...
+    def rows(self, start: int, stop: int) -> np.ndarray: ...
+    def room(self, start: int, stop: int) -> np.ndarray: ...
+    def put(self, start: int, values: np.ndarray) -> None: ...
+    def renewed(self) -> "Panel": ...
+    def retire(self) -> None: ...
+
+
+class MemoryPanel:
+    """A panel that is an array of this process."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
+        """All rows."""
+        return self.values
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Some rows, which their task may change: it hands them to `put` of the panel that replaces this one."""
+        return self.values[start:stop]
+
+    room = rows
+
+    def put(self, start: int, values: np.ndarray) -> None:
+        """Nothing is left to do: the room was the panel itself."""
+
+    def renewed(self) -> "MemoryPanel":
+        """Where the next sweep writes: here, because each task has read its own rows before it writes them."""
+        return self
+
+    def retire(self) -> None:
+        """Forget the values; the garbage collector does."""
+
+
+class StoredPanel:
+    """A panel that is a table of the store."""
+
+    def __init__(self, table: Table, owner: "Panels | None" = None) -> None:
+        self.table, self.shape, self.dtype = table, table.shape, table.dtype
+        self._owner = owner
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"table": self.table, "shape": self.shape, "dtype": self.dtype, "_owner": None}
+
+    def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
+        """All rows, of which those that stand in the shards of `indices` (all without) have been read."""
+        return _held(self).need(self.table, indices)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Some rows, which their task may change."""
+        return self.table.read(start, stop)
+
+    def room(self, start: int, stop: int) -> np.ndarray:
+        """An array for some rows, to be handed to `put`."""
+        return np.empty((stop - start, *self.shape[1:]), self.dtype)
+
+    def put(self, start: int, values: np.ndarray) -> None:
+        """Write whole shards."""
+        step = self.table.shard_rows
+        for first in range(0, len(values), step):
+            self.table.write(start + first, values[first : first + step])
+
+    def renewed(self) -> "StoredPanel":
+        """Where the next sweep writes: a new table."""
+        assert self._owner is not None
+        return self._owner.new(self.shape, self.dtype)  # type: ignore[return-value]
+
+    def retire(self) -> None:
+        """Remove the table, unless a saved state needs it."""
+        if self._owner is not None:
+            self._owner.retire(self)
+
+
+@contextmanager
+def replaced(panel: Panel) -> Iterator[Panel]:
+    """The panel that takes another one's place: written in the block, while the old one is still read."""
+    fresh = panel.renewed()
+    yield fresh
+    if fresh is not panel:
+        panel.retire()
+
+
+class _Held:
+    """What one process has read of a stored panel."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.values = np.empty(shape, dtype)
+        self._read: set[int] = set()
+        self._guard = threading.Lock()
+
+    def need(self, table: Table, indices: np.ndarray | None) -> np.ndarray:
+        n_rows, step = table.shape[0], table.shard_rows
+        wanted = range(-(-n_rows // step)) if indices is None else _touched(indices, step, -(-n_rows // step))
+        with self._guard:
+            for shard in wanted:
+                if shard not in self._read:
+                    start, stop = shard * step, min((shard + 1) * step, n_rows)
+                    self.values[start:stop] = table.read(start, stop)
+                    self._read.add(shard)
+        return self.values
+
+    def emptied(self) -> "_Held":
+        self._read.clear()
+        return self
+
+
+_KEPT = 2  # panels that a process keeps: a sweep reads one, and one may follow
+_panels: OrderedDict[Any, _Held] = OrderedDict()
+_panels_guard = threading.Lock()
+
+
+def _held(panel: StoredPanel) -> _Held:
+    key = panel.table.key  # type: ignore[attr-defined]
+    with _panels_guard:
+        if key not in _panels:
+            oldest = _panels.popitem(last=False)[1] if len(_panels) >= _KEPT else None
+            fits = oldest is not None and (oldest.values.shape, oldest.values.dtype) == (panel.shape, panel.dtype)
+            # the memory of the oldest is used again: new memory costs a page fault every few rows
+            _panels[key] = oldest.emptied() if oldest is not None and fits else _Held(panel.shape, panel.dtype)
+        _panels.move_to_end(key)
+        return _panels[key]
+
+
+def forget_panels() -> None:
+    """Free what this process holds of stored panels."""
+    with _panels_guard:
+        _panels.clear()
+
+
+def _touched(indices: np.ndarray, rows: int, n_shards: int) -> list[int]:
+    from scalable_gpe.engine.kernels import sparse
+
+    flags = np.zeros(n_shards, np.bool_)
+    sparse.touched(indices, rows, flags)
+    return np.flatnonzero(flags).tolist()
+
+
+class Panels:
+    """The panels of one iteration, and their saving, so that a killed run loses little.
+
+    ``offer`` saves when `seconds`, or a tenth of the time worked, have passed since the last time, whichever is longer:
+    in two slots, written in turn, so that one of them is always whole. Panels in memory are copied into the slot, those
+    in the store are only named there. Without a store, or without `seconds`, nothing is saved.
+    """
+
+    def __init__(self, run: Run, name: str, seconds: float | None = None) -> None:
+        cut = current_cuts().save_seconds
+        self._run, self._name = run, name
+        self._seconds = seconds if cut is None or seconds is None else cut
+        self._count, self._made = 0, 0
+        self._pinned: dict[int, list[str]] = {0: [], 1: []}
+        self._late: list[str] = []
+        self._began = self._last = time.monotonic()
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Panel:
+        """Make a panel with any values."""
+        if not self._run.workers.remote:
+            return MemoryPanel(np.empty(shape, dtype))
+        self._made += 1
+        name = f"{self._name}/panels/{self._run.token}-{self._made}"
+        rows = self._run.block_rows(shape[0])
+        return StoredPanel(self._run.home.table(name, shape, dtype, shard_rows=rows), self)
+
+    def of(self, values: np.ndarray) -> Panel:
+        """Make a panel of values that this process has."""
+        if not self._run.workers.remote:
+            return MemoryPanel(values)
+        panel = self.new(values.shape, values.dtype)
+        panel.put(0, values)
+        return panel
+
+    def retire(self, panel: StoredPanel) -> None:
+        """Remove a stored panel, now or as soon as no saved state needs it."""
+        self._late.append(panel.table.key[1])  # type: ignore[attr-defined]
+        kept = {name for names in self._pinned.values() for name in names}
+        for name in self._late:
+            if name not in kept:
+                self._run.home.remove(name)
+        self._late = [name for name in self._late if name in kept]
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Panel]] | None:
+        """The latest state: its facts and its panels."""
+        if not self._run.home.stored:
+            return None
+        whole = [(facts["count"], slot, facts) for slot in (0, 1) if (facts := self._facts(slot)) is not None]
+        for count, slot, facts in sorted(whole, reverse=True, key=lambda one: one[0]):
+            panels = self._panels(facts["panels"])
+            if panels is not None:
+                self._count = count
+                self._pinned[slot] = list(facts["panels"].values())
+                return facts["state"], panels
+        return None
+
+    def offer(self, state: dict[str, Any], panels: dict[str, Panel]) -> None:
+        """Save this state if it is time."""
+        now = time.monotonic()
+        if self._seconds is None or not self._run.home.stored:
+            return
+        if now - self._last < max(self._seconds, 0.1 * (now - self._began)):
+            return
+        self._count += 1
+        number = self._count % 2
+        slot = f"{self._name}/{number}"
+        self._run.home.remove(slot)
+        names = {name: self._saved(panel, f"{slot}/{name}") for name, panel in panels.items()}
+        facts = {"count": self._count, "state": state, "panels": names}
+        self._run.home.mark(slot, facts, [name for name in names.values() if not name.startswith(f"{slot}/")])
+        self._pinned[number] = list(names.values())
+        self._last = time.monotonic()
+
+    def _saved(self, panel: Panel, place: str) -> str:
+        """Where a panel stands in the store, and has been copied to if it was not there."""
+        if isinstance(panel, StoredPanel):
+            return panel.table.key[1]  # type: ignore[attr-defined]
+        table = self._run.home.table(place, panel.shape, panel.dtype)
+        for start, stop in ranges(panel.shape[0], table.shard_rows):
+            table.write(start, panel.rows(start, stop))
+        return place
+
+    def clear(self) -> None:
+        """Forget panels and states: the iteration is over."""
+        if self._run.home.stored:
+            self._run.home.remove(self._name)
+
+    def _facts(self, slot: int) -> dict[str, Any] | None:
+        try:
+            return self._run.home.facts(f"{self._name}/{slot}")
+        except DamageError:
+            return None
+
+    def _panels(self, names: dict[str, str]) -> dict[str, Panel] | None:
+        try:
+            tables = {name: self._run.home.open_table(place) for name, place in names.items()}
+            if self._run.workers.remote:
+                return {name: StoredPanel(table, self) for name, table in tables.items()}
+            return {
+                name: MemoryPanel(np.ascontiguousarray(table.read(0, table.shape[0]))) for name, table in tables.items()
+            }
+        except DamageError:
+            return None
+
+
+def pieces_of(run: Run, n_rows: int) -> list[tuple[int, int]]:
+    """Ranges of rows for work that needs no block of K: whole chunks of sums, and whole shards of panels."""
+    return ranges(n_rows, max(CHUNK, run.block_rows(n_rows) // CHUNK * CHUNK))
+
+
+def add_up(run: Run, n_rows: int, task: Callable[[int, int], np.ndarray]) -> np.ndarray:
+    """Sum over rows, the only way rows are summed: partial sums of fixed chunks of rows, added in order.
+
+    ``task(start, stop)`` does the work of some rows and gives their partial sums, as `chunk_sums` makes them.
+    """
+    partial = run.workers.map(lambda piece: task(*piece), pieces_of(run, n_rows), count=False)
+    total = np.zeros(partial[0].shape[1])
+    for part in partial:
+        for row in part:
+            total += row
+    return total
+
+
+def chunk_sums(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """``sum left * right / weight`` of equal columns, for each chunk of some rows."""
+    from scalable_gpe.engine.kernels import sparse
+
+    out = np.empty((-(-len(left) // CHUNK), left.shape[1]))
+    for number, (start, stop) in enumerate(ranges(len(left), CHUNK)):
+        sparse.weighted_products(left[start:stop], right[start:stop], weight[start:stop], out[number])
+    return out
