@@ -94,7 +94,7 @@ def _add_embed(commands: Any) -> None:
     command.add_argument(
         "input", metavar="INPUT", help="points: a .npy file or a .zarr array; - for none (--neighbors)"
     )
-    command.add_argument("store", metavar="STORE", help="a zarr store, made when it is not there")
+    command.add_argument("store", metavar="STORE", help="a zarr store (path or URL), made when it is not there")
     _add_sizes(command)
     add = command.add_argument
     add("--epsilon", type=_number_or_text, default="auto", metavar="E", help="bandwidth: a number, auto or bgh (auto)")
@@ -107,9 +107,18 @@ def _add_embed(commands: Any) -> None:
     add("--tol", type=float, default=1e-4, metavar="T", help="error of distances left to the polynomial (1e-4)")
     add("--method", default="auto", metavar="NAME", help="auto, kdtree, brute, cells or pynndescent (auto)")
     add("--recall", type=float, default=0.95, metavar="R", help="share of true neighbours to aim at (0.95)")
-    add("--storage-options", type=json.loads, metavar="JSON", help="for remote stores")
+    _add_options(command)
     add("--n-jobs", type=int, metavar="J", help="threads (all cores)")
     add("--no-resume", dest="resume", action="store_false", help="start over: forget what the store holds")
+
+
+def _add_options(command: Any) -> None:
+    command.add_argument(
+        "--storage-options",
+        type=_options,
+        metavar="JSON",
+        help='how to reach URLs, as fsspec wants it: {"endpoint_url": "..."}',
+    )
 
 
 def _add_sizes(command: Any, components: int = 16, power: tuple[int, ...] = (64,)) -> None:
@@ -142,7 +151,8 @@ def _add_info(commands: Any) -> None:
         "say what a store holds: parameters, finished stages, sizes, reports",
         "scalable-gpe info run.zarr --json",
     )
-    command.add_argument("store", metavar="STORE", help="a zarr store")
+    command.add_argument("store", metavar="STORE", help="a zarr store: a path or URL")
+    _add_options(command)
     command.add_argument("--verify", action="store_true", help="read every chunk and name any damage (exit code 1)")
 
 
@@ -170,6 +180,16 @@ def _count(text: str) -> int:
 
 
 _count.__name__ = "positive whole number"
+
+
+def _options(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(text)
+    return value
+
+
+_options.__name__ = "JSON object"
 
 
 def _number_or_text(text: str) -> float | str:
@@ -243,10 +263,10 @@ def _info(given: Any) -> None:
     if given.verify:
         _verify(given)
         return
-    home = open_home(given.store, read_only=True)
+    home: Any = open_home(given.store, given.storage_options, read_only=True)
     runs = [_describe_run(home, name, facts) for name in home.names("runs") if (facts := home.record(f"runs/{name}"))]
     runs.sort(key=lambda run: (run["report"] or {}).get("finished_at", 0))
-    sizes = {entry.name: _size(entry) for entry in sorted(Path(given.store).iterdir()) if entry.is_dir()}
+    sizes = home.sizes()
     if given.json:
         print(json.dumps({"store": str(given.store), "bytes": sizes, "runs": runs}, indent=2))
         return
@@ -266,8 +286,8 @@ def _verify(given: Any) -> None:
     from scalable_gpe.engine.errors import StoreError
     from scalable_gpe.engine.store import Store
 
-    Store(given.store, read_only=True)
-    store = Store(given.store)
+    Store(given.store, read_only=True, storage_options=given.storage_options)
+    store = Store(given.store, storage_options=given.storage_options)
     store.lock()
     try:
         damage = store.verify()
@@ -458,10 +478,6 @@ def _seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _parsed(limit: Any) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from scalable_gpe.engine import budget, checks
 from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
 from scalable_gpe.engine.errors import DamageError, GPEWarning, StoreError, warn
+from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.rows import Rows, open_rows
 from scalable_gpe.engine.run import Run, locked, open_home
@@ -147,8 +148,8 @@ def embed(
     Parameters
     ----------
     X : array-like (N, d), optional
-        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path (.npy, .zarr). May be left out
-        when `neighbors` are given.
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path or URL (.npy, .zarr). May be left
+        out when `neighbors` are given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
@@ -176,10 +177,11 @@ def embed(
         The neighbour search.
     recall : float
         Share of true neighbours to aim at.
-    store : path, optional
-        A zarr store: results stream there, and a second call goes on where the first one stopped.
+    store : path or URL, optional
+        A zarr store, "run.zarr" or "s3://bucket/run.zarr": results stream there, and a second call goes on where the
+        first one stopped.
     storage_options : dict, optional
-        Reserved for remote stores.
+        What fsspec needs to reach the URLs of `store` and `X`: credentials, endpoint. Never written to the store.
     memory_limit : int or str, optional
         Resident memory of this process, interpreter and X included; "2GB" is 2e9 bytes.
     n_jobs : int, optional
@@ -201,7 +203,7 @@ def embed(
     ((1000, 8), True)
     """
     asked = _check(locals())
-    rows = None if X is None else open_rows(X, asked["metric"])
+    rows = None if X is None else open_rows(X, asked["metric"], storage_options=storage_options)
     if rows is None and neighbors is None:
         raise ValueError("embed needs X, or neighbors=(indices, distances) in its place; got neither.")
     if neighbors is not None:
@@ -211,7 +213,7 @@ def embed(
     reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
         shape, count_jobs(n_jobs)
     )
-    with _opened(store, resume) as home, Workers(n_jobs, Progress(progress)) as workers:
+    with _opened(store, storage_options, resume) as home, Workers(n_jobs, Progress(progress)) as workers:
         return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit, reserved)))
 
 
@@ -332,22 +334,24 @@ def _embedding(
     )
 
 
-def open_embedding(store: Any, X: Any = None) -> Embedding:
+def open_embedding(store: Any, X: Any = None, *, storage_options: dict[str, Any] | None = None) -> Embedding:
     """Open a run that stands in a store.
 
     Parameters
     ----------
-    store : path
+    store : path or URL
         The store of an earlier ``embed(..., store=...)``.
     X : array-like, optional
         The points, where the store does not hold them.
+    storage_options : dict, optional
+        As in `embed`.
 
     Returns
     -------
     Embedding
         Of the latest finished run.
     """
-    home = open_home(store, read_only=True)
+    home = open_home(store, storage_options, read_only=True)
     runs = [(name, facts) for name in home.names("runs") if (facts := home.facts(f"runs/{name}")) is not None]
     finished = [(name, facts) for name, facts in runs if facts["finished"]]
     if not finished:
@@ -356,7 +360,7 @@ def open_embedding(store: Any, X: Any = None) -> Embedding:
     facts = max(finished, key=lambda one: one[1]["report"].get("finished_at", 0))[1]
     asked, keys = facts["parameters"], facts["keys"]
     run = Run(home, Workers())
-    points = open_rows(X, asked["metric"]) if X is not None else None
+    points = open_rows(X, asked["metric"], storage_options=storage_options) if X is not None else None
     graph = open_graph(run, keys["graph"], points)
     kernel = open_kernel(graph, run, keys["kernel"])
     heat = open_heat(kernel, run, keys["heat"])
@@ -393,8 +397,8 @@ def _check(given: dict[str, Any]) -> dict[str, Any]:
     if given["n_neighbors"] is not None:
         asked["n_neighbors"] = checks.check_count(given["n_neighbors"], "n_neighbors")
     asked["memory_limit"] = parse_bytes(given["memory_limit"])
-    if given["storage_options"] is not None and given["store"] is None:
-        raise ValueError("storage_options needs a store; got store=None. Pass store=, or leave storage_options out.")
+    if not isinstance(given["X"], Rows):
+        check_options(given["storage_options"], given["store"], given["X"])
     if not isinstance(given["resume"], bool):
         raise TypeError(f"resume must be True or False; got {given['resume']!r}.")
     count_jobs(given["n_jobs"])
@@ -466,9 +470,9 @@ def _repaired(home: Any, work: Callable[[], Embedding]) -> Embedding:
 
 
 @contextmanager
-def _opened(store: Any, resume: bool) -> Iterator[Any]:
+def _opened(store: Any, storage_options: dict[str, Any] | None, resume: bool) -> Iterator[Any]:
     """The home of a run, locked against other processes while it lasts."""
-    home = open_home(store)
+    home = open_home(store, storage_options)
     with locked(home):
         if home.stored and not resume:
             there = [group for group in _GROUPS if home.names(group)]

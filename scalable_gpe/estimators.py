@@ -70,7 +70,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _validate(self, X: Any, *, reset: bool) -> Any:
         """Let scikit-learn look at what is in memory; anything else is checked block by block as it is read."""
         if isinstance(X, str | os.PathLike):
-            X = open_rows(X, min_rows=1)
+            X = open_rows(X, min_rows=1, storage_options=self.storage_options)
         kind = type(X).__module__.partition(".")[0]
         if kind in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
             shaped = _Shaped(X)
@@ -228,7 +228,9 @@ class DiffusionMap(_Estimator):
         The time t: eigenvalues are raised to it.
     n_neighbors : int, optional
         As in `embed`; with fewer rows than that all of them are used, and a warning says so.
-    epsilon, normalization, metric, random_state, method, recall, store, memory_limit, n_jobs, resume, progress
+    epsilon, normalization, metric, random_state, method, recall, store, storage_options, memory_limit, n_jobs, resume
+        As in `embed`.
+    progress
         As in `embed`.
 
     Attributes
@@ -267,6 +269,7 @@ class DiffusionMap(_Estimator):
         method: str = "auto",
         recall: float = 0.95,
         store: Any = None,
+        storage_options: dict[str, Any] | None = None,
         memory_limit: Any = None,
         n_jobs: int | None = None,
         resume: bool = True,
@@ -282,6 +285,7 @@ class DiffusionMap(_Estimator):
         self.method = method
         self.recall = recall
         self.store = store
+        self.storage_options = storage_options
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.resume = resume

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.place import is_url, local_path
+from scalable_gpe.engine.remote_file import RemoteFile
 from scalable_gpe.engine.tables import ranges
 
 METRICS = ("euclidean", "cosine")
@@ -96,13 +98,20 @@ class TableRows:
         self.read, self.take = table.read, table.take
 
 
-def open_rows(X: Any, metric: str = "euclidean", *, name: str = "X", min_rows: int = 2) -> Rows:
+def open_rows(
+    X: Any,
+    metric: str = "euclidean",
+    *,
+    name: str = "X",
+    min_rows: int = 2,
+    storage_options: dict[str, Any] | None = None,
+) -> Rows:
     """Rows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, or a path."""
     checks.check_choice(metric, METRICS, "metric")
     if isinstance(X, Rows):
         return X
     if isinstance(X, str | os.PathLike):
-        X = _open_path(os.fspath(X))
+        X = _open_path(os.fspath(X), storage_options)
     get, names, resident = _getter(X, name)
     shape = _shape(X, name)
     checks.check_shape(shape, name, min_rows)
@@ -119,7 +128,10 @@ def _shape(X: Any, name: str) -> tuple[int, int]:
     return tuple(int(size) for size in shape)  # type: ignore[return-value]
 
 
-def _open_path(path: str) -> Any:
+def _open_path(path: str, storage_options: dict[str, Any] | None = None) -> Any:
+    if is_url(path):
+        return _open_url(path, storage_options)
+    path = local_path(path)
     if not os.path.exists(path):
         raise FileNotFoundError(f"X: there is no file {path!r}. Check the path.")
     if path.endswith(".npy"):
@@ -129,6 +141,14 @@ def _open_path(path: str) -> Any:
 
         return open_array(path)
     raise ValueError(f"X must be a path to a .npy file or a .zarr array; got {path!r}. Convert it with numpy.save.")
+
+
+def _open_url(url: str, storage_options: dict[str, Any] | None) -> Any:
+    if url.endswith(".npy"):
+        return RemoteFile(url, storage_options)
+    from scalable_gpe.engine.store import open_array
+
+    return open_array(url, storage_options)
 
 
 def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
@@ -148,6 +168,9 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
     if kind == "zarr":
         _check_dtype(X.dtype, name)
         return partial(_from_zarr, X), None, False
+    if isinstance(X, RemoteFile):
+        _check_dtype(X.dtype, name)
+        return X.rows, None, False
     try:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:  # rows of different lengths

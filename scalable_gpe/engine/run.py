@@ -66,13 +66,13 @@ class Run:
         self.sweeps[kind] = self.sweeps.get(kind, 0) + 1
 
 
-def open_home(store: Any, *, read_only: bool = False) -> Home:
-    """Memory for None, else the zarr store at a path."""
+def open_home(store: Any, storage_options: dict[str, Any] | None = None, *, read_only: bool = False) -> Home:
+    """Memory for None, else the zarr store at a path or URL."""
     if store is None:
         return Memory()
     from scalable_gpe.engine.store import Store
 
-    return Store(store, read_only=read_only)
+    return Store(store, read_only=read_only, storage_options=storage_options)
 
 
 @contextlib.contextmanager

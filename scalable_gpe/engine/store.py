@@ -1,18 +1,18 @@
-"""The zarr store of a run: checksummed tables, marks that are written last, a lock, verification.
+"""The zarr store of a run: checksummed tables, marks that are written last, verification.
 
 Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its mark:
 absent until every chunk is on disk, written in one atomic replacement, and holding a checksum of
 the metadata of each array, because a changed dtype or shape reads as wrong numbers silently.
+Where the store lives, a directory or an object store, is the business of its `Place`.
 """
 
 import contextlib
 import hashlib
 import itertools
 import json
-import os
-import shutil
+import pickle
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import Any
 
 import google_crc32c
@@ -21,6 +21,8 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.engine.errors import DamageError, StoreError
+from scalable_gpe.engine.lock import Lock
+from scalable_gpe.engine.place import Place, open_place
 from scalable_gpe.engine.tables import Facts, block_rows
 
 FORMAT = "scalable_gpe"
@@ -32,13 +34,73 @@ _DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, 
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
 
 
-class StoredTable:
+class _Stored:
+    """An array of a store.
+
+    Pickled, it is the store and a name; another process opens it once, however many tasks bring it.
+    """
+
+    write_empty = True  # whether chunks of zeros are written
+
+    def __init__(self, store: "Store", array: zarr.Array) -> None:
+        self.store = store
+        self.array = array
+        self.name = array.path
+        self.dtype = np.dtype(array.dtype)
+
+    @property
+    def _layout(self) -> tuple[Any, ...]:
+        return (self.array.shape, self.dtype.str, self.array.chunks, self.array.shards)
+
+    def __reduce__(self) -> Any:
+        return _opened, (type(self), self.store, self.name, self._layout)
+
+    def readable(self, *index: int) -> bool:
+        """Whether a shard (or chunk) stands in the store and reads back."""
+        if not self.store.place.exists(f"{self.name}/{_chunk(index)}"):
+            return False
+        steps = self.array.shards or self.array.chunks
+        region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
+        try:
+            with self._named():
+                self.array[region]
+        except StoreError as error:
+            if self.store.place.network and not isinstance(error, DamageError):
+                raise
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of a chunk name its array."""
+        try:
+            with self.store.place.io(f"array {self.name!r}", missing=True):
+                yield
+        except FileNotFoundError as error:
+            raise DamageError(
+                f"array {self.name!r} is damaged: {error.filename or error} is missing", self.name
+            ) from error
+        except StoreError:
+            raise
+        except _DECODING as error:
+            raise DamageError(f"array {self.name!r} is damaged: {error}", self.name) from error
+
+
+@lru_cache(maxsize=512)
+def _opened(kind: type[_Stored], store: "Store", name: str, layout: tuple[Any, ...]) -> _Stored:
+    """The array that another process has sent by name."""
+    stored = kind(store, store.find(name, write_empty=kind.write_empty))
+    if stored._layout != layout:
+        raise DamageError(f"array {name!r} of store {str(store.place)!r} is not the one that it was", name)
+    return stored
+
+
+class StoredTable(_Stored):
     """A table that is a zarr array, sharded by rows."""
 
-    def __init__(self, array: zarr.Array) -> None:
-        self.array = array
+    def __init__(self, store: "Store", array: zarr.Array) -> None:
+        super().__init__(store, array)
         self.shape = array.shape
-        self.dtype = np.dtype(array.dtype)
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property
@@ -48,7 +110,7 @@ class StoredTable:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
-        with _named(self.array):
+        with self._named():
             return np.asarray(self.array[start:stop])
 
     def take(self, ids: np.ndarray) -> np.ndarray:
@@ -79,7 +141,7 @@ class StoredTable:
         whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
-        with _named(self.array):
+        with self._named():
             if values.ndim == 2 and values.shape[1] != self.shape[1]:
                 self.array[start : start + len(values), first_column : first_column + values.shape[1]] = values
             else:
@@ -87,26 +149,24 @@ class StoredTable:
 
     def has(self, start: int) -> bool:
         """Whether the shard that begins at `start` stands in the store and reads back."""
-        return _readable(self.array, start // self.shard_rows, *(0 for _ in self.shape[1:]))
+        return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
 
 
-class StoredRagged:
+class StoredRagged(_Stored):
     """Ragged blocks: row b of a zarr array holds a 1, then the entries of block b, then zeros.
 
     The leading 1 keeps every shard from being all zeros, so that inner chunks of padding need not
     be written and a missing shard is always damage.
     """
 
-    def __init__(self, array: zarr.Array) -> None:
-        self.array = array
-        self.dtype = np.dtype(array.dtype)
+    write_empty = False
 
     def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
-        with _named(self.array):
-            row = _read_row(self.array, block, length + 1)
+        with self._named():
+            row = _read_row(self.array, self.store.place.read(f"{self.name}/c/{block}/0"), length + 1)
         if row[0] != 1:
-            raise DamageError(f"array {self.array.path!r} is damaged: chunk c/{block}/0 is missing", self.array.path)
+            raise DamageError(f"array {self.name!r} is damaged: chunk c/{block}/0 is missing", self.name)
         return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
@@ -114,54 +174,60 @@ class StoredRagged:
         row = np.zeros((1, self.array.shape[1]), self.dtype)
         row[0, 0] = 1
         row[0, 1 : len(values) + 1] = values
-        with _named(self.array):
+        with self._named():
             self.array[block : block + 1] = row
 
     def has(self, block: int) -> bool:
         """Whether a block stands in the store and reads back."""
-        return _readable(self.array, block, 0)
+        return self.readable(block, 0)
 
 
 class Store:
-    """A home on disk: one zarr (format 3) group per run."""
+    """A home that lasts: one zarr (format 3) group per run, in a directory or an object store.
+
+    Pickled, it is a path or URL with its options. In another process it is opened for reading; while its lock is held,
+    also for writing, and nothing is looked at until it is needed.
+    """
 
     stored = True
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self.path = Path(path)
-        self._lock: int | None = None
+    def __init__(self, path: Any, *, read_only: bool = False, storage_options: dict[str, Any] | None = None) -> None:
+        self._settle(open_place(path, storage_options), read_only=read_only)
+        attributes = self._attributes("")
+        if attributes is None and read_only:
+            raise FileNotFoundError(
+                f"store {str(self.place)!r} does not exist, or is not a zarr group. Check the path."
+            )
+        if attributes is None:
+            attributes = self._begin()
+        _check_format(attributes, str(self.place))
+
+    def _settle(self, place: Place, *, read_only: bool) -> None:
+        self.place = place
         self.read_only = read_only
-        if read_only and not (self.path / "zarr.json").exists():
-            raise FileNotFoundError(f"store {str(self.path)!r} does not exist, or is not a zarr group. Check the path.")
-        if self.path.exists() and not self.path.is_dir():
-            raise StoreError(f"store {str(self.path)!r} is a file. Pass the path of a directory.")
-        if self.path.exists() and any(self.path.iterdir()) and not (self.path / "zarr.json").exists():
-            raise StoreError(f"store {str(self.path)!r} is a directory with other contents. Pass a new or empty path.")
-        fresh = not (self.path / "zarr.json").exists()
-        with _io(self.path):
-            self.root = zarr.open_group(str(self.path), mode="r" if read_only else "a", zarr_format=3)
-            if fresh:
-                self.root.attrs.put({"format": FORMAT, "format_version": FORMAT_VERSION})
-        self._check_format()
+        self._lock: Lock | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
+    def __reduce__(self) -> Any:
+        return _reopened, (pickle.dumps(self.place), self._lock is not None)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"], read_only=True)  # type: ignore[misc]
+    def _begin(self) -> dict[str, Any]:
+        """Make the group of a new store."""
+        if not self.place.is_empty():
+            raise StoreError(f"store {str(self.place)!r} is a directory with other contents. Pass a new or empty path.")
+        attributes: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        with self.place.io():
+            zarr.open_group(self._zarr, mode="a", zarr_format=3).attrs.put(attributes)
+        return attributes
 
-    def _check_format(self) -> None:
-        attributes = dict(self.root.attrs)
-        if attributes.get("format") != FORMAT:
-            raise StoreError(
-                f"store {str(self.path)!r} was not made by scalable_gpe (its zarr.json names no format). "
-                "Pass another path; nothing in it was touched."
-            )
-        if attributes.get("format_version") != FORMAT_VERSION:
-            raise StoreError(
-                f"store {str(self.path)!r} has format version {attributes.get('format_version')}, this release "
-                f"reads {FORMAT_VERSION}. Use the release that wrote it, or start over in another path."
-            )
+    @cached_property
+    def _zarr(self) -> Any:
+        return self.place.zarr(read_only=self.read_only)
+
+    @cached_property
+    def root(self) -> zarr.Group:
+        """The group of all."""
+        with self.place.io():
+            return zarr.open_group(self._zarr, mode="r" if self.read_only else "r+", zarr_format=3)
 
     # --- tables -------------------------------------------------------------------------------
 
@@ -172,13 +238,15 @@ class Store:
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
         if shard % chunk:  # a shard is a whole number of chunks
             chunk = shard
-        return StoredTable(self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
+        return StoredTable(self, self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
 
     def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
         """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""
         chunk = min(longest + 1, _CHUNK_BYTES // np.dtype(dtype).itemsize)
         width = -(-(longest + 1) // chunk) * chunk
-        return StoredRagged(self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), empty=False))
+        return StoredRagged(
+            self, self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), write_empty=False)
+        )
 
     def _array(
         self,
@@ -187,13 +255,13 @@ class Store:
         dtype: Any,
         chunks: tuple[int, ...],
         shards: tuple[int, ...],
-        empty: bool = True,
+        write_empty: bool = True,
     ) -> zarr.Array:
-        known = self._known(name, empty=empty)
+        known = self._known(name, write_empty=write_empty)
         if known is not None and (known.shape, known.dtype) == (shape, np.dtype(dtype)):
             return known
         self.remove(name)
-        with _io(self.path):
+        with self.place.io():
             return self.root.create_array(
                 name,
                 shape=shape,
@@ -202,70 +270,73 @@ class Store:
                 shards=None if shards == chunks else shards,
                 compressors=(Crc32cCodec(),),
                 fill_value=0,
-                config={"write_empty_chunks": empty},
+                config={"write_empty_chunks": write_empty},
             )
 
-    def _known(self, name: str, *, empty: bool = True) -> zarr.Array | None:
+    def _known(self, name: str, *, write_empty: bool = True) -> zarr.Array | None:
         """The array of that name, if there is one; whether chunks of zeros are written is not stored with it."""
-        if not (self.path / name / "zarr.json").exists():
-            return None
         mode: Any = "r" if self.read_only else "r+"
         try:
-            with zarr.config.set({"array.write_empty_chunks": empty}):
-                return zarr.open_array(str(self.path), path=name, mode=mode)
-        except _DECODING:
+            with self.place.io(missing=True):
+                found = zarr.open_array(self._zarr, path=name, mode=mode, zarr_format=3)
+        except (FileNotFoundError, *_DECODING):
             return None
+        metadata: Any = found.metadata
+        return zarr.Array(zarr.AsyncArray(metadata, found.store_path, {"write_empty_chunks": write_empty}))
 
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
-        return StoredTable(self._find(name))
+        return StoredTable(self, self.find(name))
 
     def open_ragged(self, name: str) -> StoredRagged:
         """Find the ragged blocks of that name."""
-        return StoredRagged(self._find(name))
+        return StoredRagged(self, self.find(name, write_empty=False))
 
-    def _find(self, name: str) -> zarr.Array:
-        found = self._known(name)
+    def find(self, name: str, *, write_empty: bool = True) -> zarr.Array:
+        """Open the array of that name, which must be there."""
+        found = self._known(name, write_empty=write_empty)
         if found is None:
-            raise DamageError(f"array {name!r} is missing from store {str(self.path)!r}", name)
+            raise DamageError(f"array {name!r} is missing from store {str(self.place)!r}", name)
         return found
 
     def remove(self, name: str) -> None:
         """Forget a result: its mark first, then its arrays."""
-        folder = self.path / name
-        if folder.exists():
-            (folder / "zarr.json").unlink(missing_ok=True)
-            shutil.rmtree(folder)
+        self.place.remove(name, first="zarr.json")
 
     def sweep(self) -> None:
         """Remove what a killed writer left behind."""
-        for file in self.path.rglob("*.partial"):
-            file.unlink(missing_ok=True)
+        self.place.sweep()
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each group directly below the root."""
+        return {name: self.place.size(name) for name in self.place.folders()}
 
     # --- marks --------------------------------------------------------------------------------
 
     def mark(self, name: str, facts: Facts, arrays: Sequence[str] = ()) -> None:
         """Mark a result (its arrays, and `arrays` elsewhere) as complete: all of them are flushed to disk first."""
-        with _io(self.path):
+        if self._lock is not None:
+            self._lock.check()
+        with self.place.io():
             group = self.root.require_group(name)
             metadata: dict[str, str] = {}
-            for place in (name, *arrays):
-                _flush(self.path / place)
-                metadata |= self._metadata(place, itself=place != name)
+            for one in (name, *arrays):
+                self.place.flush(one)
+                metadata |= self._metadata(one, itself=one != name)
             content = {"facts": facts, "metadata": metadata}
             group.attrs.put({**content, "checksum": _checksum(content)})
-            _flush(self.path / name, deep=False)
+            self.place.flush(name, deep=False)
 
     def results(self) -> list[str]:
         """Names of all groups below the root, marked or not."""
-        files = [file for file in sorted(self.path.rglob("zarr.json")) if file.parent != self.path]
-        arrays = {file for file in files if (file.parent / "c").exists()}
-        return [file.parent.relative_to(self.path).as_posix() for file in files if file not in arrays]
+        files = self.place.files()
+        arrays = {name.rpartition("/c/")[0] for name in files if "/c/" in name}
+        groups = [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
+        return [name for name in groups if name not in arrays]
 
     def names(self, group: str) -> list[str]:
         """Results that stand below a group, finished or not."""
-        folder = self.path / group
-        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+        return self.place.folders(group)
 
     def facts(self, name: str) -> Facts | None:
         """Facts of a complete result, or None; a result that lost a chunk or was changed is an error."""
@@ -275,7 +346,7 @@ class Store:
         damage = self.damage(mark["metadata"])
         if damage:
             array, what = damage[0]
-            raise DamageError(f"array {array!r} of store {str(self.path)!r} is damaged: {what}", array)
+            raise DamageError(f"array {array!r} of store {str(self.place)!r} is damaged: {what}", array)
         return mark["facts"]
 
     def record(self, name: str) -> Facts | None:
@@ -284,53 +355,64 @@ class Store:
         return None if mark is None else mark["facts"]
 
     def _mark(self, name: str) -> dict[str, Any] | None:
-        try:
-            attributes = json.loads((self.path / name / "zarr.json").read_bytes()).get("attributes", {})
-        except FileNotFoundError:
-            return None
-        except (ValueError, AttributeError):
-            raise DamageError(f"{name}/zarr.json of store {str(self.path)!r} is not readable", name) from None
-        if "facts" not in attributes:
+        attributes = self._attributes(name)
+        if attributes is None or "facts" not in attributes:
             return None
         content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
         if attributes.get("checksum") != _checksum(content):
-            raise DamageError(f"{name}/zarr.json of store {str(self.path)!r} was changed", name)
+            raise DamageError(f"{name}/zarr.json of store {str(self.place)!r} was changed", name)
         return content
+
+    def _attributes(self, name: str) -> dict[str, Any] | None:
+        """Attributes of a group as they stand in the store now, or None."""
+        try:
+            content = self.place.read(f"{name}/zarr.json".lstrip("/"))
+        except FileNotFoundError:
+            return None
+        try:
+            return dict(json.loads(content).get("attributes", {}))
+        except (ValueError, TypeError, AttributeError):
+            if not name:  # of the store itself: it is none of ours
+                return {}
+            raise DamageError(f"{name}/zarr.json of store {str(self.place)!r} is not readable", name) from None
 
     def _metadata(self, name: str, *, itself: bool = False) -> dict[str, str]:
         """Checksums of the zarr.json of all arrays below a result."""
-        found = {}
-        for file in sorted((self.path / name).rglob("zarr.json")):
-            if itself or file.parent != self.path / name:
-                found[file.parent.relative_to(self.path).as_posix()] = hashlib.sha256(file.read_bytes()).hexdigest()
-        return found
+        files = [file for file in self.place.files(name) if file.endswith("/zarr.json")]
+        below = [file for file in files if itself or file != f"{name}/zarr.json"]
+        return {file.removesuffix("/zarr.json"): _digest(self.place.read(file)) for file in below}
 
     def damage(self, metadata: dict[str, str]) -> list[tuple[str, str]]:
         """What is wrong with arrays, without reading their chunks: (array, metadata changed or chunk missing)."""
         wrong = []
         for array, digest in metadata.items():
-            file = self.path / array / "zarr.json"
-            if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-                wrong.append((array, "zarr.json is missing" if not file.exists() else "zarr.json was changed"))
+            try:
+                content = self.place.read(f"{array}/zarr.json")
+            except FileNotFoundError:
+                wrong.append((array, "zarr.json is missing"))
                 continue
-            wrong += [(array, f"chunk {key} is missing") for key in self._missing(array)]
+            if _digest(content) != digest:
+                wrong.append((array, "zarr.json was changed"))
+                continue
+            there = set(self.place.files(f"{array}/c"))
+            chunks = [_chunk(index) for index in _grid(json.loads(content))]
+            wrong += [(array, f"chunk {chunk} is missing") for chunk in chunks if f"{array}/{chunk}" not in there]
         return wrong
 
     def repair(self, array: str, what: str) -> None:
         """Make a damaged result be made again: its mark goes, and what would stand in the way."""
-        metadata = self.path / array / "zarr.json"
         if "zarr.json" in what:
-            metadata.unlink(missing_ok=True)
+            self.place.delete(f"{array}/zarr.json")
         for result in self.results():
             try:
                 mark = self._mark(result)
             except DamageError:
                 mark = None
-                (self.path / result / "zarr.json").unlink(missing_ok=True)
+                self.place.delete(f"{result}/zarr.json")
             if mark is not None and array in (result, *mark["metadata"]):
                 self.root.require_group(result).attrs.put({})
         # an embedding is written column by column: a damaged chunk would be read before it is written
-        if array.startswith("embedding/") or ("zarr.json" in what and (self.path / array / "c").exists()):
+        if array.startswith("embedding/") or ("zarr.json" in what and self.place.files(f"{array}/c")):
             self.remove(array)
 
     def verify(self) -> list[tuple[str, str]]:
@@ -351,47 +433,46 @@ class Store:
         return sorted(wrong)
 
     def _unreadable(self, name: str) -> Iterator[str]:
-        array = self.root[name]
-        if isinstance(array, zarr.Array):
-            for index in _grid(array):
-                key = "/".join(["c", *map(str, index)])
-                if (self.path / name / key).exists() and not _readable(array, *index):
-                    yield key
-
-    def _missing(self, array_name: str) -> Iterator[str]:
-        array = self.root[array_name]
-        if isinstance(array, zarr.Array):
-            for index in _grid(array):
-                key = "/".join(["c", *map(str, index)])
-                if not (self.path / array_name / key).exists():
-                    yield key
+        metadata = json.loads(self.place.read(f"{name}/zarr.json"))
+        if metadata["node_type"] != "array":
+            return
+        table = self.open_table(name)
+        there = set(self.place.files(f"{name}/c"))
+        for index in _grid(metadata):
+            if f"{name}/{_chunk(index)}" in there and not table.readable(*index):
+                yield _chunk(index)
 
     # --- the lock -----------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Refuse a second process on this store; the system frees the lock when its holder dies."""
-        import fcntl
-
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise StoreError(
-                f"store {str(self.path)!r} is in use by another process. Wait for it, or pass another path."
-            ) from None
-        self._lock = handle
+        """Refuse a second process on this store."""
+        self._lock = self.place.lock()
 
     def unlock(self) -> None:
         """Let others work on this store."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
 
-def open_array(path: str) -> zarr.Array:
+@lru_cache(maxsize=16)
+def _reopened(place: bytes, writer: bool) -> Store:
+    """The store that another process has sent; a writer trusts the process that holds the lock."""
+    store = Store.__new__(Store)
+    store._settle(pickle.loads(place), read_only=not writer)
+    if not writer and store._attributes("") is None:
+        raise FileNotFoundError(f"store {str(store.place)!r} does not exist any more. Put it back, or open its copy.")
+    return store
+
+
+def open_array(path: str, storage_options: dict[str, Any] | None = None) -> zarr.Array:
     """Open a zarr array (format 2 or 3) for reading; never one of Python objects."""
-    found = zarr.open(path, mode="r")
+    place = open_place(path, storage_options)
+    try:
+        with place.io(f"X {path!r}", missing=True):
+            found = zarr.open(place.zarr(read_only=True), mode="r")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"X: there is no zarr array at {path!r}. Check the path.") from error
     if not isinstance(found, zarr.Array):
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"
         raise ValueError(f"X: {path!r} is a zarr group, not an array; it holds the arrays {arrays}. Name one of them.")
@@ -400,31 +481,38 @@ def open_array(path: str) -> zarr.Array:
     return found
 
 
-def _grid(array: zarr.Array) -> Iterator[tuple[int, ...]]:
-    steps = array.shards or array.chunks
-    return itertools.product(*(range(-(-size // step)) for size, step in zip(array.shape, steps, strict=True)))
+def _check_format(attributes: dict[str, Any], store: str) -> None:
+    if attributes.get("format") != FORMAT:
+        raise StoreError(
+            f"store {store!r} was not made by scalable_gpe (its zarr.json names no format). "
+            "Pass another path; nothing in it was touched."
+        )
+    if attributes.get("format_version") != FORMAT_VERSION:
+        raise StoreError(
+            f"store {store!r} has format version {attributes.get('format_version')}, this release "
+            f"reads {FORMAT_VERSION}. Use the release that wrote it, or start over in another path."
+        )
 
 
-def _readable(array: zarr.Array, *index: int) -> bool:
-    path = _root(array) / array.path / "/".join(["c", *map(str, index)])
-    if not path.exists():
-        return False
-    steps = array.shards or array.chunks
-    region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
-    try:
-        array[region]
-    except (OSError, *_DECODING):
-        return False
-    return True
+def _grid(metadata: dict[str, Any]) -> Iterator[tuple[int, ...]]:
+    """Numbers of the shards (or chunks) of an array, from its zarr.json."""
+    if metadata["node_type"] != "array":
+        return iter(())
+    steps = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+    return itertools.product(*(range(-(-n // step)) for n, step in zip(metadata["shape"], steps, strict=True)))
 
 
-def _read_row(array: zarr.Array, row: int, length: int) -> np.ndarray:
-    """The first entries of a row that is one shard (or chunk) of a local store.
+def _chunk(index: Sequence[int]) -> str:
+    return "/".join(["c", *map(str, index)])
 
-    Blocks of K are read in every sweep. This reads the file in one piece, checks the same checksums and copies each
+
+def _read_row(array: zarr.Array, shard: bytes, length: int) -> np.ndarray:
+    """The first entries of a row, from the shard (or chunk) that it is.
+
+    Blocks of K are read in every sweep. This takes a file in one piece, checks the same checksums and copies each
     chunk once, which is faster than the general machinery; that stays in use for all else.
     """
-    data = np.frombuffer((_root(array) / array.path / f"c/{row}/0").read_bytes(), np.uint8)
+    data = np.frombuffer(shard, np.uint8)
     chunk, width = array.chunks[1], array.shape[1]
     places = np.array([[0, len(data)]], np.uint64)
     if array.shards is not None:
@@ -445,50 +533,9 @@ def _checked(stored: np.ndarray) -> np.ndarray:
     return stored[:-4]
 
 
-def _root(array: zarr.Array) -> Path:
-    return Path(str(array.store.root))  # type: ignore[attr-defined]
-
-
 def _checksum(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return _digest(json.dumps(content, sort_keys=True).encode())
 
 
-def _flush(folder: Path, *, deep: bool = True) -> None:
-    """Fsync the files of a folder (and below), then the folder, so that a mark never precedes its data."""
-    for parent, _, names in os.walk(folder):
-        for name in [*names, "."]:
-            handle = os.open(os.path.join(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        if not deep:
-            return
-
-
-@contextlib.contextmanager
-def _io(path: Path) -> Iterator[None]:
-    """Say which store could not be written, and why, in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"store {str(path)!r}: {error.strerror or error}. What is finished stays; make room or repair the disk and "
-            "run the same call again to go on."
-        ) from error
-
-
-@contextlib.contextmanager
-def _named(array: zarr.Array) -> Iterator[None]:
-    """Errors of a chunk name its array."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DamageError(f"array {array.path!r} is damaged: {error.filename} is missing", array.path) from error
-    except OSError as error:
-        raise StoreError(
-            f"array {array.path!r}: {error.strerror or error}. What is finished stays; make room or repair the disk "
-            "and run the same call again to go on."
-        ) from error
-    except _DECODING as error:
-        raise DamageError(f"array {array.path!r} is damaged: {error}", array.path) from error
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

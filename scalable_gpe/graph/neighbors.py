@@ -12,6 +12,7 @@ from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import Workers, parse_bytes
 from scalable_gpe.engine.errors import RecallWarning, StoreError, warn
 from scalable_gpe.engine.numbering import Numbering
+from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows
 from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, block_rows, ranges
@@ -100,6 +101,7 @@ def neighbor_graph(
     recall: float = 0.95,
     random_state: Any = 0,
     store: Any = None,
+    storage_options: dict[str, Any] | None = None,
     memory_limit: Any = None,
     n_jobs: int | None = None,
 ) -> NeighborGraph:
@@ -108,7 +110,7 @@ def neighbor_graph(
     Parameters
     ----------
     X : array-like of shape (N, d)
-        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path (.npy, .zarr).
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path or URL (.npy, .zarr).
     n_neighbors : int, optional
         Other (distinct) points in each list; ``min(32, N - 1)`` by default.
     metric : {"euclidean", "cosine"}
@@ -119,8 +121,10 @@ def neighbor_graph(
         Share of true neighbours to aim at; less is warned about.
     random_state : int, None or numpy generator
         Seed of the search and of the sample that measures its recall.
-    store : path, optional
+    store : path or URL, optional
         A zarr store for the lists.
+    storage_options : dict, optional
+        What fsspec needs to reach the URLs of `store` and `X`.
     memory_limit : int or str, optional
         Resident memory of this process, "2GB" is 2e9 bytes.
     n_jobs : int, optional
@@ -138,9 +142,10 @@ def neighbor_graph(
     ((200, 8), 1, 1.0)
     """
     parameters = check_parameters(metric=metric, method=method, recall=recall, random_state=random_state)
-    rows = open_rows(X, metric)
+    check_options(storage_options, store, X)
+    rows = open_rows(X, metric, storage_options=storage_options)
     n_neighbors = check_n_neighbors(n_neighbors, rows.n_rows)
-    run = Run(open_home(store), Workers(n_jobs), parse_bytes(memory_limit))
+    run = Run(open_home(store, storage_options), Workers(n_jobs), parse_bytes(memory_limit))
     asked = {"n_neighbors": n_neighbors, **parameters}
     # a name of its own for each input and search, so that graphs that share a store are not mixed up
     name = hashlib.sha256(json.dumps([fingerprint(rows), asked], sort_keys=True).encode()).hexdigest()[:12]

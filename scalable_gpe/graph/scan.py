@@ -52,7 +52,7 @@ def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, rando
     n_points, n_neighbors = lists.shape
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     sampled = np.sort(by_user[drawn])
-    rows = [_row(edges, int(row)) for row in sampled]
+    rows = _rows(edges, sampled)
     nearest, missing = _exact(points, sampled, rows, n_neighbors, run)
     found = lists.take(sampled).astype(np.float64)
     reach = np.sqrt(nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
@@ -63,10 +63,15 @@ def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, rando
     return Scan(float(recalls.mean()), error, missing, listed)
 
 
-def _row(edges: Edges, row: int) -> tuple[np.ndarray, np.ndarray]:
-    first, indptr, indices, lengths = edges.block(row // edges.block_rows)
-    at = slice(indptr[row - first], indptr[row - first + 1])
-    return indices[at].copy(), lengths[at].copy()
+def _rows(edges: Edges, sampled: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Columns and lengths of some rows in ascending order; each block is read once."""
+    found = []
+    for number in np.unique(sampled // edges.block_rows):
+        first, indptr, indices, lengths = edges.block(int(number))
+        for row in sampled[sampled // edges.block_rows == number] - first:
+            at = slice(indptr[row], indptr[row + 1])
+            found.append((indices[at].copy(), lengths[at].copy()))
+    return found
 
 
 def _exact(points: Any, sampled: np.ndarray, rows: list[Any], n_keep: int, run: Run) -> tuple[np.ndarray, np.ndarray]:

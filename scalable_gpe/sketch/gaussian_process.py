@@ -13,6 +13,7 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
 from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, StoredPanel
+from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, ranges
 from scalable_gpe.heat.normalization import HeatKernel
@@ -46,6 +47,7 @@ def gp_embedding(
     precision: str = "single",
     tol: float = 1e-4,
     store: Any = None,
+    storage_options: dict[str, Any] | None = None,
 ) -> Any:
     r"""Gaussian process embedding of a heat kernel.
 
@@ -69,8 +71,10 @@ def gp_embedding(
         Type of the panels that are multiplied.
     tol : float
         Relative error of distances that the polynomial may make.
-    store : path, optional
+    store : path or URL, optional
         A zarr store for the result.
+    storage_options : dict, optional
+        What fsspec needs to reach the URL of `store`.
 
     Returns
     -------
@@ -86,7 +90,8 @@ def gp_embedding(
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel makes it; got {type(heat).__name__}.")
     parameters = check_sketch(n_components, power, sketch, random_state, precision, tol)
-    home = heat.run.home if store is None else open_home(store)
+    check_options(storage_options, store)
+    home = heat.run.home if store is None else open_home(store, storage_options)
     run = Run(home, heat.run.workers, heat.run.memory_limit)
     how = Sketch(parameters["sketch"], parameters["random_state"], precision)
     of = heat.name if store is None else _identity(heat)

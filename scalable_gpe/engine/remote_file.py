@@ -1,0 +1,56 @@
+"""A .npy file behind a URL: rows are read as ranges of bytes, so that it is never copied whole."""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine.place import open_place
+
+_HEADER = 2**16  # bytes that hold the header of any file of numbers
+_GAP = 2**17  # bytes between two rows that are read rather than asked for separately
+
+
+class RemoteFile:
+    """Rows of a two-dimensional .npy file in C order."""
+
+    def __init__(self, url: str, storage_options: dict[str, Any] | None = None) -> None:
+        folder, _, self._name = url.rpartition("/")
+        self._place = open_place(folder, storage_options)
+        try:
+            head = io.BytesIO(self._place.read(self._name, 0, _HEADER))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"X: there is no file {url!r}. Check the URL.") from error
+        version = np.lib.format.read_magic(head)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, columns_first, self.dtype = read(head)
+        self._first = head.tell()
+        if columns_first and len(self.shape) > 1:
+            raise ValueError(
+                f"X: {url!r} is in Fortran order, whose rows are scattered. Save numpy.ascontiguousarray(X)."
+            )
+
+    def rows(self, at: Any) -> np.ndarray:
+        """Rows of a slice, or by number."""
+        if isinstance(at, slice):
+            return self._read(at.start, at.stop)
+        ids = np.asarray(at)
+        order = np.argsort(ids, kind="stable")
+        out = np.empty((len(ids), *self.shape[1:]), self.dtype)
+        near = max(1, _GAP // self._row_bytes)
+        for run in np.split(order, np.flatnonzero(np.diff(ids[order]) > near) + 1):
+            if len(run):
+                first = int(ids[run[0]])
+                out[run] = self._read(first, int(ids[run[-1]]) + 1)[ids[run] - first]
+        return out
+
+    @property
+    def _row_bytes(self) -> int:
+        return max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        begin, end = (self._first + row * self._row_bytes for row in (start, stop))
+        data = self._place.read(self._name, begin, end)
+        if len(data) != end - begin:
+            raise ValueError(f"X: {self._place}/{self._name} ends before its last row. Copy it again.")
+        return np.frombuffer(data, self.dtype).reshape(stop - start, *self.shape[1:])
