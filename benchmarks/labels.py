@@ -1,17 +1,191 @@
-"""How often the nearest rows share a label: raw data, embedding and diffusion map of scikit-learn's digits."""
+"""How often the nearest rows share a label: raw data, embeddings and diffusion maps.
+
+    python benchmarks/labels.py                                     all data sets, some minutes
+    python benchmarks/labels.py --data fashion --seeds 5 --json fashion.json
+
+One table per data set: the share of the 10 nearest that have the row's label, mean and standard deviation over random
+matrices, for each kernel, power and number of components k. Labels of the manifolds are cells of about a fiftieth of
+them. The graph is searched once; kernels and powers come from it. Embeddings in fewer components are the first columns
+of those in more.
+"""
+
+import argparse
+import gzip
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measure import Row
 
 import scalable_gpe as gpe
 
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+COMPONENTS = (8, 16, 32)
 _NEAREST = 10
+_CELLS = 50
+
+Labelled = tuple[np.ndarray, np.ndarray]
 
 
-def label_agreement(n_components: int = 16, power: int = 16) -> list[Row]:
+def main() -> None:
+    options = _options()
+    rows = []
+    for name in options.data:
+        if name == "fashion" and not FASHION.exists():
+            print("fashion: left out, its files are not there")
+            continue
+        for row in study(name, options):
+            rows.append(row)
+            print(_line(row), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def study(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Lines of the table of one data set."""
+    X, labels = DATA[name]()
+    rows = np.sort(np.random.default_rng(0).choice(len(X), min(options.rows, len(X)), replace=False))
+    graph = gpe.neighbor_graph(X, options.neighbors)
+    raw = agreement(X, labels, rows)
+    yield {"data": name, "kernel": "", "what": "raw data", "mean": [raw] * 3, "sd": [0.0] * 3}
+    for epsilon in options.kernels:
+        heat = gpe.heat_kernel(gpe.gaussian_kernel(graph, epsilon))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an eigensolver that is nearly there will do
+            coordinates, _ = gpe.diffusion_map(heat, COMPONENTS[-1])
+        found = [_prefixes(coordinates, labels, rows)]
+        yield _figures(name, epsilon, "diffusion map", found)
+        embeddings = [
+            gpe.gp_embedding(heat, COMPONENTS[-1], options.powers, random_state=seed) for seed in range(options.seeds)
+        ]
+        for power in options.powers:
+            found = [_prefixes(points[power], labels, rows) for points in embeddings]
+            yield _figures(name, epsilon, f"power {power}", found)
+        chosen = [_chosen_power(heat, k) for k in COMPONENTS]
+        yield {"data": name, "kernel": epsilon, "what": "power='auto' takes", "mean": chosen, "sd": [0.0] * 3}
+
+
+def _chosen_power(heat: gpe.HeatKernel, n_components: int) -> int:
+    from scalable_gpe.sketch.power_choice import choose_power
+
+    return choose_power(heat, n_components, 0, heat.run, f"{heat.name}/curve")[0]
+
+
+def _prefixes(points: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> list[float]:
+    return [agreement(points[:, :k], labels, rows) for k in COMPONENTS]
+
+
+def _figures(name: str, kernel: str, what: str, found: list[list[float]]) -> dict[str, Any]:
+    mean, sd = np.mean(found, axis=0), np.std(found, axis=0)
+    return {"data": name, "kernel": kernel, "what": what, "mean": mean.tolist(), "sd": sd.tolist()}
+
+
+def _line(row: dict[str, Any]) -> str:
+    cells = [f"{mean:.3f} +- {sd:.3f}" for mean, sd in zip(row["mean"], row["sd"], strict=True)]
+    return f"| {row['data']} | {row['kernel']} | {row['what']} | " + " | ".join(cells) + " |"
+
+
+def agreement(points: np.ndarray, labels: np.ndarray, rows: np.ndarray | None = None) -> float:
+    """Share of the ten nearest other points of some rows (all by default) that have the row's label."""
+    from sklearn.neighbors import NearestNeighbors
+
+    rows = np.arange(len(points)) if rows is None else rows
+    near = NearestNeighbors(n_neighbors=_NEAREST + 1).fit(points).kneighbors(points[rows], return_distance=False)
+    itself = near == rows[:, None]
+    itself[~itself.any(axis=1), -1] = True  # more than ten rows in the same place: any of them may go
+    others = near[~itself].reshape(len(rows), _NEAREST)
+    return float((labels[others] == labels[rows][:, None]).mean())
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def fashion() -> Labelled:
+    """Fashion-MNIST, 70,000 x 784, with its labels."""
+    parts = {
+        kind: b"".join(
+            gzip.decompress((FASHION / f"{part}-{kind}-ubyte.gz").read_bytes())[start:] for part in ("train", "t10k")
+        )
+        for kind, start in (("images-idx3", 16), ("labels-idx1", 8))
+    }
+    X, labels = (np.frombuffer(part, np.uint8) for part in parts.values())
+    return X.reshape(-1, 784).astype(np.float32), labels.astype(np.int64)
+
+
+def digits() -> Labelled:
     from sklearn.datasets import load_digits
 
     X, labels = load_digits(return_X_y=True)
+    return X.astype(np.float32), labels
+
+
+def breast_cancer() -> Labelled:
+    from sklearn.datasets import load_breast_cancer
+
+    X, labels = load_breast_cancer(return_X_y=True)
+    return (X - X.mean(axis=0)) / X.std(axis=0), labels
+
+
+def swiss_roll() -> Labelled:
+    """Cells along the roll, not in the space around it."""
+    from sklearn.datasets import make_swiss_roll
+
+    X, angle = make_swiss_roll(5000, noise=0.3, random_state=1)
+    length = (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle)) / 2
+    return X, _cells(np.stack([length, X[:, 1]], axis=1))
+
+
+def manifold(make: Callable[..., np.ndarray], n_rows: int, **parameters: Any) -> Labelled:
+    X = make(n_rows, random_state=1, **parameters)
+    return X, _cells(X)
+
+
+def clusters(least: float = 1.0, most: float = 1.0) -> Labelled:
+    """Twenty Gaussian clusters in ten dimensions, their widths from least to most (evenly on a logarithmic scale)."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 20, 6000)
+    widths = np.geomspace(least, most, 20)
+    centres = 4 * rng.standard_normal((20, 10))
+    return centres[labels] + widths[labels][:, None] * rng.standard_normal((6000, 10)), labels
+
+
+def uneven_curve() -> Labelled:
+    """An arc on which the density falls by a factor of thousands; labels are equal shares of the points."""
+    place = np.random.default_rng(0).random(5000)
+    angle = 5.5 * place**4
+    order = np.argsort(np.argsort(place))
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1), order * _CELLS // len(order)
+
+
+def _cells(points: np.ndarray) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
+    return KMeans(_CELLS, n_init=1, random_state=0).fit_predict(points)
+
+
+DATA: dict[str, Callable[[], Labelled]] = {
+    "fashion": fashion,
+    "digits": digits,
+    "circle": lambda: manifold(gpe.datasets.circle, 5000),
+    "torus": lambda: manifold(gpe.datasets.torus, 5000),
+    "torus, 50,000": lambda: manifold(gpe.datasets.torus, 50_000, n_features=16, noise=0.02),
+    "klein bottle": lambda: manifold(gpe.datasets.klein_bottle, 5000),
+    "swiss roll": swiss_roll,
+    "clusters": clusters,
+    "uneven clusters": lambda: clusters(0.01, 3.0),
+    "uneven curve": uneven_curve,
+    "breast cancer": breast_cancer,
+}
+
+
+# --- what benchmarks/run.py shows -----------------------------------------------------------------
+
+
+def label_agreement(n_components: int = 16, power: int = 16) -> list[Row]:
+    X, labels = digits()
     embedding = gpe.embed(X, n_components=n_components, power=power, progress=False)
     coordinates, _ = gpe.diffusion_map(embedding.heat, n_components, power=1)
     spaces = {
@@ -22,8 +196,17 @@ def label_agreement(n_components: int = 16, power: int = 16) -> list[Row]:
     return [Row(f"digits, 10-NN label agreement: {name}", agreement(Y, labels), "") for name, Y in spaces.items()]
 
 
-def agreement(points: np.ndarray, labels: np.ndarray) -> float:
-    from sklearn.neighbors import NearestNeighbors
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA), metavar="NAME")
+    parser.add_argument("--kernels", nargs="+", default=["auto", "local"], metavar="EPSILON")
+    parser.add_argument("--powers", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256])
+    parser.add_argument("--neighbors", type=int, default=None)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=5000, help="rows whose nearest are looked at")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
 
-    nearest = NearestNeighbors(n_neighbors=_NEAREST).fit(points).kneighbors(return_distance=False)
-    return float((labels[nearest] == labels[:, None]).mean())
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ the truncated kernel itself is from the dense one.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,7 +20,8 @@ from scalable_gpe.engine import checks
 from scalable_gpe.engine.panels import Panel, Panels
 from scalable_gpe.engine.rows import Selected, open_rows
 from scalable_gpe.engine.tables import ranges
-from scalable_gpe.graph.edges import Edges
+from scalable_gpe.graph.scan import scan_blocks, scan_points
+from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan, series
 from scalable_gpe.sketch.powers import Carry, Sketch, start_panel
@@ -30,7 +31,6 @@ _TAIL = 1.2  # a tail is made by few rows: without this its interval covered 87 
 _N_LEVELS = 4096  # errors at which the distribution is looked at
 _N_NEIGHBORS = 10  # of the trustworthiness
 _N_COLUMNS = 4  # columns of G that are carried again in double precision
-_LANES = 128  # probes that are scanned together
 _CUT = 1e-15  # of the Chebyshev series, relative to a unit vector
 _KEPT = 1e-6  # eigenvalues of C below this share of the largest are rounding
 
@@ -214,20 +214,9 @@ def carry(heat: HeatKernel, start: Callable[[], Panel], power: int, panels: Pane
 def last_product(heat: HeatKernel, carried: Panel, points: np.ndarray) -> np.ndarray:
     """``s (K Z)`` of some points only: rows of A times what was carried."""
     out = np.empty((len(points), carried.shape[1]))
-    for number, columns, weights in rows_of(heat.kernel.edges, points):
+    for number, columns, weights in heat.kernel.edges.rows(points):
         out[number] = heat.scale_points[points[number]] * (weights.astype(np.float64) @ carried.whole(columns)[columns])
     return out
-
-
-def rows_of(edges: Edges, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Columns and values of some rows, with their place in `points`; each block is read once."""
-    order = np.argsort(points, kind="stable")
-    blocks = points[order] // edges.block_rows
-    for number in np.unique(blocks):
-        first, indptr, indices, values = edges.block(int(number))
-        for place in order[blocks == number]:
-            at = slice(indptr[points[place] - first], indptr[points[place] - first + 1])
-            yield int(place), indices[at], values[at]
 
 
 def _distances(covariance: np.ndarray) -> np.ndarray:
@@ -380,12 +369,16 @@ class _Dense:
 
     @cached_property
     def _operator(self) -> np.ndarray:
-        from scalable_gpe.exact import heat_kernel
+        from scalable_gpe import exact
 
         embedding, numbering = self._embedding, self._embedding.graph.numbering
         X = self._points.read(0, numbering.n_points)[numbering.position].astype(np.float64)
-        assert embedding.kernel.epsilon is not None
-        return heat_kernel(X, embedding.kernel.epsilon, embedding.heat.normalization)
+        kernel, normalization = embedding.kernel, embedding.heat.normalization
+        if kernel.sigma is not None:
+            K = exact.local_affinity(X, kernel.sigma)
+            return exact.symmetric(K) if normalization == "symmetric" else exact.bistochastic(K)
+        assert kernel.epsilon is not None
+        return exact.heat_kernel(X, kernel.epsilon, normalization)
 
     def compare(self, power: int, covariance: np.ndarray) -> dict[str, float]:
         """Diffusion distances of the truncated kernel against those of the dense one."""
@@ -412,6 +405,8 @@ class _Probes:
     """Sampled points, scanned exactly against all points."""
 
     def __init__(self, embedding: Embedding, points: Any, n_probes: int, seed: int) -> None:
+        from scalable_gpe.engine.kernels import probes as kernels
+
         self._graph, self._kernel, self._run = embedding.graph, embedding.kernel, embedding.graph.run
         self.points = points
         numbering = self._graph.numbering
@@ -420,27 +415,9 @@ class _Probes:
         self.own = np.sort(numbering.by_user[drawn])
         self.n_probes = len(self.own)
         self._samples = points.take(self.own)
-        self._nearest = self._search(self._samples, self._graph.n_neighbors, self._stored_blocks())[0]
-
-    def _scan(self, samples: np.ndarray, blocks: Any, loop: Callable[..., None], *results: np.ndarray) -> None:
-        """Run a compiled loop over all blocks and all probes.
-
-        Threads share the probes: each has results of its own, so nothing depends on the threads.
-        """
-        pieces = [slice(*piece) for piece in ranges(self.n_probes, _LANES)]
-        columns = [np.ascontiguousarray(samples[at].T) for at in pieces]
-
-        def some(number: int, ids: np.ndarray, block: np.ndarray) -> None:
-            at = pieces[number]
-            loop(columns[number], self.own[at], block, ids, *(result[at] for result in results))
-
-        for ids, block in blocks:
-            self._run.workers.map(partial(some, ids=ids, block=block), range(len(pieces)), count=False)
-
-    def _stored_blocks(self) -> Any:
-        step = max(1024, min(16_384, 2**22 // self.points.n_features))
-        for start, stop in ranges(self.n_points, step):
-            yield np.arange(start, stop), np.ascontiguousarray(self.points.read(start, stop))
+        squares, ids = self._empty(self._graph.n_neighbors)
+        scan_points(points, self.own, self._samples, kernels.nearest_rows, (squares, ids), self._run)
+        self._nearest = squares
 
     def _embedded_blocks(self, values: Any) -> Any:
         """Embedded points, each distinct one once, with their storage numbers."""
@@ -451,13 +428,9 @@ class _Probes:
             block = np.asarray(values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
             yield numbering.by_user[start:stop].astype(np.int64), np.ascontiguousarray(block)
 
-    def _search(self, samples: np.ndarray, n_keep: int, blocks: Any) -> tuple[np.ndarray, np.ndarray]:
-        from scalable_gpe.engine.kernels import probes as kernels
-
-        squares = np.full((self.n_probes, n_keep), np.inf, np.float32)
-        ids = np.full((self.n_probes, n_keep), -1, np.int64)
-        self._scan(samples, blocks, kernels.nearest_rows, squares, ids)
-        return squares, ids
+    def _empty(self, n_keep: int) -> tuple[np.ndarray, np.ndarray]:
+        """Room for the nearest rows of each probe: squared distances and numbers."""
+        return np.full((self.n_probes, n_keep), np.inf, np.float32), np.full((self.n_probes, n_keep), -1, np.int64)
 
     def recall(self) -> dict[str, float]:
         """Share of true neighbours in the lists; a neighbour counts when it is no further than the true last one."""
@@ -473,14 +446,7 @@ class _Probes:
 
     def lost_mass(self) -> dict[str, float]:
         """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out; error of a ratio."""
-        from scalable_gpe.engine.kernels import probes as kernels
-
-        dense = np.zeros(self.n_probes)
-        epsilon = np.full(self.n_probes, self._kernel.epsilon)
-        self._scan(self._samples, self._stored_blocks(), kernels.dense_mass, epsilon, dense)
-        kept = np.empty(self.n_probes)
-        for number, _, weights in rows_of(self._kernel.edges, self.own):
-            kept[number] = weights.sum(dtype=np.float64) - 1
+        dense, kept = row_masses(self._kernel, self.points, self.own)
         if not dense.sum() > 0:
             return {"value": 0.0, "low": 0.0, "high": 0.0}
         share = kept.sum() / dense.sum()
@@ -497,14 +463,15 @@ class _Probes:
             return None
         numbering = self._graph.numbering
         samples = _take(values, numbering.user_row[self.own])
-        _, near = self._search(samples, m, self._embedded_blocks(values))
+        squares, near = self._empty(m)
+        scan_blocks(self._embedded_blocks(values), self.own, samples, kernels.nearest_rows, (squares, near), self._run)
         unique, places = np.unique(near, return_inverse=True)
         others = self.points.take(unique)[places.reshape(near.shape)]
         limits = np.empty(near.shape, np.float32)
         kernels.pair_squares(self._samples, others, limits)
         limits.sort(axis=1)
         counts = np.zeros(near.shape, np.int64)
-        self._scan(self._samples, self._stored_blocks(), kernels.count_closer, limits, counts)
+        scan_points(self.points, self.own, self._samples, kernels.count_closer, (limits, counts), self._run)
         ranks = np.cumsum(counts, axis=1) + 1
         penalty = np.maximum(ranks - m, 0).sum(axis=1)
         each = 1 - 2 * penalty / (m * (2 * self.n_points - 3 * m - 1))

@@ -97,7 +97,7 @@ def _add_embed(commands: Any) -> None:
     command.add_argument("store", metavar="STORE", help="a zarr store (path or URL), made when it is not there")
     _add_sizes(command)
     add = command.add_argument
-    add("--epsilon", type=_number_or_text, default="auto", metavar="E", help="bandwidth: a number, auto or bgh (auto)")
+    add("--epsilon", type=_number_or_text, default="auto", metavar="E", help="bandwidth: a number, auto, bgh or local")
     add("--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)")
     add("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
     add("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")

@@ -154,8 +154,9 @@ def embed(
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
         Other points in each neighbour list; min(32, N - 1) by default.
-    epsilon : float or {"auto", "bgh"}
-        Bandwidth of the kernel, in squared units of X.
+    epsilon : float or {"auto", "bgh", "local"}
+        Bandwidth of the kernel, in squared units of X; "local" gives each row a length scale of its own, for data of
+        very uneven density.
     power : int, sequence of int, or "auto"
         The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
         smallest power of two at which neighbours stand out of the noise of the sketch.

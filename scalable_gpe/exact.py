@@ -28,6 +28,7 @@ Array = npt.NDArray[np.float64]
 
 __all__ = [
     "affinity",
+    "local_affinity",
     "symmetric",
     "bistochastic",
     "heat_kernel",
@@ -64,6 +65,41 @@ def affinity(X: npt.ArrayLike, epsilon: float) -> Array:
     """
     points = _points(X, "X")
     return np.exp(-squareform(pdist(points, "sqeuclidean")) / _positive(epsilon, "epsilon"))
+
+
+def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
+    r"""Gaussian affinity with one length scale per row, for data of uneven density.
+
+    .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / (\sigma_i \sigma_j)), \qquad K_{ii} = 1
+
+    Equivalent to ``affinity(X, s**2)`` when all length scales are s. The length scales that ``epsilon="local"`` found
+    are the ``sigma`` of its kernel.
+
+    Parameters
+    ----------
+    X : array_like, N x d
+        One point per row.
+    sigma : array_like, N
+        Length scale of each row, above 0.
+
+    Returns
+    -------
+    ndarray, N x N
+        Symmetric, entries in [0, 1].
+
+    Examples
+    --------
+    >>> from scalable_gpe import exact
+    >>> exact.local_affinity([[0.0], [2.0]], sigma=[1.0, 4.0]).round(4).tolist()
+    [[1.0, 0.3679], [0.3679, 1.0]]
+    """
+    points, scales = _points(X, "X"), np.asarray(sigma, dtype=np.float64)
+    if scales.shape != (len(points),) or not ((scales > 0) & (scales < np.inf)).all():
+        raise ValueError(
+            f"sigma must hold one finite number above 0 for each of the {len(points)} rows; got shape {scales.shape}. "
+            "affinity takes one epsilon for all rows."
+        )
+    return np.exp(-squareform(pdist(points, "sqeuclidean")) / np.outer(scales, scales))
 
 
 def symmetric(K: npt.ArrayLike) -> Array:

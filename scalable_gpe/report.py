@@ -44,6 +44,7 @@ def make_report(
         "n_neighbors": graph.n_neighbors,
         "method": graph.method,
         "epsilon": kernel.epsilon,
+        "sigma": kernel.scales and kernel.scales.facts,
         "nnz": kernel.nnz,
         "recall": graph.recall,
         "recall_error": graph.facts.get("recall_error"),
@@ -64,7 +65,7 @@ def make_report(
         "total_seconds": sum(run.seconds.values()),
         "peak_memory": _peak_memory(),
         "versions": versions(),
-        "reasons": _reasons(graph, heat, plans, asked),
+        "reasons": _reasons(graph, kernel, heat, plans, asked),
         "finished_at": time.time(),
     }
 
@@ -83,9 +84,15 @@ def _peak_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _reasons(graph: NeighborGraph, heat: HeatKernel, plans: dict[int, Plan], asked: dict[str, Any]) -> dict[str, str]:
+def _reasons(
+    graph: NeighborGraph, kernel: SparseKernel, heat: HeatKernel, plans: dict[int, Plan], asked: dict[str, Any]
+) -> dict[str, str]:
     """Why a figure of the report is None, or not what it seems."""
     reasons: dict[str, str] = {}
+    if kernel.scales is None:
+        reasons["sigma"] = "all rows share one epsilon"
+    else:
+        reasons["epsilon"] = "the median of sigma^2: with epsilon='local' each row has its own sigma"
     if graph.scan is None:
         reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
     if heat.normalization != "bistochastic":

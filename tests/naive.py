@@ -10,6 +10,20 @@ def affinity(X, epsilon):
     return [[math.exp(-sum((a - b) ** 2 for a, b in zip(X[i], X[j])) / epsilon) for j in range(n)] for i in range(n)]
 
 
+def local_scales(X, rank, factor):
+    """sqrt(factor) times the distance to the rank-th nearest other (distinct) point."""
+    out = []
+    for x in X:
+        others = sorted({tuple(y) for y in X} - {tuple(x)}, key=lambda y: math.dist(x, y))
+        out.append(math.sqrt(factor) * math.dist(x, others[min(rank, len(others)) - 1]))
+    return out
+
+
+def local_affinity(X, sigma):
+    n = len(X)
+    return [[math.exp(-(math.dist(X[i], X[j]) ** 2) / (sigma[i] * sigma[j])) for j in range(n)] for i in range(n)]
+
+
 def symmetric(K):
     n = len(K)
     q = [sum(row) for row in K]

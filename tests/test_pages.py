@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 WITH_PICTURES = ["quickstart.md", "choosing-parameters.md"]
 
 
-@pytest.mark.parametrize("page", [*WITH_PICTURES, "new-points.md", "audit.md"])
+@pytest.mark.parametrize("page", [*WITH_PICTURES, "new-points.md", "audit.md", "isolated-rows.md"])
 def test_python_on_a_page(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     if not DOCS.exists():

@@ -1,6 +1,7 @@
 """CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,16 @@ class Edges:
             if held + 8 * length <= self.resident_bytes:
                 self._kept[number] = block
         return block
+
+    def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Columns and values of some rows, with their place in `points`; each block is read once."""
+        order = np.argsort(points, kind="stable")
+        blocks = points[order] // self.block_rows
+        for number in np.unique(blocks):
+            first, indptr, indices, values = self.block(int(number))
+            for place in order[blocks == number]:
+                at = slice(indptr[points[place] - first], indptr[points[place] - first + 1])
+                yield int(place), indices[at], values[at]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_kept", "_guard")}

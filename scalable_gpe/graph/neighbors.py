@@ -87,9 +87,13 @@ class NeighborGraph:
 
     def sampled_distances(self, most: int = 16_384) -> np.ndarray:
         """Lists of distances of at most so many points, at even steps of the user's order."""
+        return self.list_distances.take(self.sampled_points(most)).astype(np.float64)
+
+    def sampled_points(self, most: int) -> np.ndarray:
+        """At most so many points, at even steps of the user's order, as ascending storage numbers."""
         n_points = self.numbering.n_points
         drawn = np.unique(np.linspace(0, n_points - 1, min(most, n_points)).astype(np.int64))
-        return self.list_distances.take(np.sort(self.numbering.by_user[drawn])).astype(np.float64)
+        return np.sort(self.numbering.by_user[drawn])
 
 
 def neighbor_graph(

@@ -1,7 +1,9 @@
 """How good are the lists: an exact scan of sampled rows gives recall and the mass the kernel misses."""
 
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.edges import Edges
 
 N_SAMPLES = 256
+_LANES = 128  # samples that are scanned together
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, rando
     n_points, n_neighbors = lists.shape
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     sampled = np.sort(by_user[drawn])
-    rows = _rows(edges, sampled)
+    rows = [(columns.copy(), lengths.copy()) for _, columns, lengths in edges.rows(sampled)]
     nearest, missing = _exact(points, sampled, rows, n_neighbors, run)
     found = lists.take(sampled).astype(np.float64)
     reach = np.sqrt(nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
@@ -63,15 +66,39 @@ def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, rando
     return Scan(float(recalls.mean()), error, missing, listed)
 
 
-def _rows(edges: Edges, sampled: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Columns and lengths of some rows in ascending order; each block is read once."""
-    found = []
-    for number in np.unique(sampled // edges.block_rows):
-        first, indptr, indices, lengths = edges.block(int(number))
-        for row in sampled[sampled // edges.block_rows == number] - first:
-            at = slice(indptr[row], indptr[row + 1])
-            found.append((indices[at].copy(), lengths[at].copy()))
-    return found
+def scan_points(
+    points: Any, own: np.ndarray, samples: np.ndarray, loop: Callable[..., None], results: Sequence[Any], run: Run
+) -> None:
+    """Run a compiled loop over all points, block by block, and over samples whose storage numbers are `own`."""
+    step = max(1024, min(16_384, 2**22 // points.n_features))
+    blocks = (
+        (np.arange(start, stop), np.ascontiguousarray(points.read(start, stop)))
+        for start, stop in ranges(points.n_rows, step)
+    )
+    scan_blocks(blocks, own, samples, loop, results, run)
+
+
+def scan_blocks(
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+    own: np.ndarray,
+    samples: np.ndarray,
+    loop: Callable[..., None],
+    results: Sequence[Any],
+    run: Run,
+) -> None:
+    """Run a compiled loop over blocks ``(numbers, rows)`` and over all samples.
+
+    Threads share the samples: each has results of its own, so nothing depends on the threads.
+    """
+    pieces = [slice(*piece) for piece in ranges(len(own), _LANES)]
+    columns = [np.ascontiguousarray(samples[at].T) for at in pieces]
+
+    def some(number: int, ids: np.ndarray, block: np.ndarray) -> None:
+        at = pieces[number]
+        loop(columns[number], own[at], block, ids, *(result[at] for result in results))
+
+    for ids, block in blocks:
+        run.workers.map(partial(some, ids=ids, block=block), range(len(pieces)), count=False)
 
 
 def _exact(points: Any, sampled: np.ndarray, rows: list[Any], n_keep: int, run: Run) -> tuple[np.ndarray, np.ndarray]:

@@ -7,13 +7,13 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.graph.neighbors import NeighborGraph, count_components
 
-RULES = ("auto", "bgh")
+RULES = ("auto", "bgh", "local")
 _SHARE = 7  # n_neighbors / effective neighbours under "auto"
 _JOINED = 1e-6  # weight from which an edge is said to join two rows
 
 
 def choose_epsilon(graph: NeighborGraph, epsilon: Any) -> float:
-    """Epsilon as a number: checked, or found by a rule."""
+    """One epsilon for all rows: checked, or found by a rule."""
     if isinstance(epsilon, str):
         checks.check_choice(epsilon, RULES, "epsilon")
         squared = graph.sampled_distances() ** 2
@@ -28,7 +28,7 @@ def check_epsilon(epsilon: Any) -> Any:
     return checks.check_positive(epsilon, "epsilon")
 
 
-def effective_epsilon(squared: np.ndarray) -> float:
+def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     r"""Epsilon at which the median row has :math:`\sum_j e^{-d_j^2/\epsilon} = \max(m/7, 1)` effective neighbours.
 
     Small in low dimension, where the last weight comes to lie near 1e-3, and large in high dimension, where
@@ -39,7 +39,7 @@ def effective_epsilon(squared: np.ndarray) -> float:
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
-            "epsilon='auto' needs distances above 0 and below 1e19; all distances in the neighbour lists are 0, or "
+            f"epsilon={rule!r} needs distances above 0 and below 1e19; all distances in the neighbour lists are 0, or "
             "their squares overflow. Divide X by its scale, or pass lists of other points."
         )
     low, high = float(positive.min()) / 100, float(positive.max()) * 100
@@ -83,6 +83,15 @@ def intrinsic_dimension(graph: NeighborGraph) -> float | None:
     return 1 / rate if rate > 0 else None
 
 
+def _check_number(epsilon: Any) -> float:
+    if isinstance(epsilon, str):
+        raise ValueError(
+            f"epsilons must be positive numbers; got {str(epsilon)!r}. The lost_mass and the epsilon of "
+            f"gaussian_kernel(graph, {str(epsilon)!r}) say what a rule gives."
+        )
+    return checks.check_positive(epsilon, "epsilons")
+
+
 def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.ndarray]:
     """What each epsilon would mean, from the stored distances: no new search.
 
@@ -110,7 +119,7 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
     squared = graph.sampled_distances() ** 2
     if epsilons is None:
         epsilons = effective_epsilon(squared) * np.logspace(-2, 2, 25)
-    values = [checks.check_positive(epsilon, "epsilons") for epsilon in np.ravel(np.asarray(epsilons, dtype=float))]
+    values = [_check_number(epsilon) for epsilon in np.ravel(np.asarray(epsilons))]
     last = np.where(np.isfinite(squared), squared, 0).max(axis=1)
     return {
         "epsilon": np.array(values),

@@ -11,12 +11,17 @@ from scalable_gpe.engine.numbering import Numbering
 from scalable_gpe.engine.run import Run
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.graph.scan import N_SAMPLES, scan_points
 from scalable_gpe.heat.bandwidth import choose_epsilon, intrinsic_dimension
+from scalable_gpe.heat.local import LocalScales, make_scales
 
 
 @dataclass(frozen=True)
 class SparseKernel:
-    """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order."""
+    """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order.
+
+    ``epsilon`` is the bandwidth; with epsilon="local" the median of sigma^2, each row having its own ``sigma``.
+    """
 
     run: Run
     name: str
@@ -25,6 +30,12 @@ class SparseKernel:
     epsilon: float | None
     lost_mass: float | None
     graph: NeighborGraph | None = None
+    scales: LocalScales | None = None
+
+    @property
+    def sigma(self) -> np.ndarray | None:
+        """Length scale of each row with epsilon="local", else None."""
+        return None if self.scales is None else self.numbering.spread(self.scales.sigma)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,12 +66,16 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon) \text{ if } j \in N(i) \text{ or } i \in N(j), \quad K_{ii} = 1
 
+    With epsilon="local" the bandwidth of a pair is :math:`\sigma_i \sigma_j`, and :math:`\sigma_i` is proportional to
+    the distance of i to its seventh neighbour.
+
     Parameters
     ----------
     graph : NeighborGraph
         Neighbour lists with distances.
-    epsilon : float or {"auto", "bgh"}
-        The bandwidth, in squared units of X. "auto" gives the median row n_neighbors / 7 effective neighbours.
+    epsilon : float or {"auto", "bgh", "local"}
+        The bandwidth, in squared units of X. "auto" gives the median row n_neighbors / 7 effective neighbours, and so
+        does "local", for data of very uneven density.
 
     Returns
     -------
@@ -80,31 +95,74 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
 
 def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:
     """Weigh the edges of a graph, and mark the result under `name`."""
-    from scalable_gpe.engine.kernels import sparse
-
-    number = choose_epsilon(graph, epsilon)
+    local = isinstance(epsilon, str) and epsilon == "local"
+    scales = make_scales(graph, run, f"{name}/sigma") if local else None
+    number = choose_epsilon(graph, epsilon) if scales is None else scales.facts["median"] ** 2
     edges = graph.edges
     longest = int(np.add.reduceat(edges.degree.astype(np.int64), range(0, edges.n_points, edges.block_rows)).max())
     weights = run.home.ragged(f"{name}/weights", edges.n_blocks, longest, np.float32)
 
     def weigh(block: int) -> None:
         if not weights.has(block):
-            lengths = edges.block(block)[3]
-            values = np.empty(len(lengths), np.float32)
-            sparse.gaussian_weights(lengths, number, values)
-            weights.write(block, values)
+            weights.write(block, _weights(edges.block(block), number, scales))
 
     with run.workers.progress.stage("kernel", edges.n_blocks):
         run.workers.map(weigh, range(edges.n_blocks))
-    lost = graph.scan.lost_mass(number) if graph.scan else None
+    kernel = SparseKernel(run, name, graph.numbering, edges.with_values(weights), number, None, graph, scales)
+    lost = _lost_mass(kernel)
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
         warn(
             f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
             "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
             TruncationWarning,
         )
-    run.home.mark(name, {"epsilon": number, "lost_mass": lost})
+    run.home.mark(name, {"epsilon": number, "lost_mass": lost, "sigma": scales and scales.facts})
     return open_kernel(graph, run, name)
+
+
+def _weights(block: tuple[int, np.ndarray, np.ndarray, np.ndarray], epsilon: float, scales: Any) -> np.ndarray:
+    """Affinities of the edges of one block."""
+    from scalable_gpe.engine.kernels import sparse
+
+    first, indptr, indices, lengths = block
+    values = np.empty(len(lengths), np.float32)
+    if scales is None:
+        sparse.gaussian_weights(lengths, epsilon, values)
+    else:
+        sparse.local_weights(indptr, indices, lengths, first, scales.sigma, values)
+    return values
+
+
+def _lost_mass(kernel: SparseKernel) -> float | None:
+    """``1 - sum K_sparse / sum K_dense`` over sampled rows, the diagonal left out; None without points."""
+    graph = kernel.graph
+    if graph is None or graph.scan is None or kernel.epsilon is None:
+        return None
+    if kernel.scales is None:
+        return graph.scan.lost_mass(kernel.epsilon)
+    dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
+    return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
+
+
+def row_masses(kernel: SparseKernel, points: Any, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of some rows, the diagonal left out: of the dense kernel, and of this one."""
+    from scalable_gpe.engine.kernels import probes
+
+    dense, kept = np.zeros(len(own)), np.empty(len(own))
+    if kernel.scales is None:
+        scale = np.broadcast_to(np.float32(1), kernel.edges.n_points)
+        epsilon = np.full(len(own), kernel.epsilon, dtype=np.float64)
+    else:
+        scale = kernel.scales.sigma
+        epsilon = scale[own].astype(np.float64)
+
+    def add(samples: Any, own: Any, block: Any, ids: Any, epsilon: Any, mass: Any) -> None:
+        probes.dense_mass(samples, own, block, ids, epsilon, scale, mass)
+
+    scan_points(points, own, points.take(own), add, (epsilon, dense), kernel.run)
+    for place, _, weights in kernel.edges.rows(own):
+        kept[place] = weights.sum(dtype=np.float64) - 1
+    return dense, kept
 
 
 def open_kernel(graph: NeighborGraph, run: Run, name: str) -> SparseKernel:
@@ -113,7 +171,9 @@ def open_kernel(graph: NeighborGraph, run: Run, name: str) -> SparseKernel:
     if facts is None:
         raise KeyError(name)
     edges = graph.edges.with_values(run.home.open_ragged(f"{name}/weights"), run.resident_bytes())
-    return SparseKernel(run, name, graph.numbering, edges, facts["epsilon"], facts["lost_mass"], graph)
+    local = facts.get("sigma")
+    scales = LocalScales(run.home.open_table(f"{name}/sigma"), local) if local else None
+    return SparseKernel(run, name, graph.numbering, edges, facts["epsilon"], facts["lost_mass"], graph, scales)
 
 
 def from_scipy(matrix: Any) -> SparseKernel:

@@ -7,8 +7,9 @@ scale is that of the training rows,
     bistochastic:  s(x) = 1 / sum_j k(x, x_j) s_j
     symmetric:     s(x) = 1 / (q(x) sqrt(v(x))),  q(x) = sum_j k(x, x_j),  v(x) = sum_j k(x, x_j) / (q(x) q_j)
 
-(each sum over all rows, equal ones counted as often as they stand there). Both leave y(x) unchanged when k(x, .) is
-multiplied by a number, so the smallest exponent is taken out first and no row is ever 0 / 0.
+(each sum over all rows, equal ones counted as often as they stand there). With local length scales that of x follows
+from its distances to the training points as theirs from the distances to each other. Both leave y(x) unchanged when
+k(x, .) is multiplied by a number, so the smallest exponent is taken out first and no row is ever 0 / 0.
 
 The search is exact: all points are scanned in leaves of neighbouring points, and leaves whose bounding box is too far
 are passed over. In low dimension that leaves a few hundred distances a row; in high dimension up to all N.
@@ -133,7 +134,7 @@ class NewPoints:
         indptr, points, weights = np.empty(len(chunk.rows) + 1, np.int64), np.empty(room, np.int32), np.empty(room)
         kernels.join_rows(chunk.best, chunk.nearest, hits, squares, self._user_row, indptr, points, weights)
         points, weights = points[: indptr[-1]], weights[: indptr[-1]]
-        kernels.exponents(indptr, weights, self._heat.kernel.epsilon)
+        self._exponents(chunk, indptr, points, weights)
         np.exp(weights, out=weights)
         sums = [np.empty(len(chunk.rows)) for _ in self._vectors]
         for vector, total in zip(self._vectors, sums, strict=True):
@@ -141,6 +142,17 @@ class NewPoints:
         # sums[1] is q(x) v(x)
         scale = 1 / sums[0] if len(sums) == 1 else 1 / np.sqrt(sums[0] * sums[1])
         return indptr, points, weights, scale
+
+    def _exponents(self, chunk: _Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> None:
+        """Turn squared distances into the exponents of the kernel, the largest of each row 0."""
+        from scalable_gpe.engine.kernels import new_points as kernels
+
+        kernel = self._heat.kernel
+        if kernel.scales is None:
+            kernels.exponents(indptr, squares, kernel.epsilon)
+            return
+        kernels.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
+        kernels.exponents(indptr, squares, 1.0)
 
 
 def transform(embedding: Any, X: Any) -> Any:

@@ -180,6 +180,14 @@ def exponents(indptr, squares, epsilon):
 
 
 @njit(nogil=True, cache=True)
+def local_squares(indptr, points, own, sigma, squares):
+    """``squares <- squares / (own_r sigma_j)``: squared distances in units of the local length scales."""
+    for r in range(len(indptr) - 1):
+        for e in range(indptr[r], indptr[r + 1]):
+            squares[e] /= own[r] * np.float64(sigma[points[e]])
+
+
+@njit(nogil=True, cache=True)
 def weighted_sums(indptr, points, data, vector, out):
     """``out[r] = sum_e data[e] * vector[points[e]]``."""
     for r in range(len(indptr) - 1):

@@ -41,15 +41,19 @@ def _before(square, number, other_square, other):
 
 
 @njit(nogil=True, cache=True)
-def dense_mass(samples, own, block, ids, epsilon, mass):
-    """Add ``exp(-d^2 / epsilon)`` of the rows of a block to each sample's mass, the sample itself left out."""
+def dense_mass(samples, own, block, ids, epsilon, scale, mass):
+    """Add ``exp(-d^2 / (epsilon scale))`` of the rows of a block to each sample's mass, the sample itself left out.
+
+    ``epsilon`` belongs to the samples, ``scale`` to all rows, by their numbers.
+    """
     n_samples = samples.shape[1]
     squares = np.empty(n_samples, np.float32)
     for i in range(block.shape[0]):
         _squares(samples, block, i, squares)
         for m in range(n_samples):
-            if squares[m] < 60 * epsilon[m] and ids[i] != own[m]:
-                mass[m] += np.exp(-np.float64(squares[m]) / epsilon[m])
+            width = epsilon[m] * scale[ids[i]]
+            if squares[m] < 60 * width and ids[i] != own[m]:
+                mass[m] += np.exp(-np.float64(squares[m]) / width)
 
 
 @njit(nogil=True, cache=True)

@@ -174,6 +174,16 @@ def gaussian_weights(lengths, epsilon, out):
 
 
 @njit(nogil=True, cache=True)
+def local_weights(indptr, indices, lengths, first_row, sigma, out):
+    """``out = exp(-lengths^2 / (sigma_i sigma_j))``, in float64 before it is rounded."""
+    for i in range(len(indptr) - 1):
+        own = np.float64(sigma[first_row + i])
+        for e in range(indptr[i], indptr[i + 1]):
+            length = np.float64(lengths[e])
+            out[e] = np.exp(-(length * length) / (own * np.float64(sigma[indices[e]])))
+
+
+@njit(nogil=True, cache=True)
 def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
     """Turn the lists of some rows round and sort them by the block of their target.
 

@@ -1,0 +1,74 @@
+r"""One length scale per point, for data of uneven density: epsilon="local".
+
+.. math:: K_{ij} = \exp(-|x_i - x_j|^2 / (\sigma_i \sigma_j)), \qquad \sigma_i = \sqrt{c}\, |x_i - x_{i(r)}|
+
+with i(r) the r-th nearest other point of i. The factor c is found by the rule of epsilon="auto", with every list
+measured in units of its own r-th distance, so that both give the median row the same number of effective neighbours.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.tables import Table, ranges
+from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.heat.bandwidth import effective_epsilon
+
+RANK = 7  # r; docs/choosing-parameters.md has the measurements
+
+
+@dataclass(frozen=True)
+class LocalScales:
+    """The length scale sigma of every point, and how that of a new one follows from its distances.
+
+    ``facts`` hold the rank r, the factor c, and the median and the 1 % and 99 % quantiles of sigma over the points.
+    """
+
+    table: Table
+    facts: dict[str, Any]
+
+    @cached_property
+    def sigma(self) -> np.ndarray:
+        """Length scales in storage order, float32."""
+        return np.ascontiguousarray(self.table.read(0, self.table.shape[0]))
+
+    def of_new(self, squares: np.ndarray) -> np.ndarray:
+        """Length scales of new rows from the squared distances of their nearest points, nearest first."""
+        return np.sqrt(self.facts["factor"]) * _at_rank(np.sqrt(squares), self.facts["rank"])
+
+
+def make_scales(graph: NeighborGraph, run: Run, name: str) -> LocalScales:
+    """Length scales of all points of a graph, kept as the table `name`."""
+    n_points = graph.numbering.n_points
+    reach = np.empty(n_points, np.float32)
+
+    def some(piece: tuple[int, int]) -> None:
+        reach[slice(*piece)] = _at_rank(graph.list_distances.read(*piece), RANK)
+
+    run.workers.map(some, ranges(n_points, graph.list_distances.shard_rows), count=False)
+    lengths = graph.sampled_distances()
+    own = _at_rank(lengths, RANK)[:, None]
+    # rows whose list is empty or all zeros say nothing
+    units = np.divide(lengths, own, out=np.full(lengths.shape, np.inf), where=own > 0)
+    factor = effective_epsilon(units**2, "local")
+    nowhere = ~(reach > 0)
+    if nowhere.any():
+        reach[nowhere] = np.median(reach[~nowhere])
+    table = run.home.table(name, (n_points,), np.float32)
+    reach *= np.float32(np.sqrt(factor))
+    for start, stop in ranges(n_points, table.shard_rows):
+        table.write(start, reach[start:stop])
+    low, median, high = (float(value) for value in np.quantile(reach, (0.01, 0.5, 0.99)))
+    return LocalScales(table, {"rank": RANK, "factor": factor, "low": low, "median": median, "high": high})
+
+
+def _at_rank(lengths: np.ndarray, rank: int) -> np.ndarray:
+    """The rank-th positive length of each sorted list, or its last one where it is shorter; 0 where there is none."""
+    zeros = (lengths == 0).sum(axis=1)
+    positive = np.isfinite(lengths).sum(axis=1) - zeros
+    column = np.clip(zeros + np.minimum(rank, positive) - 1, 0, None)
+    picked = np.take_along_axis(lengths, column[:, None], axis=1)[:, 0]
+    return np.where(positive > 0, picked, 0)

@@ -1,0 +1,60 @@
+"""The examples run, at a small size, and say and draw what they promise."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run an example in an empty folder; give what it printed."""
+    pytest.importorskip("matplotlib")
+    if not EXAMPLES.exists():
+        pytest.skip("examples/ is not beside the tests")
+    monkeypatch.chdir(tmp_path)
+
+    def one(name, *arguments):
+        runpy.run_path(str(EXAMPLES / name))["main"]([str(argument) for argument in arguments])
+        return capsys.readouterr().out
+
+    return one
+
+
+def shares(text):
+    return [float(number) for number in re.findall(r"0\.\d+", text)]
+
+
+def test_new_points(run, tmp_path):
+    embedded, raw = shares(run("new_points.py", "--out", "new.png"))
+    assert embedded > 0.93 and raw > 0.93
+    assert (tmp_path / "new.png").stat().st_size > 10_000
+
+
+def test_multiscale(run, tmp_path):
+    text = run("multiscale.py", "--points", 1500, "--out", "scales.png")
+    left = [float(number) for number in re.findall(r"([\d.]+) directions", text)]
+    assert len(left) == 4 and left == sorted(left, reverse=True)
+    assert left[0] > 30 and left[-1] < 10
+    assert (tmp_path / "scales.png").stat().st_size > 10_000
+
+
+def test_million_torus(run, tmp_path):
+    command = ["million_torus.py", "--points", 3000, "--powers", 16, 256, "--memory-limit", "1GB", "--out", "torus"]
+    first = run(*command)
+    assert "3,000 points, recall 1.000" in first
+    assert run(*command) == first  # opened, not made again
+    assert (tmp_path / "torus" / "torus.png").stat().st_size > 10_000
+
+
+def test_fashion_mnist(run, tmp_path):
+    if not Path("/usr/share/datasets/fashion-mnist").exists():
+        pytest.skip("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist)")
+    text = run("fashion_mnist.py", "--rows", 3000, "--sample", 500, "--out", "fashion.png")
+    recall, raw, embedded = shares(text)[-3:] if "recall 0" in text else (1.0, *shares(text))
+    assert recall > 0.9 and raw > 0.6
+    assert embedded > raw - 0.1
+    assert (tmp_path / "fashion.png").stat().st_size > 10_000
