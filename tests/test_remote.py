@@ -68,8 +68,22 @@ def on_disk(X, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_s3(X, options):
-    gpe.embed(X, store="s3://bucket/run.zarr", storage_options=options, **HOW)
-    return "s3://bucket/run.zarr"
+    """A run that was interrupted in the middle of a stage and went on."""
+    url = "s3://bucket/run.zarr"
+
+    def interrupt(stage, done, total):
+        if stage == "heat" and done >= total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gpe.embed(X, store=url, storage_options=options, **{**HOW, "progress": interrupt})
+    with pytest.raises(StoreError, match="unfinished run"):
+        gpe.open(url, storage_options=options)
+    seen = set()
+    how = {**HOW, "progress": lambda stage, *_: seen.add(stage)}
+    gpe.embed(X, store=url, storage_options=options, **how)
+    assert "sketch" in seen and not seen & {"lists", "edges", "kernel"}
+    return url
 
 
 def chunks(path, options=None):
@@ -136,48 +150,44 @@ def test_the_command_line(in_s3, options, capsys):
     assert "invalid JSON object value" in capsys.readouterr().err
 
 
-# --- interruptions and damage ---------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_run_goes_on(X, on_disk, options):
-    url = "s3://bucket/interrupted.zarr"
-
-    def interrupt(stage, done, total):
-        if stage == "heat" and done >= total / 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gpe.embed(X, store=url, storage_options=options, **{**HOW, "progress": interrupt})
-    with pytest.raises(StoreError, match="unfinished run"):
-        gpe.open(url, storage_options=options)
-    seen = set()
-    how = {**HOW, "progress": lambda stage, *_: seen.add(stage)}
-    gpe.embed(X, store=url, storage_options=options, **how)
-    assert not seen & {"lists", "edges", "kernel"}
-    assert chunks(url, options) == chunks(on_disk)
-
-
-def test_damage_is_named_and_repaired(X, on_disk, in_s3, options, fs):
-    url = "s3://bucket/damaged.zarr"
-    fs.copy(in_s3, url, recursive=True)
-    names = open_place(url, options).files()
-    flipped, missing, empty = (
-        next(name for name in names if f"/{part}/c/" in name) for part in ("weights", "scale", "distances")
-    )
-    broken = bytearray(fs.cat_file(f"{url}/{flipped}"))
+def damage(place, names):
+    """Flip a bit in a chunk, and empty another."""
+    flipped, empty = (next(name for name in names if f"/{part}/c/" in name) for part in ("weights", "distances"))
+    broken = bytearray(place.read(flipped))
     broken[len(broken) // 3] ^= 4
-    fs.pipe_file(f"{url}/{flipped}", bytes(broken))
-    fs.pipe_file(f"{url}/{empty}", b"")
-    store = Store(url, storage_options=options, read_only=True)
-    found = dict(store.verify())
-    assert set(found) == {flipped.split("/c/")[0], empty.split("/c/")[0]}
-    fs.rm_file(f"{url}/{missing}")
-    with pytest.raises(DamageError, match=f"chunk {missing.partition('/scale/')[2]} is missing"):
-        gpe.open(url, storage_options=options)
+    place.write(flipped, bytes(broken))
+    place.write(empty, b"")
+    return {flipped, empty}
+
+
+def test_damage_in_s3_is_named(in_s3, options):
+    place = open_place(in_s3, options)
+    sound = chunks(in_s3, options)
+    try:
+        damaged = damage(place, sound)
+        found = Store(in_s3, storage_options=options, read_only=True).verify()
+        assert {f"{array}/{what.split()[1]}" for array, what in found} == damaged
+        gone = next(name for name in sound if "/scale/c/" in name)
+        place.delete(gone)
+        with pytest.raises(DamageError, match=f"chunk {gone.partition('/scale/')[2]} is missing"):
+            gpe.open(in_s3, storage_options=options)
+    finally:
+        for name, value in sound.items():
+            place.write(name, value)
+
+
+def test_damage_is_repaired(X):
+    url = "memory://damaged.zarr"
+    gpe.embed(X[:300], store=url, **HOW)
+    sound, store = chunks(url), Store(url)
+    damage(store.place, sound)
     for array, what in store.verify():
-        Store(url, storage_options=options).repair(array, what)
-    gpe.embed(X, store=url, storage_options=options, **HOW)
-    assert chunks(url, options) == chunks(on_disk)
+        store.repair(array, what)
+    gpe.embed(X[:300], store=url, **HOW)
+    assert chunks(url) == sound and store.verify() == []
 
 
 def test_starting_over_and_another_input(X, options):
@@ -327,15 +337,21 @@ def write_shard(job):
     start = number * table.shard_rows
     table.write(start, np.full((min(table.shard_rows, 1000 - start), 3), number, np.float32))
     ragged.write(number, np.arange(number, dtype=np.int32))
-    return id(table), id(table.store), table.store.read_only
+    return os.getpid(), id(table), id(table.store), table.store.read_only
 
 
 def open_table(table):
     return table.read(0, 3).tolist(), table.store.read_only
 
 
+@pytest.fixture(scope="module")
+def pool():
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize("where", ["disk", "s3"])
-def test_tables_are_sent_by_name(where, tmp_path, options):
+def test_tables_are_sent_by_name(where, tmp_path, options, pool):
     """A worker writes without the lock while the driver holds it; the same shard may be written twice."""
     url, asked = (tmp_path / "sent.zarr", None) if where == "disk" else ("s3://bucket/sent.zarr", options)
     store = Store(url, storage_options=asked)
@@ -343,19 +359,18 @@ def test_tables_are_sent_by_name(where, tmp_path, options):
     table = store.table("graph/x/values", (1000, 3), np.float32, shard_rows=100)
     ragged = store.ragged("graph/x/blocks", 10, 2000, np.int32)
     assert len(pickle.dumps(store)) < 500 and len(pickle.dumps(table)) < 700
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        seen = pool.map(write_shard, [(table, ragged, number) for number in [*range(10), *range(10)]], chunksize=1)
-        assert len(seen) == 20 and not any(read_only for *_, read_only in seen)
-        assert len({one[:2] for one in seen}) <= 2  # opened once in each process
-        store.mark("graph/x", {"n": 1})
-        store.unlock()
-        values = table.read(0, 1000)
-        assert (values == np.repeat(np.arange(10, dtype=np.float32), 100)[:, None]).all()
-        assert [ragged.read(number, number).tolist() for number in range(10)] == [list(range(n)) for n in range(10)]
-        assert store.verify() == []
-        assert not [name for name in store.place.files() if name.startswith("lock") or name.endswith("partial")]
-        # without the lock it is sent for reading only
-        assert pool.apply(open_table, (table,)) == ([[0.0] * 3] * 3, True)
+    seen = pool.map(write_shard, [(table, ragged, number) for number in [*range(10), *range(10)]], chunksize=1)
+    assert len(seen) == 20 and not any(read_only for *_, read_only in seen)
+    assert len({one[:3] for one in seen}) <= 2  # opened once in each process
+    store.mark("graph/x", {"n": 1})
+    store.unlock()
+    values = table.read(0, 1000)
+    assert (values == np.repeat(np.arange(10, dtype=np.float32), 100)[:, None]).all()
+    assert [ragged.read(number, number).tolist() for number in range(10)] == [list(range(n)) for n in range(10)]
+    assert store.verify() == []
+    assert not [name for name in store.place.files() if name.startswith("lock") or name.endswith("partial")]
+    # without the lock it is sent for reading only
+    assert pool.apply(open_table, (table,)) == ([[0.0] * 3] * 3, True)
 
 
 def test_a_table_that_was_made_anew_is_opened_anew():
