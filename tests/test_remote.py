@@ -21,6 +21,7 @@ import scalable_gpe as gpe
 from scalable_gpe.engine import lock
 from scalable_gpe.engine.errors import DamageError, StoreError
 from scalable_gpe.engine.place import open_place
+from scalable_gpe.engine.rows import open_rows
 from scalable_gpe.engine.store import Store
 
 s3fs = pytest.importorskip("s3fs")
@@ -371,6 +372,28 @@ def test_tables_are_sent_by_name(where, tmp_path, options, pool):
     assert not [name for name in store.place.files() if name.startswith("lock") or name.endswith("partial")]
     # without the lock it is sent for reading only
     assert pool.apply(open_table, (table,)) == ([[0.0] * 3] * 3, True)
+
+
+def read_rows(rows):
+    return rows.read(10, 90).tobytes() + rows.take(np.array([5, 1990, 7])).tobytes()
+
+
+def test_input_is_sent_by_name(X, options, fs, tmp_path, pool):
+    np.save(tmp_path / "X.npy", X)
+    fs.put(str(tmp_path / "X.npy"), "s3://bucket/sent.npy")
+    for url in (tmp_path / "X.npy", "s3://bucket/sent.npy"):
+        rows = open_rows(url, storage_options=options)
+        assert len(pickle.dumps(rows)) < 1000
+        assert pool.apply(read_rows, (rows,)) == X[10:90].tobytes() + X[[5, 1990, 7]].tobytes()
+    part = open_rows(np.load(tmp_path / "X.npy", mmap_mode="r")[1000:])  # has lost its place in the file
+    assert (pickle.loads(pickle.dumps(part)).read(0, 9) == X[1000:1009]).all()
+
+
+def test_what_was_opened_is_not_written_to(on_disk):
+    before = open_place(on_disk).files()
+    with pytest.raises(StoreError, match=r"opened for reading.*Pass store="):
+        gpe.gp_embedding(gpe.open(on_disk).heat, 4, 7)
+    assert open_place(on_disk).files() == before
 
 
 def test_a_table_that_was_made_anew_is_opened_anew():

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.npy import MappedFile, RemoteFile
 from scalable_gpe.engine.place import is_url, local_path
-from scalable_gpe.engine.remote_file import RemoteFile
 from scalable_gpe.engine.tables import ranges
 
 METRICS = ("euclidean", "cosine")
@@ -176,6 +176,8 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
     except ValueError as error:  # rows of different lengths
         raise TypeError(f"{name} must be a numeric array; got {type(X).__name__} ({error}).") from None
     _check_dtype(array.dtype, name)
+    if MappedFile.is_whole(array):
+        return MappedFile(array).rows, None, False
     return partial(_from_array, array), None, not isinstance(array, np.memmap)
 
 

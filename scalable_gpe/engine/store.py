@@ -139,6 +139,7 @@ class StoredTable(_Stored):
     def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
         """Write a whole shard from row `start` on, or some columns of it (one writer at a time)."""
         whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
+        self.store.check_writable()
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         with self._named():
@@ -171,6 +172,7 @@ class StoredRagged(_Stored):
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block, padding included, as one shard."""
+        self.store.check_writable()
         row = np.zeros((1, self.array.shape[1]), self.dtype)
         row[0, 0] = 1
         row[0, 1 : len(values) + 1] = values
@@ -218,6 +220,14 @@ class Store:
         with self.place.io():
             zarr.open_group(self._zarr, mode="a", zarr_format=3).attrs.put(attributes)
         return attributes
+
+    def check_writable(self) -> None:
+        """Refuse to change what was opened for reading."""
+        if self.read_only:
+            raise StoreError(
+                f"store {str(self.place)!r} was opened for reading, and this would write to it. Pass store= for the "
+                "result, or call embed with this store."
+            )
 
     @cached_property
     def _zarr(self) -> Any:
@@ -301,6 +311,7 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Forget a result: its mark first, then its arrays."""
+        self.check_writable()
         self.place.remove(name, first="zarr.json")
 
     def sweep(self) -> None:
@@ -315,6 +326,7 @@ class Store:
 
     def mark(self, name: str, facts: Facts, arrays: Sequence[str] = ()) -> None:
         """Mark a result (its arrays, and `arrays` elsewhere) as complete: all of them are flushed to disk first."""
+        self.check_writable()
         if self._lock is not None:
             self._lock.check()
         with self.place.io():
@@ -446,6 +458,7 @@ class Store:
 
     def lock(self) -> None:
         """Refuse a second process on this store."""
+        self.check_writable()
         self._lock = self.place.lock()
 
     def unlock(self) -> None:

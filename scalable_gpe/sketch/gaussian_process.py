@@ -1,6 +1,5 @@
 """The Gaussian process embedding Y = A^p G / sqrt(k)."""
 
-import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ def gp_embedding(
     how = Sketch(parameters["sketch"], parameters["random_state"], precision)
     of = heat.name if store is None else _identity(heat)
     name = f"sketch/{of}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
-    with locked(home) if store is not None else contextlib.nullcontext():
+    with locked(home):
         points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
     # a copy in memory: the home's own table is written again by the next call
     values = {

@@ -1,6 +1,10 @@
-"""A .npy file behind a URL: rows are read as ranges of bytes, so that it is never copied whole."""
+"""Rows of a .npy file: mapped from disk, or read as ranges of bytes behind a URL; never copied whole.
+
+Both are sent to other processes by name and opened there.
+"""
 
 import io
+import mmap
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,31 @@ from scalable_gpe.engine.place import open_place
 
 _HEADER = 2**16  # bytes that hold the header of any file of numbers
 _GAP = 2**17  # bytes between two rows that are read rather than asked for separately
+
+
+class MappedFile:
+    """Rows of an array that is a memory-mapped file."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    @staticmethod
+    def is_whole(array: Any) -> bool:
+        """Whether an array is a mapped file as it was opened, and not a part of one, which has lost its place."""
+        return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None
+
+    def rows(self, at: Any) -> np.ndarray:
+        """Rows of a slice, or by number."""
+        return self._array[at]
+
+    def __reduce__(self) -> Any:
+        array = self._array
+        order = "C" if array.flags.c_contiguous else "F"
+        return _map, (str(array.filename), array.dtype, array.shape, array.offset, order)
+
+
+def _map(path: str, dtype: Any, shape: tuple[int, ...], offset: int, order: Any) -> MappedFile:
+    return MappedFile(np.memmap(path, dtype, "r", offset, shape, order))
 
 
 class RemoteFile:
