@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
+    from scalable_gpe.engine.files import Points, read_points
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
     from scalable_gpe.graph.neighbors import NeighborGraph, neighbor_graph
     from scalable_gpe.heat.bandwidth import epsilon_sweep
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
     from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
+    from scalable_gpe.interchange import export
+    from scalable_gpe.page import write_report
     from scalable_gpe.planning import estimate
     from scalable_gpe.sketch.eigenvectors import diffusion_map
     from scalable_gpe.sketch.gaussian_process import gp_embedding
@@ -48,6 +51,10 @@ _HOME = {
     "Spectrum": "scalable_gpe.sketch.spectrum",
     "audit": "scalable_gpe.accuracy",
     "Audit": "scalable_gpe.accuracy",
+    "read_points": "scalable_gpe.engine.files",
+    "Points": "scalable_gpe.engine.files",
+    "export": "scalable_gpe.interchange",
+    "write_report": "scalable_gpe.page",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }
@@ -72,6 +79,10 @@ __all__ = [
     "Spectrum",
     "audit",
     "Audit",
+    "read_points",
+    "Points",
+    "export",
+    "write_report",
     "GaussianProcessEmbedding",
     "DiffusionMap",
     "datasets",

@@ -39,11 +39,15 @@ class Audit(dict[str, Any]):
     """What an audit measured: a dict that prints as a table and saves as JSON."""
 
     def __str__(self) -> str:
-        lines = [(name, text) for name, text in _lines(self)]
+        lines = self.lines()
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 
     __repr__ = __str__
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Give the table as pairs of a name and a text."""
+        return list(_lines(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the audit as JSON.

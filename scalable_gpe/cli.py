@@ -1,4 +1,4 @@
-"""The command line: scalable-gpe embed | estimate | info | demo."""
+"""The command line: scalable-gpe embed | estimate | info | audit | plot | report | export | demo."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable_gpe import __version__
+from scalable_gpe.words import in_bytes, in_time, plain, report_lines
 
 PROGRAM = "scalable-gpe"
 
@@ -18,8 +19,13 @@ _EXAMPLES = """\
 examples:
   scalable-gpe demo                                          points, embedding, report and picture
   scalable-gpe embed points.npy run.zarr                     with defaults, through a store
-  scalable-gpe embed points.zarr run.zarr --memory-limit 2GB --components 32 --power 16 64 256
+  scalable-gpe embed table.csv run.zarr --index name         row names are kept with the embedding
+  scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca --power 16 64 256 --memory-limit 2GB
   scalable-gpe info run.zarr                                 parameters, stages, sizes, report
+  scalable-gpe audit run.zarr                                how exact is it
+  scalable-gpe plot run.zarr picture.png                     the embedding at each power
+  scalable-gpe report run.zarr page.html                     all of this on one page
+  scalable-gpe export run.zarr cells.h5ad                    for scanpy; also .zarr, .npy, .parquet
   scalable-gpe estimate 100_000_000 16 --memory-limit 8GB    before you start
 
 An interrupted run goes on where it stopped when the same command is given again.
@@ -63,17 +69,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_embed, _add_estimate, _add_info, _add_demo):
+    for add in (_add_embed, _add_estimate, _add_info, _add_audit, _add_plot, _add_report, _add_export, _add_demo):
         add(commands)
     return parser
 
 
-def _command(commands: Any, name: str, run: Callable[[Any], None], help: str, example: str) -> Any:
+def _command(commands: Any, name: str, run: Callable[[Any], None], help: str, *examples: str) -> Any:
     command = commands.add_parser(
         name,
         help=help,
         description=help[0].upper() + help[1:] + ".",
-        epilog=f"example:\n  {example}",
+        epilog="\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(run=run, resume_hint="Nothing was left behind.")
@@ -90,18 +96,29 @@ def _add_embed(commands: Any) -> None:
         _embed,
         "embed the rows of a file into a store, in bounded memory, going on where an earlier call stopped",
         "scalable-gpe embed points.npy run.zarr --components 32 --power 16 64 --memory-limit 2GB",
+        "scalable-gpe embed table.csv run.zarr --index name",
+        "scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca",
+        "scalable-gpe embed - run.zarr --neighbors-file lists.npz",
     )
     command.add_argument(
-        "input", metavar="INPUT", help="points: a .npy file or a .zarr array; - for none (--neighbors)"
+        "input",
+        metavar="INPUT",
+        help="points: .npy, .zarr, .csv, .tsv, .parquet or .h5ad; - for none (--neighbors-file)",
     )
     command.add_argument("store", metavar="STORE", help="a zarr store (path or URL), made when it is not there")
-    _add_sizes(command)
     add = command.add_argument
+    add("--key", help="array of an .h5ad or .zarr file (obsm/X_pca if there, else X); list column of a .parquet file")
+    add("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows")
+    _add_sizes(command)
     add("--epsilon", type=_number_or_text, default="auto", metavar="E", help="bandwidth: a number, auto, bgh or local")
     add("--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)")
     add("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
     add("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")
-    add("--neighbors-file", metavar="FILE", help="distances to neighbours in place of a search: scipy sparse .npz")
+    add(
+        "--neighbors-file",
+        metavar="FILE",
+        help="neighbours in place of a search: scipy sparse .npz of distances, or .h5ad",
+    )
     add("--random-state", type=int, default=0, metavar="SEED", help="seed of everything random (0)")
     add("--precision", default="single", metavar="NAME", help="single or double (single)")
     add("--tol", type=float, default=1e-4, metavar="T", help="error of distances left to the polynomial (1e-4)")
@@ -126,7 +143,7 @@ def _add_sizes(command: Any, components: int = 16, power: tuple[int, ...] = (64,
     add = command.add_argument
     add("-k", "--components", type=_count, default=components, metavar="K", help=f"dimensions ({components})")
     add("--neighbors", type=_count, metavar="M", help="neighbours of each row (32)")
-    add("--power", type=_count, nargs="+", default=list(power), metavar="P", help=f"powers of A, one or more ({shown})")
+    add("--power", type=_power, nargs="+", default=list(power), metavar="P", help=f"powers of A, or auto ({shown})")
     add("--memory-limit", metavar="BYTES", help="resident memory of the process, such as 2GB")
 
 
@@ -154,6 +171,94 @@ def _add_info(commands: Any) -> None:
     command.add_argument("store", metavar="STORE", help="a zarr store: a path or URL")
     _add_options(command)
     command.add_argument("--verify", action="store_true", help="read every chunk and name any damage (exit code 1)")
+
+
+def _add_store(command: Any) -> None:
+    command.add_argument("store", metavar="STORE", help="the store of a finished run: a path or URL")
+    _add_options(command)
+
+
+def _add_audit(commands: Any) -> None:
+    command = _command(
+        commands,
+        "audit",
+        _audit,
+        "measure how exact the embedding of a store is, with 95 %% intervals",
+        "scalable-gpe audit run.zarr",
+        "scalable-gpe audit run.zarr --json > audit.json",
+    )
+    _add_store(command)
+    _add_audit_sizes(command)
+    command.add_argument("--input", metavar="FILE", help="the points, where the run was made from neighbours alone")
+
+
+def _add_audit_sizes(command: Any) -> None:
+    add = command.add_argument
+    add("--probes", type=_count, default=1000, metavar="N", help="rows whose neighbours are searched exactly (1000)")
+    add("--exact", type=_count, default=32, metavar="N", help="rows whose diffusion distances are computed (32)")
+    add("--random-state", type=int, default=0, metavar="SEED", help="seed of the samples (0)")
+
+
+def _add_plot(commands: Any) -> None:
+    command = _command(
+        commands,
+        "plot",
+        _plot,
+        "draw a run: the embedding, the choice of epsilon, the spectrum or the audit",
+        "scalable-gpe plot run.zarr picture.png",
+        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 2 --power 256",
+        "scalable-gpe plot run.zarr picture.png --color table.csv --column kind",
+        "scalable-gpe plot run.zarr epsilon.png --what epsilon",
+    )
+    _add_store(command)
+    add = command.add_argument
+    add("picture", metavar="OUT", help="the picture: .png, .pdf, .svg or what else matplotlib writes")
+    add("--what", choices=list(_PICTURES), default="powers", help="what to draw (powers: the embedding at each power)")
+    add("--components", type=_whole, nargs="+", metavar="C", help="two or three columns (the principal axes)")
+    add("--power", type=_count, metavar="P", help="with --what scatter: which power (the largest)")
+    _add_color(command)
+    add("--title", help="title of the picture")
+    add("--dpi", type=_count, default=120, help="dots per inch (120)")
+    _add_audit_sizes(command)
+
+
+def _add_color(command: Any) -> None:
+    add = command.add_argument
+    add("--color", metavar="FILE", help="colours: a column of a .npy, .csv, .parquet or .h5ad file, in the rows' order")
+    add("--column", metavar="NAME", help="which column of that file (of .npy its number, of .h5ad one of obs)")
+
+
+def _add_report(commands: Any) -> None:
+    command = _command(
+        commands,
+        "report",
+        _report,
+        "write one page (HTML, no network needed) about a run: figures, audit, spectrum, pictures to zoom into",
+        "scalable-gpe report run.zarr page.html",
+        "scalable-gpe report run.zarr page.html --color table.csv --column kind --no-audit",
+    )
+    _add_store(command)
+    add = command.add_argument
+    add("page", metavar="PAGE", help="the page, such as page.html")
+    _add_color(command)
+    add("--no-audit", dest="audit", action="store_false", help="leave the audit out: it takes most of the time")
+    _add_audit_sizes(command)
+
+
+def _add_export(commands: Any) -> None:
+    command = _command(
+        commands,
+        "export",
+        _export,
+        "write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy or .parquet",
+        "scalable-gpe export run.zarr cells.h5ad        # obsm X_gpe, obsp distances and connectivities, for scanpy",
+        "scalable-gpe export run.zarr embedding.npy --power 64",
+    )
+    _add_store(command)
+    add = command.add_argument
+    add("out", metavar="OUT", help="the file, by its ending: .h5ad, .zarr, .npy or .parquet")
+    add("--power", type=_count, metavar="P", help="which power of several (the largest; AnnData: all)")
+    add("--no-graph", dest="graph", action="store_false", help="leave distances and connectivities out")
 
 
 def _add_demo(commands: Any) -> None:
@@ -192,6 +297,20 @@ def _options(text: str) -> dict[str, Any]:
 _options.__name__ = "JSON object"
 
 
+def _whole(text: str) -> int:
+    return int(text) if text.isdigit() else _count(text)
+
+
+_whole.__name__ = "whole number"
+
+
+def _power(text: str) -> int | str:
+    return text if text == "auto" else _count(text)
+
+
+_power.__name__ = "positive whole number (or auto)"
+
+
 def _number_or_text(text: str) -> float | str:
     try:
         return float(text)
@@ -204,10 +323,15 @@ def _number_or_text(text: str) -> float | str:
 
 def _embed(given: Any) -> None:
     import scalable_gpe as gpe
+    from scalable_gpe.engine.place import is_url
 
     given.resume_hint = _how_to_resume(given.store)
+    options = {"key": given.key, "index": given.index, "storage_options": given.storage_options}
+    points = None if given.input == "-" else gpe.read_points(given.input, **options)
+    if points is not None and points.source != given.input:
+        _tell(given, f"points: {points.source}")
     result = gpe.embed(
-        None if given.input == "-" else given.input,
+        points,
         n_components=given.components,
         n_neighbors=given.neighbors,
         epsilon=given.epsilon,
@@ -222,7 +346,7 @@ def _embed(given: Any) -> None:
         method=given.method,
         recall=given.recall,
         store=given.store,
-        storage_options=given.storage_options,
+        storage_options=given.storage_options if is_url(given.store) else None,
         memory_limit=given.memory_limit,
         n_jobs=given.n_jobs,
         resume=given.resume,
@@ -248,11 +372,11 @@ def _estimate(given: Any) -> None:
     _print_pairs(
         f"{given.n_rows:,} rows x {given.n_features} columns to {given.components} dimensions",
         [
-            ("memory", _bytes(plan["memory"])),
-            ("smallest memory_limit", _bytes(plan["smallest_limit"])),
-            ("store on disk", _bytes(plan["disk"])),
+            ("memory", in_bytes(plan["memory"])),
+            ("smallest memory_limit", in_bytes(plan["smallest_limit"])),
+            ("store on disk", in_bytes(plan["disk"])),
             ("sweeps over K", f"{plan['sweeps']} in {plan['panels']} panel{'s' * (plan['panels'] > 1)} of columns"),
-            ("time, roughly", f"{_seconds(plan['seconds'])} on two cores"),
+            ("time, roughly", f"{in_time(plan['seconds'])} on two cores"),
         ],
     )
 
@@ -270,13 +394,13 @@ def _info(given: Any) -> None:
     if given.json:
         print(json.dumps({"store": str(given.store), "bytes": sizes, "runs": runs}, indent=2))
         return
-    _print_pairs(f"store {given.store}", [(name, _bytes(size)) for name, size in sizes.items()])
+    _print_pairs(f"store {given.store}", [(name, in_bytes(size)) for name, size in sizes.items()])
     for run in runs:
-        parameters = [(name, _text(value)) for name, value in run["parameters"].items() if name != "powers"]
+        parameters = [(name, plain(value)) for name, value in run["parameters"].items() if name != "powers"]
         _print_pairs(f"run {run['name']}: {'finished' if run['finished'] else 'unfinished'}", parameters)
         _print_pairs("stages", [(stage, "done" if done else "to do") for stage, done in run["stages"].items()])
         if run["report"]:
-            _print_pairs("report", _report_lines(run["report"], run["parameters"].get("memory_limit")))
+            _print_pairs("report", report_lines(run["report"], run["parameters"].get("memory_limit")))
     if not runs:
         print("no run was begun here")
 
@@ -305,6 +429,110 @@ def _verify(given: Any) -> None:
         print(f"store {given.store}: every chunk reads back and matches its checksum")
 
 
+def _open(given: Any) -> Any:
+    """The finished run of a store, with bars for what is done with it."""
+    import scalable_gpe as gpe
+    from scalable_gpe.engine.blocks import Workers
+    from scalable_gpe.engine.progress import Progress
+
+    result = gpe.open(given.store, getattr(given, "input", None), storage_options=given.storage_options)
+    result.graph.run.workers = Workers(progress=Progress(_progress(given)))
+    return result
+
+
+def _made(given: Any, path: Any) -> None:
+    """Say what was written."""
+    if given.json:
+        print(json.dumps({"written": str(path)}))
+    else:
+        _tell(given, f"written: {path}")
+
+
+def _measure(given: Any, result: Any) -> Any:
+    import scalable_gpe as gpe
+
+    return gpe.audit(result, n_probes=given.probes, n_exact=given.exact, random_state=given.random_state)
+
+
+def _audit(given: Any) -> None:
+    found = _measure(given, _open(given))
+    if given.json:
+        print(json.dumps(found, indent=2))
+    else:
+        print(found)
+
+
+def _plot(given: Any) -> None:
+    from scalable_gpe import plot
+
+    result = _open(given)
+    components = "principal" if given.components is None else tuple(given.components)
+    figure = _PICTURES[given.what](plot, result, components, _colors(given), given)
+    if given.title and given.what not in ("powers", "scatter"):
+        (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(given.title)
+    figure.savefig(given.picture, dpi=given.dpi)
+    _made(given, given.picture)
+
+
+def _draw_powers(plot: Any, result: Any, components: Any, colors: dict[str, Any], given: Any) -> Any:
+    return plot.powers(result, components=components, title=given.title, **colors)
+
+
+def _draw_scatter(plot: Any, result: Any, components: Any, colors: dict[str, Any], given: Any) -> Any:
+    return plot.scatter(result, components=components, power=given.power, title=given.title, **colors).figure
+
+
+def _draw_epsilon(plot: Any, result: Any, *_: Any) -> Any:
+    from scalable_gpe.heat.bandwidth import epsilon_sweep
+
+    return plot.epsilon_sweep(epsilon_sweep(result.graph), epsilon=result.kernel.epsilon).figure
+
+
+def _draw_spectrum(plot: Any, result: Any, *_: Any) -> Any:
+    from scalable_gpe.sketch.spectrum import spectrum
+
+    return plot.spectrum(spectrum(result.heat), n_components=result.parameters["n_components"]).figure
+
+
+def _draw_audit(plot: Any, result: Any, components: Any, colors: dict[str, Any], given: Any) -> Any:
+    return plot.audit(_measure(given, result))
+
+
+_PICTURES: dict[str, Callable[..., Any]] = {
+    "powers": _draw_powers,
+    "scatter": _draw_scatter,
+    "epsilon": _draw_epsilon,
+    "spectrum": _draw_spectrum,
+    "audit": _draw_audit,
+}
+
+
+def _colors(given: Any) -> dict[str, Any]:
+    """The column to colour by, and what to call it."""
+    if given.color is None:
+        return {}
+    from scalable_gpe.engine.files import read_column
+
+    return {"color": read_column(given.color, given.column), "color_label": given.column or Path(given.color).stem}
+
+
+def _report(given: Any) -> None:
+    import scalable_gpe as gpe
+    from scalable_gpe.page import check_path
+
+    check_path(given.page)  # before the audit, which takes a while
+    colors = _colors(given)
+    result = _open(given)
+    found = _measure(given, result) if given.audit else False
+    _made(given, gpe.write_report(result, given.page, audit=found, **colors))
+
+
+def _export(given: Any) -> None:
+    import scalable_gpe as gpe
+
+    _made(given, gpe.export(_open(given), given.out, power=given.power, graph=given.graph))
+
+
 def _demo(given: Any) -> None:
     import scalable_gpe as gpe
 
@@ -317,7 +545,7 @@ def _demo(given: Any) -> None:
             given.points, 16, n_neighbors=given.neighbors, n_components=given.components, power=given.power
         )
         given.memory_limit = max(10**9, int(1.2 * plan["smallest_limit"]))
-    _tell(given, f"embedding into {store}, memory_limit {_bytes(_parsed(given.memory_limit))} ...")
+    _tell(given, f"embedding into {store}, memory_limit {in_bytes(_parsed(given.memory_limit))} ...")
     result = gpe.embed(
         points,
         n_components=given.components,
@@ -396,12 +624,14 @@ def _describe_run(home: Any, name: str, facts: dict[str, Any]) -> dict[str, Any]
 def _read_neighbors(path: str | None) -> Any:
     if path is None:
         return None
-    from scipy.sparse import load_npz
+    from scalable_gpe.engine.files import read_distances
 
-    return load_npz(path).tocsr()
+    return read_distances(path)
 
 
-def _one_or_many(powers: list[int]) -> int | list[int]:
+def _one_or_many(powers: list[Any]) -> Any:
+    if "auto" in powers and len(powers) > 1:
+        raise ValueError(f"--power is auto alone, or one or more numbers; got {plain(powers)}.")
     return powers[0] if len(powers) == 1 else powers
 
 
@@ -413,71 +643,12 @@ def _show_result(given: Any, result: Any, store: str) -> None:
         print(json.dumps({"store": store, "parameters": result.parameters, "report": result.report}, indent=2))
     elif not given.quiet:
         shape = f"{result.report['n_rows']:,} rows in {result.parameters['n_components']} dimensions"
-        _print_pairs(f"{shape}, in {store}", _report_lines(result.report, result.parameters["memory_limit"]))
-
-
-def _report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, str]]:
-    """The report as a reader wants it: what was made, how exact it is, what it took."""
-    reasons = report.get("reasons", {})
-
-    def figure(name: str, form: str = "{:.3g}") -> str:
-        value = report[name]
-        return f"unknown: {reasons.get(name, 'not measured')}" if value is None else form.format(value)
-
-    error = f" +- {report['recall_error']:.2g}" if report["recall_error"] else ""
-    sweeps = report["sweeps"]
-    seconds = report["stage_seconds"]
-    lines = [
-        ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates"),
-        ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
-        ("connected components", f"{report['n_connected_components']:,}; isolated rows: {report['n_isolated']:,}"),
-        ("recall", figure("recall", "{:.4f}") + error),
-        ("epsilon", figure("epsilon", "{:.6g}")),
-        ("lost mass", figure("lost_mass", "{:.2%}")),
-        ("Sinkhorn", _sinkhorn(report)),
-        ("power", _text(report["power"])),
-        ("polynomial error", _text(report["polynomial_error"])),
-        ("sweeps over K", f"{sweeps['heat']} heat, {sweeps['interval']} interval, {sweeps['sketch']} sketch"),
-    ]
-    lines += [(f"time, {stage}", _seconds(value)) for stage, value in seconds.items()]
-    lines.append(("time in all", _seconds(report["total_seconds"])))
-    within = "" if limit is None else f" of {_bytes(limit)} allowed"
-    lines.append(("peak memory", _bytes(report["peak_memory"]) + within))
-    return lines
-
-
-def _sinkhorn(report: dict[str, Any]) -> str:
-    if report["sinkhorn_iterations"] is None:
-        return "not needed: symmetric scaling"
-    state = "converged" if report["converged"] else "NOT converged"
-    return f"{state} in {report['sinkhorn_iterations']} sweeps, residual {report['sinkhorn_residual']:.1e}"
+        _print_pairs(f"{shape}, in {store}", report_lines(result.report, result.parameters["memory_limit"]))
 
 
 def _print_pairs(title: str, pairs: list[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in pairs), default=0)
     print("\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""]))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{_text(one)} (power {name})" for name, one in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.4g} TB"
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _parsed(limit: Any) -> int:

@@ -148,8 +148,8 @@ def embed(
     Parameters
     ----------
     X : array-like (N, d), optional
-        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path or URL (.npy, .zarr). May be left
-        out when `neighbors` are given.
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, a path (.npy, .zarr, .csv, .parquet, .h5ad),
+        a URL (.npy, .zarr) or what `read_points` gives. May be left out when `neighbors` are given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional

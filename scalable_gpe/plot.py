@@ -1,20 +1,21 @@
-"""Pictures of embeddings, of the choice of epsilon and of the spectrum. Needs ``pip install "scalable-gpe[plot]"``."""
+"""Pictures of embeddings, of epsilon, of the spectrum and of an audit. Needs ``pip install "scalable-gpe[plot]"``."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.engine import checks
+from scalable_gpe.planes import limits_of, pixels, plane, points_of, powers_of
 
-__all__ = ["scatter", "powers", "epsilon_sweep", "spectrum"]
+__all__ = ["scatter", "powers", "epsilon_sweep", "spectrum", "audit"]
 
 _FEW = 5_000  # points up to which each one is drawn
+_FEW_3D = 20_000  # points of a picture in three dimensions, where no density can be drawn
+_PANELS = 4  # in one row
 _PIXELS = 300
 _NIGHT = (0.06, 0.06, 0.09)  # behind densities: single points stay visible in every colour
 _MANY_LABELS = 20
 _COLORS = "viridis"
-_ROWS = 262_144  # rows of an embedding that are read at once
 
 
 def scatter(
@@ -29,17 +30,18 @@ def scatter(
     legend: bool = True,
     ax: Any = None,
 ) -> Any:
-    """Draw two components of an embedding: points when they are few, else their density in logarithmic shades.
+    """Draw two or three components of an embedding: points when they are few, else their density in shades of log.
 
-    The limits hold the central part `coverage` of the points along each axis, so that a few isolated rows do not
-    ruin the picture; how many lie outside stands in the corner.
+    Three components are drawn as points, at most 20,000 of them at even steps. The limits hold the central part
+    `coverage` of the points along each axis, so that a few isolated rows do not ruin the picture; how many lie outside
+    stands in the corner.
 
     Parameters
     ----------
     embedding : Embedding or array (N, k)
         What to draw; read in blocks, so that it need not fit in memory.
-    components : (int, int) or "principal"
-        Two columns, or the two principal axes of the embedding (a rotation: distances stay).
+    components : (int, int), (int, int, int) or "principal"
+        Two or three columns, or the two principal axes of the embedding (a rotation: distances stay).
     power : int, optional
         Which power, for an embedding of several; the largest by default.
     color : array (N,), optional
@@ -67,24 +69,34 @@ def scatter(
     >>> plot.scatter(result, power=256, components="principal").get_xlabel()
     'principal axis 1'
     """
-    points, chosen = _points(embedding, power)
-    ax = _axes(ax)
-    plane, names = _plane(points, components)
-    column = None if color is None else _column(color, len(plane))
-    inside, limits = _limits(plane, checks.check_fraction(coverage, "coverage"))
-    if len(plane) <= _FEW:
-        _draw_points(ax, plane, column)
+    points, chosen = points_of(embedding, power)
+    if getattr(points, "ndim", 0) != 2 or points.shape[1] < 2:
+        raise ValueError(
+            f"embedding must have two or more columns to be drawn; got shape {getattr(points, 'shape', ())}."
+        )
+    drawn, names = plane(points, components, n_axes=(2, 3))
+    column = None if color is None else _column(color, len(drawn))
+    inside, limits = limits_of(drawn, checks.check_fraction(coverage, "coverage"))
+    ax = _axes(ax, solid=len(names) == 3)
+    notes = []
+    if outside := int(len(drawn) - inside.sum()):
+        notes.append(f"{outside:,} points outside")
+    if len(names) == 3:
+        kept = np.flatnonzero(inside)
+        kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(len(kept), _FEW_3D)).astype(np.int64))]
+        if len(kept) < inside.sum():
+            notes.insert(0, f"{len(kept):,} of {len(drawn):,} points drawn")
+        _draw_points(ax, drawn[kept], column if column is None else column[kept], column)
+    elif len(drawn) <= _FEW:
+        _draw_points(ax, drawn, column, column)
     else:
-        _draw_density(ax, plane[inside], None if column is None else column[inside], limits, _norm(column))
+        _draw_density(ax, drawn[inside], None if column is None else column[inside], limits, _norm(column))
     if legend:
         _legend([ax], column, color_label)
-    ax.set(xlim=limits[0], ylim=limits[1], xlabel=names[0], ylabel=names[1], aspect="equal")
-    ax.locator_params(nbins=4)
-    ax.ticklabel_format(style="sci", scilimits=(-2, 3))
-    ax.set_title(title if title is not None else _title(len(plane), chosen))
-    if outside := int(len(plane) - inside.sum()):
-        place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "fontsize": 8}
-        ax.text(0.99, 0.01, f"{outside:,} points outside", color=_ink(ax), **place)
+    _frame(ax, limits, names)
+    ax.set_title(title if title is not None else _title(len(drawn), chosen))
+    if notes:
+        _note(ax, ", ".join(notes))
     return ax
 
 
@@ -114,15 +126,18 @@ def powers(
     >>> len(plot.powers(result).axes)
     2
     """
-    points = (
-        embedding.points if isinstance(embedding.points, dict) else {embedding.parameters["power"]: embedding.points}
-    )
-    figure = _figure(width=4 * len(points) + (0.4 if color is None else 1.2), height=4.4)
-    panels = figure.subplots(1, len(points), squeeze=False)[0]
+    points = powers_of(embedding)
+    across = min(_PANELS, len(points))
+    down = -(-len(points) // across)
+    figure = _figure(width=4 * across + (0.4 if color is None else 1.2), height=0.4 + 4 * down)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for panel in panels[len(points) :]:
+        panel.remove()
+    panels = panels[: len(points)]
     for panel, (power, values) in zip(panels, points.items(), strict=True):
         scatter(values, components=components, color=color, title=f"power {power}", legend=False, ax=panel)
-    _legend(panels, None if color is None else np.asarray(color), color_label)
     n_rows, n_components = next(iter(points.values())).shape
+    _legend(panels, None if color is None else _column(color, n_rows), color_label)
     figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
     return figure
 
@@ -210,11 +225,109 @@ def spectrum(spectrum: Any, *, powers: Any = None, n_components: int | None = No
     return ax
 
 
+def audit(found: Any) -> Any:
+    """Draw an audit: the error of distances beside that of the sketch alone, and the shares that were measured.
+
+    Bars are 95 % intervals. Where the error of distances lies at the mark of the sketch alone, more components are the
+    only way to a smaller one.
+
+    Parameters
+    ----------
+    found : Audit
+        The result of ``scalable_gpe.audit``.
+
+    Returns
+    -------
+    matplotlib figure
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> from scalable_gpe import plot
+    >>> found = gpe.audit(gpe.embed(gpe.datasets.torus(500), power=[4, 16], progress=False), n_probes=50)
+    >>> plot.audit(found).axes[0].get_xlabel()
+    'relative error of distances'
+    """
+    rows = [(power, one) for power, one in found["powers"].items()]
+    shares = _shares(found)
+    figure = _figure(width=11, height=1.9 + 0.5 * max(2 * len(rows), len(shares)))
+    left, right = figure.subplots(1, 2)
+    for number, (_, one) in enumerate(rows):
+        for color, place, name in (("C0", -0.17, "median_error"), ("C1", 0.17, "bound_95")):
+            _interval(left, one[name], number + place, color)
+            left.plot(one["sketch"][name], number + place, "D", ms=7, mfc="none", mec="0.35", zorder=3)
+    marks = [
+        ("o", "C0", "C0", "median"),
+        ("o", "C1", "C1", "95 % of pairs within"),
+        ("D", "none", "0.35", "sketch alone"),
+    ]
+    for mark, inner, edge, label in marks:
+        left.plot([], [], mark, mfc=inner, mec=edge, label=label)
+    left.set(xlabel="relative error of distances", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
+    left.set_yticks(range(len(rows)), [f"power {power}" for power, _ in rows])
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=3, fontsize=8, frameon=False)
+    for number, (_, share) in enumerate(shares):
+        _interval(right, share, number, "C2")
+        aside = "right" if share["value"] > 0.99 else "center"
+        words = {"xytext": (0, 7), "textcoords": "offset points", "ha": aside, "fontsize": 8}
+        right.annotate(f"{share['value']:.4f}", (share["value"], number), **words)
+    least = min([one["low"] for _, one in shares], default=0.0)
+    right.set(xlabel="share (1 is best)", xlim=(least - 0.05 * (1.02 - least) - 0.002, 1 + 0.05 * (1.02 - least)))
+    right.set_yticks(range(len(shares)), [name for name, _ in shares])
+    right.set_ylim(max(len(shares), 1) - 0.5, -0.6)
+    for panel in (left, right):
+        panel.grid(axis="x", color="0.9")
+        panel.set_axisbelow(True)
+    if not shares:
+        right.text(0.5, 0.5, "not measured: there is no X", transform=right.transAxes, ha="center")
+    figure.suptitle(f"audit of {found['n_rows']:,} rows in {found['n_components']} dimensions; bars are 95 % intervals")
+    return figure
+
+
+def _shares(found: Any) -> list[tuple[str, dict[str, float]]]:
+    """Figures of an audit that should be 1."""
+    shares = [("recall", found["recall"])] if found["recall"] else []
+    if found["lost_mass"]:
+        lost = found["lost_mass"]
+        shares.append(("mass kept", {"value": 1 - lost["value"], "low": 1 - lost["high"], "high": 1 - lost["low"]}))
+    for power, one in found["powers"].items():
+        if one["trustworthiness"]:
+            shares.append((f"trustworthiness,\npower {power}", one["trustworthiness"]))
+    return shares
+
+
+def _interval(ax: Any, figure: dict[str, float], place: float, color: str) -> None:
+    aside = [[figure["value"] - figure["low"]], [figure["high"] - figure["value"]]]
+    ax.errorbar([figure["value"]], [place], xerr=np.maximum(aside, 0), fmt="o", ms=5, color=color, capsize=3)
+
+
 # --- what is drawn --------------------------------------------------------------------------------
 
 
-def _axes(ax: Any) -> Any:
-    return _figure(6, 5).add_subplot() if ax is None else ax
+def _axes(ax: Any, solid: bool = False) -> Any:
+    if ax is None:
+        return _figure(6.4, 5.4).add_subplot(projection="3d" if solid else None)
+    if solid and not hasattr(ax, "set_zlim"):
+        raise ValueError("three components need axes with projection='3d'. Leave ax out, or make such axes.")
+    return ax
+
+
+def _frame(ax: Any, limits: Any, names: tuple[str, ...]) -> None:
+    """Limits and names of the axes, the same length for a unit of each."""
+    for axis, limit, name in zip("xyz", limits, names, strict=False):
+        getattr(ax, f"set_{axis}lim")(limit)
+        getattr(ax, f"set_{axis}label")(name)
+    ax.set_aspect("equal")
+    ax.locator_params(nbins=4)
+    ax.ticklabel_format(style="sci", scilimits=(-2, 3))
+
+
+def _note(ax: Any, text: str) -> None:
+    place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "fontsize": 8, "color": _ink(ax)}
+    if hasattr(ax, "text2D"):
+        ax.text2D(0.99, 0.01, text, **place)
+    else:
+        ax.text(0.99, 0.01, text, **place)
 
 
 def _figure(width: float, height: float) -> Any:
@@ -232,70 +345,13 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
-def _points(embedding: Any, power: int | None) -> tuple[Any, int | None]:
-    """N x k rows, and the power they belong to."""
-    points = getattr(embedding, "points", embedding)
-    if isinstance(points, dict):
-        power = max(points) if power is None else power
-        if power not in points:
-            raise ValueError(f"power must be one of {sorted(points)}; got {power!r}.")
-        points = points[power]
-    elif power is None and hasattr(embedding, "parameters"):
-        power = embedding.parameters["power"]
-    if getattr(points, "ndim", 0) != 2 or points.shape[1] < 2:
-        raise ValueError(
-            f"embedding must have two or more columns to be drawn; got shape {getattr(points, 'shape', ())}."
-        )
-    return points, power
-
-
-def _blocks(points: Any) -> Iterator[np.ndarray]:
-    for start in range(0, points.shape[0], _ROWS):
-        yield np.asarray(points[start : start + _ROWS], dtype=np.float32)
-
-
-def _plane(points: Any, components: Any) -> tuple[np.ndarray, tuple[str, str]]:
-    """N x 2 float32: the chosen columns, or the points turned to their principal axes."""
-    if isinstance(components, str):
-        checks.check_choice(components, ("principal",), "components")
-        mean, axes = _principal_axes(points)
-        plane = np.concatenate([(block - mean) @ axes for block in _blocks(points)])
-        return plane, ("principal axis 1", "principal axis 2")
-    first, second = (checks.check_count(one, "components", minimum=0) for one in components)
-    if max(first, second) >= points.shape[1]:
-        raise ValueError(f"components must be below {points.shape[1]}; got {components!r}.")
-    plane = np.concatenate([block[:, [first, second]] for block in _blocks(points)])
-    return plane, (f"component {first}", f"component {second}")
-
-
-def _principal_axes(points: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and two leading axes, without the farthest rows: isolated ones would choose the axes alone."""
-    step = max(1, points.shape[0] // _ROWS)
-    sample = np.concatenate([block[::step] for block in _blocks(points)])
-    mean = np.median(sample, axis=0)
-    squared = ((sample - mean) ** 2).sum(axis=1)
-    kept = sample[squared <= np.quantile(squared, 0.99)]
-    mean = kept.mean(axis=0)
-    covariance = np.cov(kept.T.astype(np.float64))
-    axes = np.linalg.eigh(covariance)[1][:, :-3:-1]
-    return mean, (axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])).astype(np.float32)
-
-
 def _column(color: Any, n_rows: int) -> np.ndarray:
     column = np.asarray(color)
+    if column.dtype.kind == "O":
+        column = np.array([str(value) for value in column])
     if column.shape != (n_rows,):
         raise ValueError(f"color must have one value for each of the {n_rows} rows; got shape {column.shape}.")
     return column
-
-
-def _limits(plane: np.ndarray, coverage: float) -> tuple[np.ndarray, list[tuple[float, float]]]:
-    """Rows inside, and the limits of each axis: equally wide, with a margin."""
-    aside = (1 - coverage) / 2
-    edges = [np.quantile(values, [aside, 1 - aside]) for values in plane.T]
-    half = 0.55 * max(float(high - low) for low, high in edges) or 1.0
-    limits = [(float(low + high) / 2 - half, float(low + high) / 2 + half) for low, high in edges]
-    inside = np.all([(v >= low) & (v <= high) for v, (low, high) in zip(plane.T, limits, strict=True)], axis=0)
-    return inside, limits
 
 
 def _ink(ax: Any) -> str:
@@ -335,16 +391,17 @@ def _norm(column: np.ndarray | None) -> Any:
     return Normalize(low, high if high > low else low + 1)
 
 
-def _draw_points(ax: Any, plane: np.ndarray, column: np.ndarray | None) -> None:
-    size = float(np.clip(8000 / len(plane), 3, 25))
-    labels = None if column is None else _labels(column)
+def _draw_points(ax: Any, drawn: np.ndarray, column: np.ndarray | None, whole: np.ndarray | None) -> None:
+    """Each point; colours have the scale of the whole column."""
+    size = float(np.clip(8000 / max(len(drawn), 1), 3, 25))
+    labels = None if whole is None else _labels(whole)
     if column is None:
-        ax.scatter(*plane.T, s=size, lw=0, alpha=0.7)
+        ax.scatter(*drawn.T, s=size, lw=0, alpha=0.7)
     elif labels is None:
-        ax.scatter(*plane.T, s=size, lw=0, c=column, cmap=_COLORS, norm=_norm(column))
+        ax.scatter(*drawn.T, s=size, lw=0, c=column, cmap=_COLORS, norm=_norm(whole))
     else:
         for label, shade in zip(labels, _palette(len(labels)), strict=True):
-            ax.scatter(*plane[column == label].T, s=size, lw=0, color=shade, alpha=0.8)
+            ax.scatter(*drawn[column == label].T, s=size, lw=0, color=shade, alpha=0.8)
 
 
 def _legend(panels: Any, column: np.ndarray | None, title: str) -> None:
@@ -367,12 +424,12 @@ def _legend(panels: Any, column: np.ndarray | None, title: str) -> None:
         panels[-1].legend(handles=marks, title=title or None, fontsize=8, **place)
 
 
-def _draw_density(ax: Any, plane: np.ndarray, column: np.ndarray | None, limits: Any, norm: Any) -> None:
+def _draw_density(ax: Any, drawn: np.ndarray, column: np.ndarray | None, limits: Any, norm: Any) -> None:
     """Pixels shaded by log(1 + points); coloured by the column where there is one."""
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm
 
-    place, counts = _pixels(plane, limits)
+    place, counts = pixels(drawn, limits, _PIXELS)
     extent = (*limits[0], *limits[1])
     ax.set_facecolor(_NIGHT)
     if column is None:
@@ -392,13 +449,3 @@ def _draw_density(ax: Any, plane: np.ndarray, column: np.ndarray | None, limits:
     opacity = np.where(counts.ravel() > 0, 0.35 + 0.65 * np.log1p(counts.ravel()) / np.log1p(counts.max()), 0)
     image = np.concatenate([shades, opacity[:, None]], axis=1).reshape(*counts.shape, 4).transpose(1, 0, 2)
     ax.imshow(image, origin="lower", extent=extent)
-
-
-def _pixels(plane: np.ndarray, limits: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pixel of each point, and points per pixel."""
-    at = [
-        np.clip(((values - low) / (high - low) * _PIXELS).astype(np.int64), 0, _PIXELS - 1)
-        for values, (low, high) in zip(plane.T, limits, strict=True)
-    ]
-    place = at[0] * _PIXELS + at[1]
-    return place, np.bincount(place, minlength=_PIXELS**2).reshape(_PIXELS, _PIXELS)

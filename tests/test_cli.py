@@ -106,6 +106,75 @@ def test_neighbors_in_place_of_points(tmp_path, capsys):
     assert "unknown: neighbors were given without X" in capsys.readouterr().out
 
 
+def test_row_names_from_a_table_to_an_export(folder, tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame(np.load("points.npy"), columns=[f"x{i}" for i in range(4)])
+    table.insert(0, "name", [f"row {i}" for i in range(600)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    sizes = ["--index", "name", "-k", "4", "--neighbors", "12", "--power", "4", "16"]
+    assert cli.main(["embed", str(tmp_path / "t.csv"), str(tmp_path / "s.zarr"), *sizes]) == 0
+    assert "points: 4 columns of" in capsys.readouterr().out
+    assert cli.main(["export", str(tmp_path / "s.zarr"), str(tmp_path / "out.parquet"), "--power", "4"]) == 0
+    assert "written: " in capsys.readouterr().out
+    frame = pd.read_parquet(tmp_path / "out.parquet")
+    assert frame.index[5] == "row 5"
+    np.testing.assert_allclose(frame.to_numpy(), gpe.open("run.zarr").points[4][:], atol=1e-4)
+
+
+def test_audit(capsys):
+    assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert "median error" in printed and "power 16" in printed
+    assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["powers"]["4"]["n_pairs"] == 10
+
+
+PICTURES = [
+    [],
+    ["--what", "scatter", "--components", "0", "2", "--power", "4", "--color", "points.npy", "--column", "0"],
+    ["--what", "scatter", "--components", "0", "1", "2", "--title", "solid"],
+    ["--what", "epsilon"],
+    ["--what", "spectrum", "--title", "ranks"],
+    ["--what", "audit", "--probes", "30", "--exact", "4"],
+]
+
+
+@pytest.mark.parametrize("arguments", PICTURES, ids=lambda one: " ".join(one[:4]))
+def test_plot(arguments, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert cli.main(["plot", "run.zarr", str(tmp_path / "p.png"), "--dpi", "50", "--json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out) == {"written": str(tmp_path / "p.png")}
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_report(tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert cli.main(["report", "run.zarr", str(page), "--no-audit", "--color", "points.npy", "--column", "1"]) == 0
+    assert capsys.readouterr().out == f"written: {page}\n"
+    assert "600 rows in 4 dimensions" in page.read_text(encoding="utf-8")
+    assert cli.main(["report", "run.zarr", str(page), "--probes", "30", "--exact", "4", "-q"]) == 0
+    assert "All figures of the audit" in page.read_text(encoding="utf-8")
+
+
+def test_power_auto(tmp_path, capsys):
+    assert cli.main(["embed", "points.npy", str(tmp_path / "s.zarr"), "--power", "auto", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["parameters"]["power"] == "auto" and printed["report"]["power"] >= 1
+    assert cli.main(["embed", "points.npy", str(tmp_path / "t.zarr"), "--power", "auto", "4"]) == 1
+    assert "--power is auto alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["embed", "estimate", "info", "audit", "plot", "report", "export", "demo"])
+def test_each_command_has_help_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command, "--help"])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    assert f"scalable-gpe {command}" in printed.partition("example")[2]
+    assert {"--quiet", "--json"} <= set(printed.replace(",", " ").split())
+
+
 MISTAKES = [
     (["embed", "nothing.npy", "s.zarr"], "there is no file 'nothing.npy'"),
     (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "metric must be"),
@@ -115,11 +184,22 @@ MISTAKES = [
     (["embed", "points.npy", "points.npy"], "is a file"),
     (["info", "nothing.zarr"], "does not exist"),
     (["estimate", "1", "2"], "n_rows must be"),
+    (["embed", "points.npy", "s.zarr", "--key", "X"], "has no such parts"),
+    (["embed", "points.npy", "s.zarr", "--index", "name"], "has no columns by name"),
+    (["audit", "nothing.zarr"], "does not exist"),
+    (["plot", "run.zarr", "p.png", "--color", "none.npy"], "there is no file"),
+    (["plot", "run.zarr", "p.xyz"], "not supported"),
+    (["plot", "run.zarr", "p.png", "--components", "0", "9"], "components must be below 4"),
+    (["plot", "run.zarr", "p.png", "--what", "scatter", "--power", "5"], "power must be one of [4, 16]"),
+    (["export", "run.zarr", "out.txt"], "ending of the path must be one of"),
+    (["report", "run.zarr", "nowhere/page.html"], "folder that is there"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(case[0][-2:]) for case in MISTAKES])
 def test_mistakes_take_one_line(arguments, words, capsys, folder):
+    if arguments[0] == "plot":
+        pytest.importorskip("matplotlib")
     assert cli.main(arguments) == 1
     printed = capsys.readouterr()
     assert words in printed.err
@@ -135,7 +215,9 @@ def test_a_mistake_in_a_real_process(folder):
     assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["embed"], ["embed", "a", "b", "--power", "x"], ["fly"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["embed"], ["embed", "a", "b", "--power", "x"], ["fly"], ["plot", "a", "b", "--what", "c"]]
+)
 def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)

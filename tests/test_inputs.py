@@ -86,6 +86,9 @@ def test_dask_frames_and_unknown_lengths(X):
 
     frame = dd.from_pandas(pd.DataFrame(X), npartitions=3)
     assert bytes_of(frame) == bytes_of(X)
+    assert gpe.embed(frame, **OPTIONS).names is None
+    named = dd.from_pandas(pd.DataFrame(X, index=[f"row {i:03d}" for i in range(len(X))]), npartitions=3)
+    assert gpe.embed(named, **OPTIONS).names[:2].tolist() == ["row 000", "row 001"]
     unknown = frame.to_dask_array()
     with pytest.raises(ValueError, match=r"unknown number of rows.*compute_chunk_sizes"):
         gpe.embed(unknown, **OPTIONS)
@@ -210,7 +213,7 @@ def frame_with_text():
         ({"X": sp.csr_matrix(GOOD + 1j)}, TypeError, "X must be real and numeric"),
         ({"X": [[1.0], [2.0, 3.0]]}, TypeError, "X must be a numeric array; got list"),
         ({"X": "nowhere.npy"}, FileNotFoundError, "there is no file 'nowhere.npy'"),
-        ({"X": __file__}, ValueError, r"path to a .npy file or a .zarr array"),
+        ({"X": __file__}, ValueError, r"a path that ends in .npy, .zarr, .csv"),
         ({"X": None}, ValueError, "embed needs X, or neighbors"),
         ({"X": {1: 2}}, (TypeError, ValueError), "X must be"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),

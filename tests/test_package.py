@@ -14,7 +14,19 @@ import scalable_gpe as gpe
 
 ROOT = Path(gpe.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-HEAVY = ["numba", "sklearn", "matplotlib", "zarr", "dask", "pynndescent", "pandas", "scipy"]
+HEAVY = [
+    "numba",
+    "sklearn",
+    "matplotlib",
+    "zarr",
+    "dask",
+    "pynndescent",
+    "pandas",
+    "scipy",
+    "pyarrow",
+    "h5py",
+    "anndata",
+]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -105,7 +117,11 @@ def test_imports_run_one_way(path):
 
 # the files that may import a foreign package; a folder stands for all that is in it
 ROOMS = {
-    "zarr": ("engine/store", "engine/place", "datasets.py"),  # datasets.write makes plain arrays, not stores
+    # datasets.write and interchange make plain arrays and AnnData, not stores
+    "zarr": ("engine/store", "engine/place", "datasets.py", "interchange.py"),
+    "h5py": ("engine/files.py", "interchange.py"),
+    "pyarrow": ("engine/files.py", "interchange.py"),
+    "anndata": ("interchange.py",),
     "fsspec": ("engine/place",),
     "dask": ("engine/blocks",),
     "distributed": ("engine/blocks",),

@@ -11,7 +11,7 @@ import scalable_gpe as gpe
 
 pytest.importorskip("matplotlib")
 
-from scalable_gpe import plot
+from scalable_gpe import planes, plot
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_pixels_show_the_most_frequent_label():
 
 def test_principal_axes_turn_the_points(cloud):
     points = cloud[0][10:]
-    plane, names = plot._plane(points, "principal")
+    plane, names = planes.plane(points, "principal")
     assert names == ("principal axis 1", "principal axis 2")
     centred = points - points.mean(axis=0)
     best = np.linalg.svd(centred, compute_uv=False)[:2]
@@ -110,6 +110,40 @@ def test_spectrum(embedding):
     drawn(ax.figure)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("power p", "effective rank")
     assert ax.get_xscale() == ax.get_yscale() == "log"
+
+
+def test_three_components(cloud):
+    points = np.concatenate([cloud[0], cloud[0] + 1])
+    ax = plot.scatter(points, components=(0, 2, 1), color=np.tile(cloud[1], 2), color_label="angle")
+    drawn(ax.figure)
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_zlabel()) == ("component 0", "component 2", "component 1")
+    assert len(ax.collections[0].get_offsets()) == 20_000
+    assert [text.get_text() for text in ax.texts] == ["20,000 of 40,000 points drawn, 20 points outside"]
+    assert np.abs([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()]).max() < 4
+    with pytest.raises(ValueError, match="projection='3d'"):
+        plot.scatter(points, components=(0, 1, 2), ax=plot._figure(2, 2).add_subplot())
+
+
+def test_many_powers_go_in_rows():
+    result = gpe.embed(gpe.datasets.circle(200), n_components=2, power=[1, 2, 3, 4, 5, 6], progress=False)
+    figure = plot.powers(result, components=(0, 1), color=np.array(["a", None] * 100, object))
+    drawn(figure)
+    assert [ax.get_title() for ax in figure.axes] == [f"power {power}" for power in range(1, 7)]
+    assert len({round(ax.get_position().y0, 3) for ax in figure.axes}) == 2
+
+
+def test_audit(embedding):
+    found = gpe.audit(embedding, n_probes=50, n_exact=6)
+    figure = plot.audit(found)
+    drawn(figure)
+    left, right = figure.axes
+    assert [text.get_text() for text in left.get_yticklabels()] == ["power 4", "power 16"]
+    assert [text.get_text() for text in right.get_yticklabels()][:2] == ["recall", "mass kept"]
+    values = [line.get_xdata()[0] for line in left.get_lines() if line.get_marker() == "D" and len(line.get_xdata())]
+    assert values[0] == found["powers"][4]["sketch"]["median_error"]
+    alone = gpe.embed(neighbors=(embedding.graph.indices, embedding.graph.distances), n_components=4, power=4)
+    figure = plot.audit(gpe.audit(alone, n_exact=4))
+    assert "not measured" in figure.axes[1].texts[0].get_text()
 
 
 def test_mistakes(embedding, cloud):

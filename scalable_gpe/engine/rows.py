@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.files import Points, read_points
 from scalable_gpe.engine.npy import MappedFile, RemoteFile
-from scalable_gpe.engine.place import is_url, local_path
 from scalable_gpe.engine.tables import ranges
 
 METRICS = ("euclidean", "cosine")
@@ -106,13 +106,18 @@ def open_rows(
     min_rows: int = 2,
     storage_options: dict[str, Any] | None = None,
 ) -> Rows:
-    """Rows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, or a path."""
+    """Rows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path or `Points`."""
     checks.check_choice(metric, METRICS, "metric")
     if isinstance(X, Rows):
         return X
     if isinstance(X, str | os.PathLike):
-        X = _open_path(os.fspath(X), storage_options)
+        X = read_points(X, storage_options=storage_options)
+    if hasattr(X, "to_dask_array"):
+        X = _dask_frame(X)
+    brought = X.names if isinstance(X, Points) else None
+    X = X.values if isinstance(X, Points) else X
     get, names, resident = _getter(X, name)
+    names = names if brought is None else brought
     shape = _shape(X, name)
     checks.check_shape(shape, name, min_rows)
     offset = _offset(get, shape, X) if metric == "euclidean" else None
@@ -128,29 +133,6 @@ def _shape(X: Any, name: str) -> tuple[int, int]:
     return tuple(int(size) for size in shape)  # type: ignore[return-value]
 
 
-def _open_path(path: str, storage_options: dict[str, Any] | None = None) -> Any:
-    if is_url(path):
-        return _open_url(path, storage_options)
-    path = local_path(path)
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"X: there is no file {path!r}. Check the path.")
-    if path.endswith(".npy"):
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    if path.rstrip("/").endswith(".zarr") or os.path.exists(os.path.join(path, "zarr.json")):
-        from scalable_gpe.engine.store import open_array
-
-        return open_array(path)
-    raise ValueError(f"X must be a path to a .npy file or a .zarr array; got {path!r}. Convert it with numpy.save.")
-
-
-def _open_url(url: str, storage_options: dict[str, Any] | None) -> Any:
-    if url.endswith(".npy"):
-        return RemoteFile(url, storage_options)
-    from scalable_gpe.engine.store import open_array
-
-    return open_array(url, storage_options)
-
-
 def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
     """How to get rows from an input, the names of its rows, and whether it is in memory already."""
     kind = type(X).__module__.partition(".")[0]
@@ -159,8 +141,6 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
         _check_dtype(matrix.dtype, name)
         return partial(_from_sparse, matrix), None, True
     if kind == "dask":
-        if hasattr(X, "to_dask_array"):
-            X = X.to_dask_array(lengths=True)
         _check_dtype(X.dtype, name)
         return partial(_from_dask, X), None, False
     if hasattr(X, "iloc"):
@@ -179,6 +159,13 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
     if MappedFile.is_whole(array):
         return MappedFile(array).rows, None, False
     return partial(_from_array, array), None, not isinstance(array, np.memmap)
+
+
+def _dask_frame(X: Any) -> Points:
+    """A dask DataFrame as a dask array; an index of texts gives the names."""
+    index = X.index.compute()
+    names = None if getattr(index.dtype, "kind", "O") in "iu" else np.asarray([str(label) for label in index])
+    return Points(X.to_dask_array(lengths=True), names, "a dask DataFrame")
 
 
 def _frame(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
