@@ -16,6 +16,7 @@ import numpy as np
 
 from scalable_gpe.engine import budget, checks
 from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
+from scalable_gpe.engine.cluster import shared_store, workers_for
 from scalable_gpe.engine.errors import DamageError, GPEWarning, StoreError, warn
 from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.progress import Progress, logger
@@ -209,13 +210,16 @@ def embed(
         raise ValueError("embed needs X, or neighbors=(indices, distances) in its place; got neither.")
     if neighbors is not None:
         neighbors = check_lists(neighbors, rows.n_rows if rows else None, asked["n_neighbors"])
-    shape = _shape(asked, rows, neighbors, store)
-    limit = check_limit(asked["memory_limit"], shape, count_jobs(n_jobs))
-    reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
-        shape, count_jobs(n_jobs)
-    )
-    with _opened(store, storage_options, resume) as home, Workers(n_jobs, Progress(progress)) as workers:
-        return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit, reserved)))
+    with workers_for(n_jobs, Progress(progress)) as workers:
+        store = shared_store(workers, store)
+        shape = _shape(asked, rows, neighbors, store)
+        given = asked["memory_limit"] or workers.memory_limit()
+        limit = check_limit(given, shape, count_jobs(n_jobs))
+        reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
+            shape, count_jobs(n_jobs)
+        )
+        with _opened(store, storage_options, resume) as home:
+            return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit, reserved)))
 
 
 def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -> Embedding:

@@ -158,7 +158,7 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
     source = Counting(gpe.datasets.torus(n_rows).astype(np.float32))
     opened = module.Rows(source.__getitem__, source.shape)
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
-    assert max(stop - start for start, stop in opened.ranges()) == 512
+    assert max(stop - start for start, stop in opened.steps(0, n_rows)) == 512
     from scalable_gpe.engine.run import Run
     from scalable_gpe.graph.distinct import hash_rows
 

@@ -124,7 +124,7 @@ ROOMS = {
     "anndata": ("interchange.py",),
     "fsspec": ("engine/place",),
     "dask": ("engine/blocks",),
-    "distributed": ("engine/blocks",),
+    "distributed": ("engine/cluster",),
     "pynndescent": ("graph/",),
     "numba": ("engine/kernels/",),
 }

@@ -72,34 +72,70 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
         self._guard = threading.Lock()
 
-    def map(self, function: Callable[[Item], Result], pieces: Iterable[Item], *, count: bool = True) -> list[Result]:
-        """``[function(piece) for piece in pieces]``, several at a time; `count` them as progress."""
-        pieces = list(pieces)
-        if self.n_jobs == 1 or len(pieces) == 1:
-            return [self._one(function, piece, count) for piece in pieces]
-        futures = [self._threads().submit(self._one, function, piece, count) for piece in pieces]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-            failed = next((f for f in futures if f.done() and f.exception() is not None), None)
-            if failed is not None:
-                raise failed.exception()  # type: ignore[misc]
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
-            wait(futures)
+    @property
+    def here(self) -> "Workers":
+        """Threads of this process, for work on arrays that only this process has."""
+        return self
 
-    def _one(self, function: Callable[[Item], Result], piece: Item, count: bool) -> Result:
+    def memory_limit(self) -> int | None:
+        """What a process may take where the user gave no limit; None: what is free."""
+        return None
+
+    def share_of(self, n_pieces: int) -> int:
+        """How many pieces may go together into one task; threads share what a task holds."""
+        return n_pieces
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        pieces: Iterable[Item],
+        *,
+        count: bool = True,
+        at_once: int | None = None,
+        done: Callable[[Item], None] | None = None,
+    ) -> list[Result]:
+        """``[function(piece) for piece in pieces]``, several at a time; `count` them as progress.
+
+        `at_once` bounds how many pieces this process works on at the same time (they have threads of their own);
+        `done` is told, in this process, of each piece as it is finished.
+        """
+        pieces = list(pieces)
+        if len(pieces) == 1 or (at_once or self.n_jobs) == 1:
+            return [self._one(function, piece, count, done) for piece in pieces]
+        with self._pool_for(at_once) as pool:
+            futures = [pool.submit(self._one, function, piece, count, done) for piece in pieces]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                failed = next((f for f in futures if f.done() and f.exception() is not None), None)
+                if failed is not None:
+                    raise failed.exception()  # type: ignore[misc]
+                return [future.result() for future in futures]
+            finally:
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+
+    def _one(
+        self, function: Callable[[Item], Result], piece: Item, count: bool, done: Callable[[Item], None] | None
+    ) -> Result:
         result = function(piece)
+        if done is not None:
+            with self._guard:
+                done(piece)
         if count:
             self.progress.advance()
         return result
 
-    def _threads(self) -> ThreadPoolExecutor:
+    @contextmanager
+    def _pool_for(self, at_once: int | None) -> Iterator[ThreadPoolExecutor]:
+        if at_once is not None:
+            with ThreadPoolExecutor(at_once, thread_name_prefix="gpe-part") as few:
+                yield few
+            return
         with self._guard:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpe")
-            return self._pool
+        yield self._pool
 
     def close(self) -> None:
         """End the threads."""

@@ -135,27 +135,22 @@ class _Held:
         return self
 
 
-_KEPT = 2  # panels that a process keeps: a sweep reads one, and one may follow
+_KEPT, _MOST = 2, 8  # panels that a process keeps: of one shape, and in all
 _panels: OrderedDict[Any, _Held] = OrderedDict()
 _panels_guard = threading.Lock()
 
 
 def _held(panel: StoredPanel) -> _Held:
-    key = panel.table.key  # type: ignore[attr-defined]
+    key, kind = panel.table.key, (panel.shape, panel.dtype)  # type: ignore[attr-defined]
     with _panels_guard:
         if key not in _panels:
-            oldest = _panels.popitem(last=False)[1] if len(_panels) >= _KEPT else None
-            fits = oldest is not None and (oldest.values.shape, oldest.values.dtype) == (panel.shape, panel.dtype)
+            alike = [k for k, held in _panels.items() if (held.values.shape, held.values.dtype) == kind]
             # the memory of the oldest is used again: new memory costs a page fault every few rows
-            _panels[key] = oldest.emptied() if oldest is not None and fits else _Held(panel.shape, panel.dtype)
+            _panels[key] = _panels.pop(alike[0]).emptied() if len(alike) >= _KEPT else _Held(*kind)
+            while len(_panels) > _MOST:
+                _panels.popitem(last=False)
         _panels.move_to_end(key)
         return _panels[key]
-
-
-def forget_panels() -> None:
-    """Free what this process holds of stored panels."""
-    with _panels_guard:
-        _panels.clear()
 
 
 def _touched(indices: np.ndarray, rows: int, n_shards: int) -> list[int]:
@@ -281,7 +276,12 @@ def add_up(run: Run, n_rows: int, task: Callable[[int, int], np.ndarray]) -> np.
 
     ``task(start, stop)`` does the work of some rows and gives their partial sums, as `chunk_sums` makes them.
     """
-    partial = run.workers.map(lambda piece: task(*piece), pieces_of(run, n_rows), count=False)
+
+    def sums(piece: tuple[int, int]) -> np.ndarray:
+        return task(*piece)
+
+    sums.__name__ = task.__name__  # what a dashboard shows
+    partial = run.workers.map(sums, pieces_of(run, n_rows), count=False)
     total = np.zeros(partial[0].shape[1])
     for part in partial:
         for row in part:

@@ -10,6 +10,8 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.files import Points, read_points
 from scalable_gpe.engine.npy import MappedFile, RemoteFile
+from scalable_gpe.engine.panels import MemoryPanel
+from scalable_gpe.engine.run import Run
 from scalable_gpe.engine.tables import ranges
 
 METRICS = ("euclidean", "cosine")
@@ -59,10 +61,18 @@ class Rows:
         checks.check_finite(block, first_row=ids if len(ids) else 0)
         return block
 
-    def ranges(self) -> list[tuple[int, int]]:
+    def steps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Ranges of rows that are read at once."""
         rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
-        return ranges(self.n_rows, rows)
+        return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes can read the same rows: an array in a file or a store, not one in this process."""
+        source: Any = getattr(self._get, "args", (getattr(self._get, "__self__", None),))[0]
+        if isinstance(source, MappedFile | RemoteFile):
+            return True
+        return type(source).__module__.startswith("zarr") and "Memory" not in type(source.store).__name__
 
     def sample(self) -> np.ndarray:
         """Some rows at even steps: what is looked at before any work, and the input's fingerprint."""
@@ -73,21 +83,37 @@ class Rows:
 class Selected:
     """Some rows of another source, in an order of their own."""
 
-    def __init__(self, rows: Any, ids: np.ndarray) -> None:
-        self._rows, self._ids = rows, ids
-        self.n_rows, self.n_features = len(ids), rows.n_features
+    def __init__(self, rows: Any, ids: Any) -> None:
+        self._rows, self._ids = rows, MemoryPanel(ids) if isinstance(ids, np.ndarray) else ids
+        self.n_rows, self.n_features = ids.shape[0], rows.n_features
         self.resident = bool(getattr(rows, "resident", False))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
-        ids = self._ids[start:stop]
+        ids = self._ids.rows(start, stop)
         if len(ids) and int(ids[-1]) - int(ids[0]) < 2 * len(ids) and (np.diff(ids) > 0).all():
             return self._rows.read(int(ids[0]), int(ids[-1]) + 1)[ids - ids[0]]
         return self._rows.take(ids)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number."""
-        return self._rows.take(self._ids[ids])
+        return self._rows.take(self._ids.whole()[ids])
+
+
+def within_reach(rows: Rows, run: Run) -> Rows:
+    """Rows that every worker can read: rows that only this process has are written to the store first."""
+    if not run.workers.remote or rows.shared:
+        return rows
+    shard = min(run.block_rows(rows.n_rows), 1 << max(8, (2**25 // (4 * rows.n_features)).bit_length() - 1))
+    table = run.home.table(
+        f"{run.scratch()}/rows", (rows.n_rows, rows.n_features), np.float32, shard_rows=min(shard, rows.n_rows)
+    )
+
+    def copy(piece: tuple[int, int]) -> None:
+        table.write(piece[0], np.concatenate([rows.read(*step) for step in rows.steps(*piece)]))
+
+    run.workers.here.map(copy, ranges(rows.n_rows, table.shard_rows), count=False)
+    return Rows(partial(_from_table, table), (rows.n_rows, rows.n_features), names=rows.names)
 
 
 class TableRows:
@@ -198,6 +224,15 @@ def _from_dask(array: Any, at: Any) -> np.ndarray:
 
 def _from_zarr(array: Any, at: Any) -> np.ndarray:
     return np.asarray(array[at] if isinstance(at, slice) else array.oindex[at])
+
+
+def _from_table(table: Any, at: Any) -> np.ndarray:
+    if isinstance(at, slice):
+        return table.read(at.start, at.stop)
+    order = np.argsort(at, kind="stable")
+    out = np.empty((len(at), table.shape[1]), table.dtype)
+    out[order] = table.take(np.asarray(at)[order])
+    return out
 
 
 def _from_frame(frame: Any, dtype: Any, at: Any) -> np.ndarray:

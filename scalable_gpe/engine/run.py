@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import itertools
+import threading
 import uuid
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +38,10 @@ class Run:
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
+    def __reduce__(self) -> Any:
+        # what another process gets of a run: where its results are, not its threads and counts
+        return _elsewhere, (self.home, self.workers, self.memory_limit, self.reserved, self.token)
+
     def block_rows(self, n_rows: int) -> int:
         """Rows of a block for so many points."""
         return current_cuts().block_rows or block_rows(n_rows)
@@ -66,6 +72,45 @@ class Run:
         self.sweeps[kind] = self.sweeps.get(kind, 0) + 1
 
 
+def _elsewhere(home: Home, workers: Workers, memory_limit: int | None, reserved: int, token: str) -> Run:
+    return Run(home, workers, memory_limit, reserved, token=token)
+
+
+class Named:
+    """A result that other processes open by its name in the store, once each, instead of being sent it."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        run: Run = self.run  # type: ignore[attr-defined]
+        if run.workers.remote and run.home.stored:
+            return _open_named, (type(self), run, self.name, self._before())  # type: ignore[attr-defined]
+        return super().__reduce_ex__(protocol)
+
+    def _before(self) -> Any:
+        """The result that this one was made from."""
+        return None
+
+
+def _open_named(kind: Any, run: Run, name: str, before: Any) -> Any:
+    return once((run.token, name), lambda: kind._open(run, name, before))
+
+
+_opened: OrderedDict[Any, Any] = OrderedDict()
+_opening = threading.RLock()
+_MOST_OPENED = 16
+
+
+def once(key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gives, made once in a process and shared by its threads; the latest few are kept."""
+    with _opening:
+        if key not in _opened:
+            made = make()
+            while len(_opened) >= _MOST_OPENED:
+                _opened.popitem(last=False)
+            _opened[key] = made
+        _opened.move_to_end(key)
+        return _opened[key]
+
+
 def open_home(store: Any, storage_options: dict[str, Any] | None = None, *, read_only: bool = False) -> Home:
     """Memory for None, else the zarr store at a path or URL."""
     if store is None:
@@ -84,6 +129,8 @@ def locked(home: Any) -> Iterator[None]:
     home.lock()
     try:
         home.sweep()
+        home.remove("work")
         yield
     finally:
+        home.remove("work")
         home.unlock()

@@ -106,7 +106,7 @@ class StoredTable(_Stored):
     @property
     def key(self) -> tuple[str, str]:
         """What tells this table from all others."""
-        return str(self.array.store), self.array.path
+        return str(self.store.place), self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
@@ -311,8 +311,6 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Forget a result: its mark first, then its arrays."""
-        if self.read_only and not self.place.files(name):
-            return  # nothing is there, as after work on panels that were in memory
         self.check_writable()
         self.place.remove(name, first="zarr.json")
 

@@ -26,7 +26,10 @@ import scipy.linalg  # loaded before BLAS is limited to one thread: the compiled
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from scalable_gpe.engine.blocks import Workers
 from scalable_gpe.engine.kernels import search as loops
+from scalable_gpe.engine.panels import MemoryPanel, Panel
+from scalable_gpe.engine.tables import ranges
 
 _PART_BYTES = 256 * 2**20  # rows and lists of one part: fixed, because the parts shape the result
 _PART_ROWS = 2**18
@@ -60,6 +63,7 @@ class Table(Protocol):
 
 
 Tables = Callable[[str, tuple[int, int], type], Table]
+Share = Callable[[NDArray[Any]], Panel]
 
 
 class Held:
@@ -155,7 +159,7 @@ class Lists:
     """What a search found, row by row in storage order: row i stands for the source's row order[i].
 
     `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
-    sorted by (distance, row).
+    sorted by (distance, row); `rows` the rows themselves, in that order, where the source is not in memory.
     """
 
     order: NDArray[np.int64]
@@ -165,6 +169,7 @@ class Lists:
     recall_error: float
     n_rounds: int
     plan: Plan
+    rows: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -211,16 +216,22 @@ def search_rows(
     recall: float = 0.95,
     n_sampled: int = 256,
     part_rows: int | None = None,
+    workers: Workers | None = None,
+    share: Share = MemoryPanel,
+    piece_rows: int = 65_536,
 ) -> Lists:
     """The nearest other rows of each row of `source`, holding `n_held` parts at once.
 
     Rows that are not in memory (`source.resident`) are kept in storage order in the table "rows".
     `tables(name, shape, dtype)` makes a table, or opens the one an interrupted search has left; `done` is what that
     search had finished (anything with `in` and `add`). A table is written one part (`Plan.part`) at a time.
+    `workers` run the parts; what all of them need goes through `share`, whose panels are written in whole pieces of
+    `piece_rows` rows.
     """
     sizes = plan(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
-    with _threads(n_jobs) as each:
-        work = _Work(source, sizes, tables, set() if done is None else done, random_state, n_held, each)
+    with _threads(n_jobs) as each, Workers(n_jobs) as own:
+        parts = _Parts(workers or own, set() if done is None else done, n_held)
+        work = _Work(source, sizes, tables, parts, random_state, each, share, piece_rows)
         truth = _Truth(work, min(n_sampled, sizes.n_rows))
         found = work.round(0, None)
         measured, error = truth.recall(found)
@@ -234,16 +245,32 @@ def search_rows(
             gain = measured - before
             n_rounds += 1
         found = work.restored(found)
-    return Lists(work.order.astype(np.int64), found.neighbors, found.distances, measured, error, n_rounds, sizes)
+        order = work.order.whole().astype(np.int64)
+    points = None if work.resident else work.rows
+    return Lists(order, found.neighbors, found.distances, measured, error, n_rounds, sizes, points)
 
 
 @dataclass(frozen=True)
 class _Found:
     """Lists after a round, and at which position the list of each row stands."""
 
-    position: Ints
+    position: Panel
     neighbors: Table
     distances: Table
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Who runs the parts, and which are done."""
+
+    workers: Workers
+    done: set[tuple[Any, ...]]
+    n_held: int
+
+    def run(self, task: Callable[[int], None], n_parts: int, *name: Any) -> None:
+        """Run a task for every part that is not done yet, `n_held` at a time."""
+        left = [part for part in range(n_parts) if (*name, part) not in self.done]
+        self.workers.map(task, left, count=False, at_once=self.n_held, done=lambda part: self.done.add((*name, part)))
 
 
 @dataclass(frozen=True)
@@ -268,21 +295,28 @@ class _Work:
         source: Rows,
         sizes: Plan,
         tables: Tables,
-        done: set[tuple[Any, ...]],
+        parts: _Parts,
         random_state: int,
-        n_held: int,
         each: Each,
+        share: Share,
+        piece_rows: int,
     ):
-        self.source, self.plan, self.tables, self.done = source, sizes, tables, done
-        self.random_state, self.n_held, self.each = random_state, n_held, each
+        self.source, self.plan, self.tables, self.parts = source, sizes, tables, parts
+        self.random_state, self.each, self.share, self.piece_rows = random_state, each, share, piece_rows
         self.resident = tables is held or bool(getattr(source, "resident", False))  # no second copy in memory
         self.rows = held("", (0, 0), np.float32) if self.resident else self.table("rows", sizes.n_features, np.float32)
-        self.order = self.position = np.empty(
-            0, np.int32
-        )  # storage order and its inverse, once the first round is done
-        self.reduction = None
+        # storage order and its inverse, once the first round is done
+        self.order: Panel = MemoryPanel(np.empty(0, np.int32))
+        self.position: Panel = self.order
+        self.reduction: tuple[Panel, Panel] | None = None
         if sizes.n_reduced:
-            self.reduction = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
+            found = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
+            self.reduction = share(found[0]), share(found[1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # for a task in another process: it works alone there
+        away = {"parts": None, "tables": None, "share": None, "each": _alone}
+        return {**vars(self), **away}
 
     def seed(self, *names: Any) -> np.uint64:
         text = repr((self.random_state, *names)).encode()
@@ -296,12 +330,9 @@ class _Work:
     def sample(self, n: int, *names: Any) -> Floats:
         return np.array(self.source.take(self.sampled(n, *names)), np.float32, order="C")
 
-    def parts(self, task: Callable[[int], None], *name: Any) -> None:
-        """Run a task for every part that is not done yet, `n_held` at a time."""
-        left = [part for part in range(self.plan.n_parts) if (*name, part) not in self.done]
-        with ThreadPoolExecutor(self.n_held) as pool:
-            for part, _ in zip(left, pool.map(task, left), strict=True):
-                self.done.add((*name, part))
+    def pieces(self) -> list[tuple[int, int]]:
+        """Ranges of rows for work that is not done part by part."""
+        return ranges(self.plan.n_rows, self.piece_rows)
 
     def table(self, name: str, width: int, dtype: type) -> Table:
         return self.tables(name, (self.plan.n_rows, width), dtype)
@@ -318,16 +349,16 @@ class _Work:
         else:  # in storage order, for the same reason
             for part in range(self.plan.n_parts):
                 start, stop = self.plan.part(part)
-                members[start:stop] = self.order[np.sort(self.position[members[start:stop]])]
+                members[start:stop] = self.order.whole()[np.sort(self.position.whole()[members[start:stop]])]
             load = self.reload
-        inside = _inverse(members)
+        inside, mine = self.share(_inverse(members)), self.share(members)
         order = self.table(f"order-{n}", 1, np.int32)
         neighbors = self.table(f"neighbors-{n}", self.plan.n_neighbors, np.int32)
         distances = self.table(f"distances-{n}", self.plan.n_neighbors, np.float32)
 
-        def task(part: int) -> None:
+        def search_part(part: int) -> None:
             start, stop = self.plan.part(part)
-            ids = members[start:stop]
+            ids = mine.rows(start, stop)
             X = np.array(load(part, ids), np.float32, order="C")
             earlier = None if found is None else self.earlier(found, ids, inside, start, stop)
             cell_order, near, far = self.search_part(X, ids, earlier, (n, part))
@@ -337,11 +368,11 @@ class _Work:
             neighbors.write(start, near)
             distances.write(start, far)
 
-        self.parts(task, "part", n)
+        self.parts.run(search_part, self.plan.n_parts, "part", n)
         final = np.concatenate([order.read(*self.plan.part(part))[:, 0] for part in range(self.plan.n_parts)])
-        position = _inverse(final)
+        position = self.share(_inverse(final))
         if found is None:
-            self.order, self.position = final, position
+            self.order, self.position = self.share(final), position
         return _Found(position, neighbors, distances)
 
     def loader(self, members: Ints) -> Load:
@@ -357,32 +388,34 @@ class _Work:
         for part in range(sizes.n_parts):
             start, stop = sizes.part(part)
             home[members[start:stop]] = part
-        moved = self.table("moved", sizes.n_features, np.float32)
+        counts = np.stack(
+            [np.bincount(home[slice(*sizes.part(part))], minlength=sizes.n_parts) for part in range(sizes.n_parts)]
+        )
+        ends = np.cumsum(counts, axis=1) + np.arange(sizes.n_parts)[:, None] * sizes.rows_per_part
+        homes, moved = self.share(home), self.table("moved", sizes.n_features, np.float32)
 
-        def move(part: int) -> None:
+        def move_part(part: int) -> None:
             start, stop = sizes.part(part)
             rows = self.source.read(start, stop)
-            moved.write(start, np.asarray(rows, np.float32)[np.argsort(home[start:stop], kind="stable")])
+            moved.write(start, np.asarray(rows, np.float32)[np.argsort(homes.rows(start, stop), kind="stable")])
 
-        self.parts(move, "moved")
-        counts = [np.bincount(home[slice(*sizes.part(part))], minlength=sizes.n_parts) for part in range(sizes.n_parts)]
-        ends = np.cumsum(counts, axis=1) + np.arange(sizes.n_parts)[:, None] * sizes.rows_per_part
+        self.parts.run(move_part, sizes.n_parts, "moved")
 
         def load(part: int, ids: Ints) -> Floats:
-            pieces = zip(ends[:, part] - [count[part] for count in counts], ends[:, part], strict=True)
+            pieces = zip(ends[:, part] - counts[:, part], ends[:, part], strict=True)
             return np.concatenate([moved.read(int(start), int(stop)) for start, stop in pieces])
 
         return load
 
     def reload(self, part: int, ids: Ints) -> Floats:
         """The rows of a part in a later round."""
-        return self.source.take(ids) if self.resident else self.rows.take(self.position[ids])
+        return self.source.take(ids) if self.resident else self.rows.take(self.position.whole()[ids])
 
-    def earlier(self, found: _Found, ids: Ints, inside: Ints, start: int, stop: int) -> _Earlier:
+    def earlier(self, found: _Found, ids: Ints, inside: Panel, start: int, stop: int) -> _Earlier:
         """What has been found about the rows `ids`, which stand at `start` to `stop` of this round's parts."""
-        places = found.position[ids]
+        places = found.position.whole()[ids]
         near, far = _taken(found.neighbors, places), _taken(found.distances, places)
-        known = inside[near] - np.int32(start)
+        known = inside.whole()[near] - np.int32(start)
         known[(known < 0) | (known >= stop - start)] = -1
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
         return _Earlier(known, near, far, origins)
@@ -394,13 +427,13 @@ class _Work:
         neighbors = self.table("neighbors", self.plan.n_neighbors, np.int32)
         distances = self.table("distances", self.plan.n_neighbors, np.float32)
 
-        def task(part: int) -> None:
+        def restore_part(part: int) -> None:
             start, stop = self.plan.part(part)
-            places = found.position[self.order[start:stop]]
+            places = found.position.whole()[self.order.rows(start, stop)]
             neighbors.write(start, _taken(found.neighbors, places))
             distances.write(start, _taken(found.distances, places))
 
-        self.parts(task, "restored")
+        self.parts.run(restore_part, self.plan.n_parts, "restored")
         return _Found(self.position, neighbors, distances)
 
     def partition(self, n: int) -> Ints:
@@ -415,17 +448,20 @@ class _Work:
         for level in range(n_levels):
             levels.append(_halve(sample, rows, bounds, 1, self.seed("partition", n, level), 1, self.each))
             bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
-        means, directions, thresholds = (np.concatenate(planes) for planes in zip(*levels, strict=True))
-        cells = np.empty(sizes.n_rows, np.uint16)
+        planes = [self.share(np.concatenate(some)) for some in zip(*levels, strict=True)]
+        cells = self.share(np.zeros(sizes.n_rows, np.uint16))
 
-        def route(first: int, last: int) -> None:
-            for block in range(first, last):
-                start, stop = block * sizes.read_rows, min((block + 1) * sizes.read_rows, sizes.n_rows)
+        def route_rows(piece: tuple[int, int]) -> None:
+            out = cells.room(*piece)
+            for start in range(*piece, sizes.read_rows):
+                stop = min(start + sizes.read_rows, piece[1])
                 rows = np.array(self.source.read(start, stop), np.float32, order="C")
-                loops.route_rows(rows, means, directions, thresholds, n_levels, cells[start:stop])
+                at = slice(start - piece[0], stop - piece[0])
+                loops.route_rows(rows, *(plane.whole() for plane in planes), n_levels, out[at])
+            cells.put(piece[0], out)
 
-        self.each(-(-sizes.n_rows // sizes.read_rows), route)
-        members = np.argsort(cells, kind="stable").astype(np.int32)
+        self.parts.workers.map(route_rows, self.pieces(), count=False)
+        members = np.argsort(cells.rows(0, sizes.n_rows), kind="stable").astype(np.int32)
         for part in range(sizes.n_parts):
             start, stop = sizes.part(part)
             members[start:stop].sort()
@@ -437,7 +473,7 @@ class _Work:
         """The order of the first tree's cells, and in that order the lists; X is put into that order too."""
         sizes, each = self.plan, self.each
         shape = len(X), sizes.n_neighbors
-        Z = X if self.reduction is None else _reduced(X, *self.reduction, each)
+        Z = X if self.reduction is None else _reduced(X, self.reduction[0].whole(), self.reduction[1].whole(), each)
         if earlier is None or earlier.origins is None:
             rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, self.seed(*where, "leaves"), 3, each)
             order, cells = _grow(Z, rows, leaves, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
@@ -489,27 +525,35 @@ class _Truth:
         """The mean share of each sampled list that is no farther than the true k-th, and its standard error."""
         if self.radius is None:
             self.radius = self.scan()
-        far = _taken(found.distances, found.position[self.rows])
+        far = _taken(found.distances, found.position.whole()[self.rows])
         shares = (far <= self.radius[:, None]).mean(axis=1)
         return float(shares.mean()), float(shares.std() / np.sqrt(len(shares)))
 
     def scan(self) -> Floats:
         work, sizes = self.work, self.work.plan
-        width = min(sizes.n_neighbors + 8, sizes.n_rows - 1)
-        sample = np.array(work.source.take(self.rows), np.float32, order="C")
-        mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-        centred = sample - mean
-        squares = np.einsum("ij,ij->i", centred, centred)
-        neighbors = np.full((len(sample), width + 1), -1, np.int32)
-        distances = np.full((len(sample), width + 1), np.inf, np.float32)
-        for start in range(0, sizes.n_rows, sizes.read_rows):
-            stop = min(start + sizes.read_rows, sizes.n_rows)
-            block = np.array(work.source.read(start, stop), np.float32, order="C") - mean
-            block_squares = np.einsum("ij,ij->i", block, block)
-            rows = np.arange(start, stop, dtype=np.int32)
-            args = (block, block_squares, rows, neighbors, distances)
-            _on_ranges(work.each, loops.scan_block, len(sample), (centred, squares), args)
-        some = range(0, len(sample), 32)
+        width = min(sizes.n_neighbors + 8, sizes.n_rows - 1) + 1
+        sample = work.share(np.array(work.source.take(self.rows), np.float32, order="C"))
+
+        def scan_rows(piece: tuple[int, int]) -> tuple[Ints, Floats]:
+            rows = sample.whole()
+            mean = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+            centred = rows - mean
+            squares = np.einsum("ij,ij->i", centred, centred)
+            neighbors = np.full((len(rows), width), -1, np.int32)
+            distances = np.full((len(rows), width), np.inf, np.float32)
+            for start in range(*piece, sizes.read_rows):
+                stop = min(start + sizes.read_rows, piece[1])
+                block = np.array(work.source.read(start, stop), np.float32, order="C") - mean
+                ids = np.arange(start, stop, dtype=np.int32)
+                with_what = (block, np.einsum("ij,ij->i", block, block), ids, neighbors, distances)
+                loops.scan_block(centred, squares, 0, len(rows), *with_what)
+            return neighbors, distances
+
+        found = work.parts.workers.map(scan_rows, work.pieces(), count=False)
+        neighbors, distances = (np.concatenate(one, axis=1) for one in zip(*found, strict=True))
+        best = np.lexsort((neighbors, distances))[:, :width]
+        neighbors = np.take_along_axis(neighbors, best, axis=1)
+        some = range(0, len(neighbors), 32)
         return np.concatenate([self.settled(self.rows[i : i + 32], neighbors[i : i + 32]) for i in some])
 
     def settled(self, rows: NDArray[np.int64], neighbors: Ints) -> Floats:
@@ -647,6 +691,11 @@ def _taken(table: Table, places: Ints) -> NDArray[Any]:
 
 def _on_ranges(each: Each, loop: Callable[..., Any], n: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
     each(n, lambda first, last: loop(*before, first, last, *after))
+
+
+def _alone(n: int, task: Callable[[int, int], Any]) -> None:
+    """A loop without threads."""
+    task(0, n)
 
 
 @contextmanager

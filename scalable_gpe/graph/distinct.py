@@ -5,24 +5,32 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.engine.panels import Panels
 from scalable_gpe.engine.rows import Rows
 from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.tables import ranges
 
 
 def hash_rows(rows: Rows, run: Run) -> np.ndarray:
     """Two 64-bit hashes per row; every row is checked to be finite on the way."""
     from scalable_gpe.engine.kernels import points
 
-    hashes = np.empty((rows.n_rows, 2), np.uint64)
+    panels = Panels(run, run.scratch())
+    hashes = panels.new((rows.n_rows, 2), np.uint64)
 
-    def one(piece: tuple[int, int]) -> None:
-        block = rows.read(*piece) + np.float32(0)  # -0.0 and 0.0 are the same coordinate
-        points.hash_rows(block.view(np.uint32), hashes[piece[0] : piece[1]])
+    def hash_rows(piece: tuple[int, int]) -> None:
+        out = hashes.room(*piece)
+        for start, stop in rows.steps(*piece):
+            block = rows.read(start, stop) + np.float32(0)  # -0.0 and 0.0 are the same coordinate
+            points.hash_rows(block.view(np.uint32), out[start - piece[0] : stop - piece[0]])
+        hashes.put(piece[0], out)
 
-    pieces = rows.ranges()
+    pieces = ranges(rows.n_rows, run.block_rows(rows.n_rows))
     with run.workers.progress.stage("rows", len(pieces)):
-        run.workers.map(one, pieces)
-    return hashes
+        run.workers.map(hash_rows, pieces)
+    found = hashes.rows(0, rows.n_rows)
+    panels.clear()
+    return found
 
 
 def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

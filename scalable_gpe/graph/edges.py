@@ -1,12 +1,14 @@
 """CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from scalable_gpe.engine.panels import Panels
 from scalable_gpe.engine.run import Run
 from scalable_gpe.engine.tables import Ragged, Table, ranges
 
@@ -89,6 +91,8 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
     n_points, n_neighbors = indices.shape
     rows = run.block_rows(n_points)
     pieces = ranges(n_points, rows)
+    panels = Panels(run, run.scratch())
+    mine = panels.of(user_row)
     incoming = _shuffle(indices, distances, pieces, run, name)
     longest = max(
         int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
@@ -102,13 +106,14 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
         if columns.has(number) and lengths.has(number) and degree.has(start):
             return
         own = np.ascontiguousarray(indices.read(start, stop)), np.ascontiguousarray(distances.read(start, stop))
-        indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, user_row)
+        indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, mine.whole())
         columns.write(number, column)
         lengths.write(number, length)
         degree.write(start, np.diff(indptr))
 
     run.workers.map(unite, range(len(pieces)))
     incoming.forget()
+    panels.clear()
     return Edges(degree.read(0, n_points), rows, columns, lengths)
 
 
@@ -128,23 +133,22 @@ class _Incoming:
         self._runs: list[tuple[Ragged, np.ndarray]] = []
         self._forget: list[Any] = []
 
-    def add(self, parts: list[tuple[np.ndarray, ...]], run: Run, name: str, *, last: bool) -> None:
-        """Keep a group of source blocks: the last one in memory, earlier ones in the home."""
-        counts = np.sum([np.diff(part[0]) for part in parts], axis=0)
+    def hold(self, parts: list[tuple[np.ndarray, ...]]) -> None:
+        """Keep a group of source blocks in memory."""
+        self.counts += np.sum([np.diff(part[0]) for part in parts], axis=0)
+        self._held.append(parts)
+
+    def keep(self, ragged: Ragged, counts: np.ndarray, forget: Callable[[], None]) -> None:
+        """Remember a group of source blocks that stands in the home."""
         self.counts += counts
-        if last:
-            self._held.append(parts)
-            return
-        ragged = run.home.ragged(name, len(counts), 3 * int(counts.max()), np.int32)
-        run.workers.map(lambda b: ragged.write(b, _pack(parts, b)), range(len(counts)), count=False)
         self._runs.append((ragged, counts))
-        self._forget.append(lambda: run.home.remove(name))
+        self._forget.append(forget)
 
     def edges(self, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Targets, sources and lengths of all edges into one block."""
         packed = [_pack(parts, block) for parts in self._held]
-        packed += [ragged.read(block, 3 * int(counts[block])) for ragged, counts in self._runs]
-        thirds = [np.split(one, 3) for one in packed]
+        packed += [ragged.read(block, 3 * int(counts[block])) for ragged, counts in self._runs if counts[block]]
+        thirds = [np.split(one, 3) for one in packed] or [[np.empty(0, np.int32)] * 3]
         targets, sources, lengths = (np.concatenate([third[k] for third in thirds]) for k in range(3))
         return targets, sources, lengths.view(np.float32)
 
@@ -153,6 +157,9 @@ class _Incoming:
         self._held.clear()
         for action in self._forget:
             action()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_forget": []}
 
 
 def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
@@ -163,20 +170,33 @@ def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
 
 
 def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], run: Run, name: str) -> _Incoming:
+    """Turn all lists round, group after group of source blocks: the last one stays in memory, others in the home."""
     from scalable_gpe.engine.kernels import sparse
 
-    rows = pieces[0][1]
+    rows, n_blocks, n_neighbors = pieces[0][1], len(pieces), indices.shape[1]
 
     def bucket(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        return sparse.bucket_edges(*own, piece[0], rows, len(pieces))
+        return sparse.bucket_edges(*own, piece[0], rows, n_blocks)
 
-    incoming = _Incoming(len(pieces))
-    together = _blocks_together(len(pieces), rows * indices.shape[1] * _BYTES_PER_EDGE, run)
-    groups = [pieces[first : first + together] for first in range(0, len(pieces), together)]
-    for number, group in enumerate(groups):
-        parts = run.workers.map(bucket, group, count=False)
-        incoming.add(parts, run, f"{name}/run{number}", last=number == len(groups) - 1)
+    incoming = _Incoming(n_blocks)
+    together = _blocks_together(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE, run)
+    groups = [pieces[first : first + together] for first in range(0, n_blocks, together)]
+    if not run.workers.remote:
+        incoming.hold(run.workers.map(bucket, groups.pop(), count=False))
+    names = [f"{name}/run{number}" for number in range(len(groups))]
+    longest = [3 * rows * n_neighbors * len(group) for group in groups]
+    runs = [run.home.ragged(*one, np.int32) for one in zip(names, [n_blocks] * len(groups), longest, strict=True)]
+
+    def turn(number: int) -> np.ndarray:
+        parts = [bucket(piece) for piece in groups[number]]
+        counts = np.sum([np.diff(part[0]) for part in parts], axis=0)
+        for block in np.flatnonzero(counts):
+            runs[number].write(int(block), _pack(parts, int(block)))
+        return counts
+
+    for number, counts in enumerate(run.workers.map(turn, range(len(groups)), count=False)):
+        incoming.keep(runs[number], counts, partial(run.home.remove, names[number]))
     return incoming
 
 
@@ -184,4 +204,5 @@ def _blocks_together(n_blocks: int, block_bytes: int, run: Run) -> int:
     """How many source blocks are turned round at once within the memory limit."""
     if not run.home.stored:
         return n_blocks
-    return min(n_blocks, max(4, run.spare_bytes() // (3 * block_bytes)))
+    fit = max(4, run.spare_bytes() // (3 * block_bytes * run.workers.n_jobs))
+    return min(n_blocks, fit, run.workers.share_of(n_blocks))

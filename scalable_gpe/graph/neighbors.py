@@ -10,11 +10,13 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import Workers, parse_bytes
+from scalable_gpe.engine.cluster import workers_for
 from scalable_gpe.engine.errors import RecallWarning, StoreError, warn
 from scalable_gpe.engine.numbering import Numbering
+from scalable_gpe.engine.panels import Panels
 from scalable_gpe.engine.place import check_options
-from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows
-from scalable_gpe.engine.run import Run, locked, open_home
+from scalable_gpe.engine.rows import METRICS, Rows, Selected, TableRows, open_rows, within_reach
+from scalable_gpe.engine.run import Named, Run, locked, open_home
 from scalable_gpe.engine.tables import Table, block_rows, ranges
 from scalable_gpe.graph.distinct import content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import Edges, open_edges, union_edges
@@ -25,7 +27,7 @@ _MOST_ROWS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class NeighborGraph:
+class NeighborGraph(Named):
     """Nearest neighbours of every row, and the symmetric graph they make.
 
     Distances are kept, so another epsilon needs no new search. Rows that are equal share one point
@@ -41,6 +43,10 @@ class NeighborGraph:
     points: Any
     scan: Scan | None
     facts: dict[str, Any]
+
+    @staticmethod
+    def _open(run: Run, name: str, before: Any) -> "NeighborGraph":
+        return open_graph(run, name)
 
     @property
     def n_rows(self) -> int:
@@ -149,7 +155,8 @@ def neighbor_graph(
     check_options(storage_options, store, X)
     rows = open_rows(X, metric, storage_options=storage_options)
     n_neighbors = check_n_neighbors(n_neighbors, rows.n_rows)
-    run = Run(open_home(store, storage_options), Workers(n_jobs), parse_bytes(memory_limit))
+    workers = workers_for(n_jobs) if store is not None else Workers(n_jobs)
+    run = Run(open_home(store, storage_options), workers, parse_bytes(memory_limit) or workers.memory_limit())
     asked = {"n_neighbors": n_neighbors, **parameters}
     # a name of its own for each input and search, so that graphs that share a store are not mixed up
     name = hashlib.sha256(json.dumps([fingerprint(rows), asked], sort_keys=True).encode()).hexdigest()[:12]
@@ -185,13 +192,15 @@ def check_n_neighbors(n_neighbors: Any, n_rows: int) -> int:
 
 def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> NeighborGraph:
     """Search, symmetrise, measure, and mark the result under `name`."""
-    hashes = hash_rows(rows, run)
+    reach = within_reach(rows, run)
+    hashes = hash_rows(reach, run)
     first, group = distinct_rows(hashes)
     n_neighbors = _distinct_neighbors(parameters["n_neighbors"], len(first), rows.n_rows)
     method = choose_method(parameters["method"], len(first), rows.n_features, n_neighbors)
     facts: dict[str, Any] = {"method": method, "content": content(hashes), **_features(rows)}
     del hashes
-    points = Selected(rows, first) if group is not None else rows
+    panels = Panels(run, run.scratch())
+    points = Selected(reach, panels.of(first)) if group is not None else reach
     found = search(
         points,
         n_neighbors,
@@ -203,8 +212,9 @@ def make_graph(rows: Rows, parameters: dict[str, Any], run: Run, name: str) -> N
     )
     numbering = Numbering(first[found.order], group)
     _save_numbering(numbering, run, name)
-    stored = _save_points(points, found.order, run, name)
+    stored = _save_points(found, points.n_features, run, name) if run.home.stored else Selected(points, found.order)
     _save_lists(found, n_neighbors, run, name)
+    panels.clear()
     return _finish(stored, parameters["random_state"], numbering, facts, run, name, parameters["recall"])
 
 
@@ -214,11 +224,13 @@ def bring_graph(
     """Make the graph from lists that the user brought, as `check_lists` gives them."""
     indices, distances = brought
     if rows is not None:
-        run.workers.map(lambda piece: rows.read(*piece) is None, rows.ranges(), count=False)
+        run.workers.here.map(lambda piece: rows.read(*piece) is None, rows.steps(0, rows.n_rows), count=False)
     order = _graph_order(indices)
     numbering = Numbering(order)
     _save_numbering(numbering, run, name)
-    stored = _save_points(rows, order, run, name) if rows else None
+    stored: Any = Selected(rows, order) if rows else None
+    if rows and run.home.stored:
+        stored = _gather_points(rows, order, run, name)
     place = numbering.by_user
     relabelled = np.where(indices >= 0, place[indices], -1)[order]
     lists, lengths = _list_tables(indices.shape, run, name)
@@ -274,18 +286,34 @@ def _save(run: Run, name: str, values: np.ndarray, shard_rows: int | None = None
         table.write(start, values[start:stop])
 
 
-def _save_points(source: Any, order: np.ndarray, run: Run, name: str) -> Any:
-    """Points in storage order: a view of the input in memory, a table in a store.
-
-    A store's table is filled in as few streaming passes over the input as memory allows, because taking rows by number
-    would read all of a chunked input for every shard.
-    """
-    if not run.home.stored:
-        return Selected(source, order)
-    n_points, n_features = len(order), source.n_features
+def _points_table(n_points: int, n_features: int, run: Run, name: str) -> Table:
     most = max(256, 2**25 // (4 * n_features))
     shard = min(block_rows(n_points), 1 << (most.bit_length() - 1))
-    table = run.home.table(f"{name}/points", (n_points, n_features), np.float32, shard_rows=shard)
+    return run.home.table(f"{name}/points", (n_points, n_features), np.float32, shard_rows=shard)
+
+
+def _save_points(found: Found, n_features: int, run: Run, name: str) -> TableRows:
+    """Points in storage order, as the search had them, in a table of the store."""
+    table = _points_table(len(found.order), n_features, run, name)
+
+    def save_points(piece: tuple[int, int]) -> None:
+        if not table.has(piece[0]):
+            table.write(piece[0], found.points(*piece))
+
+    pieces = ranges(len(found.order), table.shard_rows)
+    with run.workers.progress.stage("points", len(pieces)):
+        run.workers.map(save_points, pieces)
+    return TableRows(table)
+
+
+def _gather_points(source: Any, order: np.ndarray, run: Run, name: str) -> TableRows:
+    """Points of an input in an order of their own, in a table of the store.
+
+    It is filled in as few streaming passes over the input as memory allows, because taking rows by number would read
+    all of a chunked input for every shard.
+    """
+    n_points, n_features = len(order), source.n_features
+    table = _points_table(n_points, n_features, run, name)
     missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]
     together = max(1, run.spare_bytes() // 2 // (4 * n_features * table.shard_rows))
     place = np.empty(n_points, np.int32)
@@ -308,8 +336,8 @@ def _fill(table: Table, pieces: list[tuple[int, int]], source: Any, place: np.nd
             buffer[to[wanted] - low] = source.read(*piece)[wanted]
 
     step = max(256, min(65_536, 2**22 // source.n_features))
-    run.workers.map(collect, ranges(source.n_rows, step), count=False)
-    run.workers.map(lambda piece: table.write(piece[0], buffer[piece[0] - low : piece[1] - low]), pieces)
+    run.workers.here.map(collect, ranges(source.n_rows, step), count=False)
+    run.workers.here.map(lambda piece: table.write(piece[0], buffer[piece[0] - low : piece[1] - low]), pieces)
 
 
 def _list_tables(shape: tuple[int, ...], run: Run, name: str) -> tuple[Table, Table]:
@@ -319,18 +347,21 @@ def _list_tables(shape: tuple[int, ...], run: Run, name: str) -> tuple[Table, Ta
 def _save_lists(found: Found, n_neighbors: int, run: Run, name: str) -> None:
     """Lists in storage numbering, with distances."""
     lists, lengths = _list_tables((len(found.order), n_neighbors), run, name)
-    place = np.empty(len(found.order), np.int32)
-    place[found.order] = np.arange(len(found.order), dtype=np.int32)
+    inverse = np.empty(len(found.order), np.int32)
+    inverse[found.order] = np.arange(len(found.order), dtype=np.int32)
+    panels = Panels(run, run.scratch())
+    place = panels.of(inverse)
 
-    def one(piece: tuple[int, int]) -> None:
+    def save_lists(piece: tuple[int, int]) -> None:
         if not (lists.has(piece[0]) and lengths.has(piece[0])):
             neighbors, squared = found.lists(*piece)
-            lists.write(piece[0], place[neighbors])
+            lists.write(piece[0], place.whole()[neighbors])
             lengths.write(piece[0], np.sqrt(squared))
 
-    pieces = ranges(len(place), lists.shard_rows)
+    pieces = ranges(len(inverse), lists.shard_rows)
     with run.workers.progress.stage("lists", len(pieces)):
-        run.workers.map(one, pieces)
+        run.workers.map(save_lists, pieces)
+    panels.clear()
     run.home.remove(f"{name}/search")
 
 
@@ -371,7 +402,7 @@ def known_graph(rows: Rows | None, run: Run, name: str) -> NeighborGraph | None:
     facts = run.home.facts(name)
     if facts is None:
         return None
-    if rows is not None and facts["content"] not in (None, content(hash_rows(rows, run))):
+    if rows is not None and facts["content"] not in (None, content(hash_rows(within_reach(rows, run), run))):
         raise StoreError(
             "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
             "Pass another store, or resume=False to start over in this one."

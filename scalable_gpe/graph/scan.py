@@ -1,6 +1,6 @@
 """How good are the lists: an exact scan of sampled rows gives recall and the mass the kernel misses."""
 
-import threading
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.engine.panels import Panels
 from scalable_gpe.engine.run import Run
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.edges import Edges
@@ -98,34 +99,38 @@ def scan_blocks(
         loop(columns[number], own[at], block, ids, *(result[at] for result in results))
 
     for ids, block in blocks:
-        run.workers.map(partial(some, ids=ids, block=block), range(len(pieces)), count=False)
+        run.workers.here.map(partial(some, ids=ids, block=block), range(len(pieces)), count=False)
 
 
 def _exact(points: Any, sampled: np.ndarray, rows: list[Any], n_keep: int, run: Run) -> tuple[np.ndarray, np.ndarray]:
     from scalable_gpe.engine.kernels import points as kernels
 
-    samples = np.ascontiguousarray(points.take(sampled).T)
-    columns = [np.sort(column) for column, _ in rows]
+    panels = Panels(run, run.scratch())
+    samples = panels.of(np.ascontiguousarray(points.take(sampled)))
+    listed = panels.of(np.concatenate([np.sort(column) for column, _ in rows]))
+    bounds = np.cumsum([0, *(len(column) for column, _ in rows)])
 
-    best = np.full((len(sampled), n_keep), np.inf, np.float32)
-    missing = np.zeros(kernels.N_BINS, np.int64)
-    guard = threading.Lock()
-
-    def one(piece: tuple[int, int]) -> None:
+    def scan_piece(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         start, stop = piece
+        columns = [listed.whole()[first:last] for first, last in itertools.pairwise(bounds)]
         inside = [column[(column >= start) & (column < stop)] - start for column in columns]
         skip = np.full((len(inside), max(1, max(map(len, inside)))), stop, np.int32)
         for number, local in enumerate(inside):
             skip[number, : len(local)] = local
-        nearest = np.empty((len(sampled), n_keep), np.float32)
+        nearest = np.empty((len(inside), n_keep), np.float32)
         histogram = np.zeros(kernels.N_BINS, np.int64)
-        kernels.scan(samples, np.ascontiguousarray(points.read(start, stop)), skip, n_keep, nearest, histogram)
-        with guard:  # smallest values and counts: the order of the pieces does not matter
-            best[:] = np.sort(np.concatenate([best, nearest], axis=1), axis=1)[:, :n_keep]
-            missing[:] += histogram
+        mine = np.ascontiguousarray(samples.whole().T)
+        kernels.scan(mine, np.ascontiguousarray(points.read(start, stop)), skip, n_keep, nearest, histogram)
+        filled = np.flatnonzero(histogram)
+        return nearest, filled, histogram[filled]
 
     step = max(1024, min(16_384, 2**22 // points.n_features))
     pieces = ranges(points.n_rows, step)
+    best = np.full((len(sampled), n_keep), np.inf, np.float32)
+    missing = np.zeros(kernels.N_BINS, np.int64)
     with run.workers.progress.stage("recall", len(pieces)):
-        run.workers.map(one, pieces)
+        for nearest, filled, counts in run.workers.map(scan_piece, pieces):
+            best = np.sort(np.concatenate([best, nearest], axis=1), axis=1)[:, :n_keep]
+            missing[filled] += counts
+    panels.clear()
     return best, missing

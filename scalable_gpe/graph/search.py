@@ -1,11 +1,14 @@
 """Neighbour search: which one, and its lists in one form, whoever made them."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.panels import Panel, Panels
+from scalable_gpe.engine.rows import Selected
+from scalable_gpe.engine.run import Run, once
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 EXACT = ("kdtree", "brute")
@@ -21,11 +24,12 @@ class Found(NamedTuple):
     """Lists in storage order: row i stands for row ``order[i]`` of the source, whose row numbers they hold.
 
     ``lists(start, stop)`` gives neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
-    list sorted by (squared distance, row).
+    list sorted by (squared distance, row); ``points(start, stop)`` the rows themselves.
     """
 
     order: np.ndarray
     lists: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+    points: Callable[[int, int], np.ndarray]
 
 
 def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int) -> str:
@@ -43,27 +47,59 @@ def search(
     """Lists of `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method == "cells":
         return _cells(points, n_neighbors, random_state, recall, run, name)
-    X = np.ascontiguousarray(points.read(0, points.n_rows))
-    searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
-    order, indices = searches[method](X, n_neighbors, random_state, run.workers.n_jobs)
-    return Found(order.astype(np.int64), _exact_lists(X, order, indices))
+    exact = _Exact(points, n_neighbors, method, random_state, run)
+    return Found(exact.order.astype(np.int64), exact.lists, exact.rows)
 
 
-def _exact_lists(X: np.ndarray, order: np.ndarray, indices: Indices) -> Callable[[int, int], Any]:
-    """Lists with exact distances, from a search that knows the neighbours of any rows."""
-    from scalable_gpe.engine.kernels import points as kernels
+class _Exact:
+    """A search that knows all rows; each process that is asked for lists loads them and makes its own index, once.
 
-    rank = np.arange(len(X))
+    pynndescent searches in this process alone, because its result depends on where it runs.
+    """
 
-    def lists(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    def __init__(self, points: Any, n_neighbors: int, method: str, random_state: int, run: Run) -> None:
+        self._points, self._n_neighbors, self._method = points, n_neighbors, method
+        self._random_state, self._n_jobs, self._key = random_state, run.workers.n_jobs, (run.token, run.scratch())
+        self._found: Panel | None = None
+        if method == "pynndescent" and run.workers.remote:
+            order, indices = self._index[1:]
+            self._found = Panels(run, run.scratch()).of(indices(np.arange(len(order))))
+
+    @cached_property
+    def _index(self) -> tuple[np.ndarray, np.ndarray, Indices]:
+        return once(self._key, self._make)
+
+    def _make(self) -> tuple[np.ndarray, np.ndarray, Indices]:
+        X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
+        if self._found is not None:
+            return X, locality(X), self._found.whole().__getitem__
+        searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
+        return X, *searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_index"} | {"_n_jobs": 1}
+
+    @property
+    def order(self) -> np.ndarray:
+        """Storage order."""
+        return self._index[1]
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows in storage order."""
+        X, order, _ = self._index
+        return X[order[start:stop]]
+
+    def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lists with exact distances."""
+        from scalable_gpe.engine.kernels import points as kernels
+
+        X, order, indices = self._index
         rows = order[start:stop]
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
         kernels.list_squares(X, rows, neighbors, squared)
-        kernels.order_lists(neighbors, squared, rank)
+        kernels.order_lists(neighbors, squared, np.arange(len(X)))
         return neighbors, squared
-
-    return lists
 
 
 def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run: Run, name: str) -> Found:
@@ -71,6 +107,7 @@ def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run:
 
     sizes = cells.plan(points.n_rows, points.n_features, n_neighbors)
     tables = _parted_tables(run, f"{name}/search", sizes) if run.home.stored else cells.held
+    panels = Panels(run, run.scratch())
     with run.workers.progress.stage("search", 3 * sizes.n_parts):
         lists = cells.search_rows(
             points,
@@ -81,10 +118,26 @@ def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run:
             n_jobs=run.workers.n_jobs,
             n_held=_parts_held(sizes, run),
             recall=recall,
+            workers=run.workers,
+            share=panels.of,
+            piece_rows=run.block_rows(points.n_rows),
         )
-    return Found(
-        lists.order, lambda start, stop: (lists.neighbors.read(start, stop), lists.distances.read(start, stop))
-    )
+    panels.clear()
+    found = _Lists(lists.neighbors, lists.distances)
+    if lists.rows is not None:
+        return Found(lists.order, found.read, lists.rows.read)
+    return Found(lists.order, found.read, Selected(points, lists.order).read)
+
+
+class _Lists(NamedTuple):
+    """Lists that stand in two tables."""
+
+    neighbors: Any
+    distances: Any
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lists of some rows."""
+        return self.neighbors.read(start, stop), self.distances.read(start, stop)
 
 
 def _parts_held(sizes: Any, run: Run) -> int:

@@ -8,7 +8,8 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.errors import TruncationWarning, warn
 from scalable_gpe.engine.numbering import Numbering
-from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.panels import Panels
+from scalable_gpe.engine.run import Named, Run
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.scan import N_SAMPLES, scan_points
@@ -17,7 +18,7 @@ from scalable_gpe.heat.local import LocalScales, make_scales
 
 
 @dataclass(frozen=True)
-class SparseKernel:
+class SparseKernel(Named):
     """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order.
 
     ``epsilon`` is the bandwidth; with epsilon="local" the median of sigma^2, each row having its own ``sigma``.
@@ -36,6 +37,13 @@ class SparseKernel:
     def sigma(self) -> np.ndarray | None:
         """Length scale of each row with epsilon="local", else None."""
         return None if self.scales is None else self.numbering.spread(self.scales.sigma)
+
+    def _before(self) -> NeighborGraph | None:
+        return self.graph
+
+    @staticmethod
+    def _open(run: Run, name: str, before: Any) -> "SparseKernel":
+        return open_kernel(before, run, name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -104,7 +112,7 @@ def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> Spar
 
     def weigh(block: int) -> None:
         if not weights.has(block):
-            weights.write(block, _weights(edges.block(block), number, scales))
+            weights.write(block, _weights(graph.edges.block(block), number, scales))
 
     with run.workers.progress.stage("kernel", edges.n_blocks):
         run.workers.map(weigh, range(edges.n_blocks))
@@ -224,15 +232,20 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
     columns = np.ascontiguousarray(kernel.numbering.collect(values.astype(dtype).reshape(len(values), -1)))
     if scale is not None:
         columns = np.ascontiguousarray((columns * scale[:, None]).astype(dtype))
-    result = np.empty_like(columns)
-    factor = np.ones(len(columns)) if scale is None else scale
+    panels = Panels(kernel.run, kernel.run.scratch())
+    source, target = panels.of(columns), panels.new(columns.shape, dtype)
+    factor = panels.of(np.ones(len(columns)) if scale is None else scale)
 
-    def one(block: int) -> None:
+    def multiply(block: int) -> None:
         first, indptr, indices, weights = kernel.edges.block(block)
-        rows = slice(first, first + len(indptr) - 1)
-        sparse.product(indptr, indices, weights, columns, factor[rows], result[rows])
+        rows = first, first + len(indptr) - 1
+        out = target.room(*rows)
+        sparse.product(indptr, indices, weights, source.whole(indices), factor.rows(*rows), out)
+        target.put(first, out)
 
-    kernel.run.workers.map(one, range(kernel.edges.n_blocks), count=False)
+    kernel.run.workers.map(multiply, range(kernel.edges.n_blocks), count=False)
+    result = target.rows(0, len(columns))
+    panels.clear()
     return kernel.numbering.spread(result).reshape(values.shape)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.engine.panels import Panels, pieces_of
 from scalable_gpe.engine.run import Run
 from scalable_gpe.engine.tables import Table, ranges
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -30,6 +31,9 @@ class LocalScales:
     table: Table
     facts: dict[str, Any]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"table": self.table, "facts": self.facts}
+
     @cached_property
     def sigma(self) -> np.ndarray:
         """Length scales in storage order, float32."""
@@ -43,12 +47,17 @@ class LocalScales:
 def make_scales(graph: NeighborGraph, run: Run, name: str) -> LocalScales:
     """Length scales of all points of a graph, kept as the table `name`."""
     n_points = graph.numbering.n_points
-    reach = np.empty(n_points, np.float32)
+    panels = Panels(run, run.scratch())
+    found = panels.new((n_points,), np.float32)
 
-    def some(piece: tuple[int, int]) -> None:
-        reach[slice(*piece)] = _at_rank(graph.list_distances.read(*piece), RANK)
+    def local_reach(piece: tuple[int, int]) -> None:
+        out = found.room(*piece)
+        out[:] = _at_rank(graph.list_distances.read(*piece), RANK)
+        found.put(piece[0], out)
 
-    run.workers.map(some, ranges(n_points, graph.list_distances.shard_rows), count=False)
+    run.workers.map(local_reach, pieces_of(run, n_points), count=False)
+    reach = found.rows(0, n_points)
+    panels.clear()
     lengths = graph.sampled_distances()
     own = _at_rank(lengths, RANK)[:, None]
     # rows whose list is empty or all zeros say nothing

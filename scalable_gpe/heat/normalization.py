@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.errors import ConvergenceWarning, warn
 from scalable_gpe.engine.panels import Panel, Panels, replaced
-from scalable_gpe.engine.run import Run
+from scalable_gpe.engine.run import Named, Run
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
@@ -17,7 +17,7 @@ _SAVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class HeatKernel:
+class HeatKernel(Named):
     """The operator A = S K S; never formed, ``@`` multiplies in the user's order.
 
     ``residual`` is the largest difference of a row sum from 1 (bistochastic), 0 for the symmetric form.
@@ -30,6 +30,13 @@ class HeatKernel:
     n_iter: int
     residual: float
     converged: bool
+
+    def _before(self) -> SparseKernel:
+        return self.kernel
+
+    @staticmethod
+    def _open(run: Run, name: str, before: Any) -> "HeatKernel":
+        return open_heat(before, run, name)
 
     @property
     def run(self) -> Run:

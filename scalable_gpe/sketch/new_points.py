@@ -105,7 +105,7 @@ class NewPoints:
 
         chunks = self._leaves.search(rows, self._graph.n_neighbors, self._user_row)
         match = np.concatenate([chunk.match for chunk in chunks])
-        joined = self._run.workers.map(lambda chunk: self._weigh(chunk), chunks, count=False)
+        joined = self._run.workers.here.map(lambda chunk: self._weigh(chunk), chunks, count=False)
         counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
         indptr = np.concatenate([[0], np.cumsum(counts)])
         points, weights, scale = (np.concatenate([one[k] for one in joined]) for k in (1, 2, 3))
@@ -204,7 +204,7 @@ class _Leaves:
         self._blocks = ranges(self._n_leaves, _BLOCK_LEAVES)
         self._held: dict[tuple[int, int], np.ndarray] = {}
         self._hold = held < run.spare_bytes() // 2
-        run.workers.map(self._box, self._blocks, count=False)
+        run.workers.here.map(self._box, self._blocks, count=False)
         self._largest = float(max(np.abs(self._low).max(), np.abs(self._high).max()))
 
     def _box(self, block: tuple[int, int]) -> None:
@@ -225,7 +225,7 @@ class _Leaves:
 
     def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[_Chunk]:
         """The nearest points of each row, and those that reach it."""
-        chunks = self._run.workers.map(
+        chunks = self._run.workers.here.map(
             lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), _CHUNK_ROWS), count=False
         )
         for blocks in self._groups():
@@ -235,7 +235,7 @@ class _Leaves:
                 for block, leaves in read:
                     self._visit(chunk, block, leaves, user_row)
 
-            self._run.workers.map(one, chunks, count=False)
+            self._run.workers.here.map(one, chunks, count=False)
         return chunks
 
     def _groups(self) -> Iterator[list[tuple[int, int]]]:
