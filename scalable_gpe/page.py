@@ -20,7 +20,7 @@ from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.charts import Axis, Series, span
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.heat.bandwidth import epsilon_sweep
-from scalable_gpe.planes import blocks, powers_of, principal_axes
+from scalable_gpe.planes import blocks, edges_of, powers_of, principal_axes
 from scalable_gpe.sketch.spectrum import spectrum
 from scalable_gpe.words import in_bytes, in_time, plain, report_lines
 
@@ -138,8 +138,7 @@ class _View:
             return np.hstack([(block - mean) @ axes, block[:, :shown]])
 
         sample = self._sample(points, turn)
-        aside = (1 - _COVERAGE) / 2
-        home = np.quantile(sample, [aside, 1 - aside], axis=0).T
+        home = np.array([edges_of(values, _COVERAGE) for values in sample.T])
         home[:, 1] = np.maximum(home[:, 1], home[:, 0] + 1e-30)
         wide = home[:, 1] - home[:, 0]
         low, high = home[:, 0] - wide, home[:, 1] + wide

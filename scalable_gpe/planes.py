@@ -63,12 +63,29 @@ def principal_axes(points: Any, n_axes: int = 3) -> tuple[np.ndarray, np.ndarray
 
 def limits_of(plane: np.ndarray, coverage: float) -> tuple[np.ndarray, list[tuple[float, float]]]:
     """Rows inside, and the limits of each axis: equally wide, with a margin."""
-    aside = (1 - coverage) / 2
-    edges = [np.quantile(values, [aside, 1 - aside]) for values in plane.T]
+    edges = [edges_of(values, coverage) for values in plane.T]
     half = 0.55 * max(float(high - low) for low, high in edges) or 1.0
     limits = [(float(low + high) / 2 - half, float(low + high) / 2 + half) for low, high in edges]
     inside = np.all([(v >= low) & (v <= high) for v, (low, high) in zip(plane.T, limits, strict=True)], axis=0)
     return inside, limits
+
+
+def edges_of(values: np.ndarray, coverage: float) -> tuple[float, float]:
+    """Ends between which the central part of some numbers lies, once those that are far from all others are left out.
+
+    Far are numbers that lie beyond the central 98 % (without at least one number at each end) by twice their width.
+
+    Examples
+    --------
+    >>> edges_of(np.array([0.0, 1.0, 2.0, 3.0, 4.0, 1000.0]), 1.0)
+    (0.0, 4.0)
+    """
+    cut = max(1, len(values) // 100) if len(values) > 4 else 0
+    low, high = np.partition(values, [cut, len(values) - 1 - cut])[[cut, len(values) - 1 - cut]]
+    near = values[(values >= low - 2 * (high - low)) & (values <= high + 2 * (high - low))] if high > low else values
+    aside = (1 - coverage) / 2
+    first, last = np.quantile(near, [aside, 1 - aside])
+    return float(first), float(last)
 
 
 def pixels(plane: np.ndarray, limits: Any, n_pixels: int) -> tuple[np.ndarray, np.ndarray]:

@@ -33,8 +33,8 @@ def scatter(
     """Draw two or three components of an embedding: points when they are few, else their density in shades of log.
 
     Three components are drawn as points, at most 20,000 of them at even steps. The limits hold the central part
-    `coverage` of the points along each axis, so that a few isolated rows do not ruin the picture; how many lie outside
-    stands in the corner.
+    `coverage` of the points along each axis, those far from all others left out, so that a few isolated rows do not
+    ruin the picture; how many lie outside stands in the corner.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def scatter(
     ax = _axes(ax, solid=len(names) == 3)
     notes = []
     if outside := int(len(drawn) - inside.sum()):
-        notes.append(f"{outside:,} points outside")
+        notes.append(f"{outside:,} point{'s' * (outside > 1)} outside")
     if len(names) == 3:
         kept = np.flatnonzero(inside)
         kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(len(kept), _FEW_3D)).astype(np.int64))]
@@ -168,7 +168,10 @@ def epsilon_sweep(table: Any, *, epsilon: float | None = None, ax: Any = None) -
     """
     ax = _axes(ax)
     x = np.asarray(table["epsilon"])
-    counts = [("effective_neighbors", "effective neighbours (median row)"), ("n_connected_components", "components")]
+    counts = [
+        ("effective_neighbors", "effective neighbours (median row)"),
+        ("n_connected_components", "connected components"),
+    ]
     for number, (name, label) in enumerate(counts):
         ax.plot(x, table[name], "o-", ms=3, color=f"C{number}", label=label)
     most = max(float(np.max(table[name])) for name, _ in counts)
@@ -318,6 +321,8 @@ def _frame(ax: Any, limits: Any, names: tuple[str, ...]) -> None:
         getattr(ax, f"set_{axis}lim")(limit)
         getattr(ax, f"set_{axis}label")(name)
     ax.set_aspect("equal")
+    if hasattr(ax, "set_zlim"):
+        ax.set_box_aspect(None, zoom=0.86)  # room for the names of the axes
     ax.locator_params(nbins=4)
     ax.ticklabel_format(style="sci", scilimits=(-2, 3))
 
@@ -325,7 +330,7 @@ def _frame(ax: Any, limits: Any, names: tuple[str, ...]) -> None:
 def _note(ax: Any, text: str) -> None:
     place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "fontsize": 8, "color": _ink(ax)}
     if hasattr(ax, "text2D"):
-        ax.text2D(0.99, 0.01, text, **place)
+        ax.text2D(0.0, 0.98, text, **{**place, "ha": "left", "va": "top"})
     else:
         ax.text(0.99, 0.01, text, **place)
 
@@ -420,8 +425,11 @@ def _legend(panels: Any, column: np.ndarray | None, title: str) -> None:
 
         shades = zip(labels, _palette(len(labels)), strict=True)
         marks = [Line2D([], [], marker="o", ls="", color=shade, label=str(label)) for label, shade in shades]
-        place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        panels[-1].legend(handles=marks, title=title or None, fontsize=8, **place)
+        words = {"handles": marks, "title": title or None, "fontsize": 8}
+        if hasattr(panels[-1], "set_zlim"):  # whose legend the layout would cut off
+            panels[-1].figure.legend(**words, loc="outside right center")
+        else:
+            panels[-1].legend(**words, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _draw_density(ax: Any, drawn: np.ndarray, column: np.ndarray | None, limits: Any, norm: Any) -> None:

@@ -112,6 +112,16 @@ def test_spectrum(embedding):
     assert ax.get_xscale() == ax.get_yscale() == "log"
 
 
+@pytest.mark.parametrize("n_rows", [12, 100, 3000, 20_000])
+def test_a_few_isolated_rows_among_any_number(cloud, n_rows):
+    points = cloud[0][10 : n_rows + 10].copy()
+    n_far = 1 if n_rows < 200 else 8
+    points[:n_far] *= np.linspace(50, 1000, n_far)[:, None]
+    ax = plot.scatter(points)
+    assert np.abs([ax.get_xlim(), ax.get_ylim()]).max() < 2
+    assert [text.get_text() for text in ax.texts] == [f"{n_far} points outside".replace("1 points", "1 point")]
+
+
 def test_three_components(cloud):
     points = np.concatenate([cloud[0], cloud[0] + 1])
     ax = plot.scatter(points, components=(0, 2, 1), color=np.tile(cloud[1], 2), color_label="angle")
