@@ -270,6 +270,7 @@ class Store:
         known = self._known(name, write_empty=write_empty)
         if known is not None and (known.shape, known.dtype) == (shape, np.dtype(dtype)):
             return known
+        self.check_writable()
         self.remove(name)
         with self.place.io():
             return self.root.create_array(
