@@ -21,6 +21,7 @@ examples:
   scalable-gpe embed points.npy run.zarr                     with defaults, through a store
   scalable-gpe embed table.csv run.zarr --index name         row names are kept with the embedding
   scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca --power 16 64 256 --memory-limit 2GB
+  scalable-gpe embed s3://bucket/points.zarr s3://bucket/run.zarr --storage-options '{"profile": "mine"}'
   scalable-gpe info run.zarr                                 parameters, stages, sizes, report
   scalable-gpe audit run.zarr                                how exact is it
   scalable-gpe plot run.zarr picture.png                     the embedding at each power

@@ -309,8 +309,8 @@ def _file_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
 
 
 def _is_failure(error: Exception) -> bool:
-    """Whether an error comes from the network, the disk or the credentials, and not from the bytes."""
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORK
+    """Whether an error comes from the network, its event loop or the credentials, and not from the bytes."""
+    return isinstance(error, OSError | RuntimeError) or type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def _reason(error: Exception) -> str:
