@@ -185,7 +185,7 @@ class Panels:
         self._made += 1
         name = f"{self._name}/panels/{self._run.token}-{self._made}"
         rows = self._run.block_rows(shape[0])
-        return StoredPanel(self._run.home.table(name, shape, dtype, shard_rows=rows), self)
+        return StoredPanel(self._run.home.loose(name, shape, dtype, rows), self)  # type: ignore[attr-defined]
 
     def of(self, values: np.ndarray) -> Panel:
         """Make a panel of values that this process has."""
@@ -213,7 +213,7 @@ class Panels:
             panels = self._panels(facts["panels"])
             if panels is not None:
                 self._count = count
-                self._pinned[slot] = list(facts["panels"].values())
+                self._pinned[slot] = [one["name"] for one in facts["panels"].values()]
                 return facts["state"], panels
         return None
 
@@ -229,19 +229,20 @@ class Panels:
         slot = f"{self._name}/{number}"
         self._run.home.remove(slot)
         names = {name: self._saved(panel, f"{slot}/{name}") for name, panel in panels.items()}
-        facts = {"count": self._count, "state": state, "panels": names}
-        self._run.home.mark(slot, facts, [name for name in names.values() if not name.startswith(f"{slot}/")])
-        self._pinned[number] = list(names.values())
+        self._run.home.mark(slot, {"count": self._count, "state": state, "panels": names})
+        self._pinned[number] = [one["name"] for one in names.values()]
         self._last = time.monotonic()
 
-    def _saved(self, panel: Panel, place: str) -> str:
-        """Where a panel stands in the store, and has been copied to if it was not there."""
+    def _saved(self, panel: Panel, place: str) -> dict[str, Any]:
+        """How to find a panel again; one that is not in the store yet is copied there."""
         if isinstance(panel, StoredPanel):
-            return panel.table.key[1]  # type: ignore[attr-defined]
+            described = panel.table.describe()  # type: ignore[attr-defined]
+            self._run.home.flush(described["name"])  # type: ignore[attr-defined]
+            return described
         table = self._run.home.table(place, panel.shape, panel.dtype)
         for start, stop in ranges(panel.shape[0], table.shard_rows):
             table.write(start, panel.rows(start, stop))
-        return place
+        return {"name": place}
 
     def clear(self) -> None:
         """Forget panels and states: the iteration is over."""
@@ -254,14 +255,14 @@ class Panels:
         except DamageError:
             return None
 
-    def _panels(self, names: dict[str, str]) -> dict[str, Panel] | None:
+    def _panels(self, names: dict[str, Any]) -> dict[str, Panel] | None:
+        home: Any = self._run.home
         try:
-            tables = {name: self._run.home.open_table(place) for name, place in names.items()}
-            if self._run.workers.remote:
-                return {name: StoredPanel(table, self) for name, table in tables.items()}
-            return {
-                name: MemoryPanel(np.ascontiguousarray(table.read(0, table.shape[0]))) for name, table in tables.items()
+            tables = {
+                name: home.loose(**one) if "shape" in one else home.open_table(one["name"])
+                for name, one in names.items()
             }
+            return {name: self.of(table.read(0, table.shape[0])) for name, table in tables.items()}
         except DamageError:
             return None
 

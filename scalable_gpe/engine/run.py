@@ -63,6 +63,10 @@ class Run:
             return cut
         return max(0, self.spare_bytes() - self.reserved) if self.home.stored else 0
 
+    def blocks_ahead(self) -> int:
+        """How far a sweep reads ahead in a store: each thread works on a block while its next one is read."""
+        return self.workers.n_jobs if self.home.stored and not self.workers.remote else 0
+
     def scratch(self) -> str:
         """A name for what is needed only for a while; nothing of it outlives the run."""
         return f"work/{self.token}-{next(self._numbers)}"

@@ -153,6 +153,57 @@ class StoredTable(_Stored):
         return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
 
 
+class LooseTable:
+    """A table for a while: one file of plain bytes and their checksum per shard, described by no metadata.
+
+    What it is, its owner knows; so it costs nothing to make and, in another process, nothing to open.
+    """
+
+    def __init__(self, store: "Store", name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int) -> None:
+        self.store, self.name, self.shape, self.dtype = store, name, tuple(shape), np.dtype(dtype)
+        self.shard_rows = shard_rows
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells this table from all others."""
+        return str(self.store.place), self.name
+
+    def describe(self) -> dict[str, Any]:
+        """What `Store.loose` needs to find it again, as JSON can hold it."""
+        return {"name": self.name, "shape": self.shape, "dtype": self.dtype.str, "shard_rows": self.shard_rows}
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, in an array of their own."""
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
+            first = shard * self.shard_rows
+            low, high = max(start, first), min(stop, first + self.shard_rows)
+            out[low - start : high - start] = self._shard(shard)[low - first : high - first]
+        return out
+
+    def _shard(self, shard: int) -> np.ndarray:
+        rows = min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
+        key = f"{self.name}/{shard}"
+        try:
+            with self.store.place.io(f"array {self.name!r}", missing=True):
+                data = np.frombuffer(self.store.place.read(key), np.uint8)
+            return _checked(data).view(self.dtype).reshape(rows, *self.shape[1:])
+        except (FileNotFoundError, ValueError) as error:
+            raise DamageError(f"array {self.name!r} is damaged: {key}: {error}", self.name) from error
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write one whole shard."""
+        self.store.check_writable()
+        values = np.ascontiguousarray(values, self.dtype)
+        if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
+            raise ValueError("a task must write whole shards: two writers of one shard lose data")
+        content = np.empty(values.nbytes + 4, np.uint8)
+        content[:-4] = values.reshape(-1).view(np.uint8)
+        content[-4:] = np.frombuffer(google_crc32c.value(content[:-4]).to_bytes(4, "little"), np.uint8)
+        with self.store.place.io(f"array {self.name!r}"):
+            self.store.place.write(f"{self.name}/{start // self.shard_rows}", content.data)
+
+
 class StoredRagged(_Stored):
     """Ragged blocks: row b of a zarr array holds a 1, then the entries of block b, then zeros.
 
@@ -249,6 +300,15 @@ class Store:
         if shard % chunk:  # a shard is a whole number of chunks
             chunk = shard
         return StoredTable(self, self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
+
+    def loose(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> LooseTable:
+        """A table without metadata, which its owner writes and removes."""
+        return LooseTable(self, name, tuple(shape), dtype, shard_rows)
+
+    def flush(self, name: str) -> None:
+        """See to it that what was written below a name is safe."""
+        with self.place.io():
+            self.place.flush(name)
 
     def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
         """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,24 @@ from scalable_gpe.engine.tables import Ragged, Table, ranges
 _BYTES_PER_EDGE = 12
 
 
+_OWN = ("_kept", "_coming", "_guard")  # what a process has read
+
+Block = tuple[int, np.ndarray, np.ndarray, np.ndarray]
+
+
+@lru_cache(maxsize=1)
+def _reader() -> ThreadPoolExecutor:
+    """The thread of this process that reads ahead."""
+    return ThreadPoolExecutor(1, thread_name_prefix="gpe-read")
+
+
 @dataclass(frozen=True)
 class Edges:
     """Symmetric sparse matrix in row blocks: each row holds its diagonal and ascends in the user's row numbers.
 
     ``block(b)`` gives ``(first_row, indptr, indices, values)`` with an indptr of its own. Blocks that fit
-    `resident_bytes` stay in memory after their first reading.
+    `resident_bytes` stay in memory after their first reading. Others are read in every sweep: while a block is worked
+    on, the block `ahead` of it is being read.
     """
 
     degree: np.ndarray
@@ -28,7 +41,9 @@ class Edges:
     indices: Ragged
     values: Ragged
     resident_bytes: int = 0
+    ahead: int = 0
     _kept: dict[int, Any] = field(default_factory=dict, repr=False)
+    _coming: dict[int, Future[Any]] = field(default_factory=dict, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -46,42 +61,50 @@ class Edges:
         """Stored entries, diagonal included."""
         return int(self.degree.sum(dtype=np.int64))
 
-    def block(self, number: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    def block(self, number: int) -> Block:
         """One row block."""
         known = self._kept.get(number)
         if known is not None:
             return known
+        with self._guard:
+            coming = self._coming.pop(number, None)
+            after = number + self.ahead
+            if self.ahead and after < self.n_blocks and after not in self._kept and after not in self._coming:
+                self._coming[after] = _reader().submit(self._read, after)
+        block = self._read(number) if coming is None else coming.result()
+        with self._guard:
+            held = sum(kept[2].nbytes + kept[3].nbytes for kept in self._kept.values())
+            if held + block[2].nbytes + block[3].nbytes <= self.resident_bytes:
+                self._kept[number] = block
+        return block
+
+    def _read(self, number: int) -> Block:
         start = number * self.block_rows
         degree = self.degree[start : start + self.block_rows]
         indptr = np.zeros(len(degree) + 1, np.int32)
         np.cumsum(degree, out=indptr[1:])
         length = int(indptr[-1])
-        block = (start, indptr, self.indices.read(number, length), self.values.read(number, length))
-        with self._guard:
-            held = sum(kept[2].nbytes + kept[3].nbytes for kept in self._kept.values())
-            if held + 8 * length <= self.resident_bytes:
-                self._kept[number] = block
-        return block
+        return start, indptr, self.indices.read(number, length), self.values.read(number, length)
 
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Columns and values of some rows, with their place in `points`; each block is read once."""
         order = np.argsort(points, kind="stable")
         blocks = points[order] // self.block_rows
         for number in np.unique(blocks):
-            first, indptr, indices, values = self.block(int(number))
+            first, indptr, indices, values = self._kept.get(int(number)) or self._read(int(number))
             for place in order[blocks == number]:
                 at = slice(indptr[points[place] - first], indptr[points[place] - first + 1])
                 yield int(place), indices[at], values[at]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_guard")}
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept={}, _guard=threading.Lock())
+        self.__dict__.update(state, _kept={}, _coming={}, _guard=threading.Lock())
 
-    def with_values(self, values: Ragged, resident_bytes: int = 0) -> "Edges":
+    def with_values(self, values: Ragged, resident_bytes: int = 0, ahead: int = 0) -> "Edges":
         """Make the same pattern with other values."""
-        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes)
+        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, ahead)
 
 
 def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run, name: str) -> Edges:

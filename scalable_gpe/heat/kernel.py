@@ -178,7 +178,8 @@ def open_kernel(graph: NeighborGraph, run: Run, name: str) -> SparseKernel:
     facts = run.home.facts(name)
     if facts is None:
         raise KeyError(name)
-    edges = graph.edges.with_values(run.home.open_ragged(f"{name}/weights"), run.resident_bytes())
+    weights = run.home.open_ragged(f"{name}/weights")
+    edges = graph.edges.with_values(weights, run.resident_bytes(), run.blocks_ahead())
     local = facts.get("sigma")
     scales = LocalScales(run.home.open_table(f"{name}/sigma"), local) if local else None
     return SparseKernel(run, name, graph.numbering, edges, facts["epsilon"], facts["lost_mass"], graph, scales)

@@ -324,8 +324,15 @@ def subtract(image, current, alpha):
 @njit(nogil=True, cache=True)
 def touched(indices, piece_rows, flags):
     """Flag the pieces of so many rows in which the indices lie."""
-    for e in range(len(indices)):
-        flags[indices[e] // piece_rows] = True
+    shift = 0
+    while 1 << shift < piece_rows:
+        shift += 1
+    if 1 << shift == piece_rows:
+        for e in range(len(indices)):
+            flags[indices[e] >> shift] = True
+    else:
+        for e in range(len(indices)):
+            flags[indices[e] // piece_rows] = True
 
 
 @njit(nogil=True, cache=True)
