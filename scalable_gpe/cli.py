@@ -208,7 +208,7 @@ def _add_plot(commands: Any) -> None:
         "draw a run: the embedding, the choice of epsilon, the spectrum or the audit",
         "scalable-gpe plot run.zarr picture.png",
         "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 2 --power 256",
-        "scalable-gpe plot run.zarr picture.png --color table.csv --column kind",
+        "scalable-gpe plot run.zarr picture.png --color labels.csv --column kind",
         "scalable-gpe plot run.zarr epsilon.png --what epsilon",
     )
     _add_store(command)
@@ -236,7 +236,7 @@ def _add_report(commands: Any) -> None:
         _report,
         "write one page (HTML, no network needed) about a run: figures, audit, spectrum, pictures to zoom into",
         "scalable-gpe report run.zarr page.html",
-        "scalable-gpe report run.zarr page.html --color table.csv --column kind --no-audit",
+        "scalable-gpe report run.zarr page.html --color labels.csv --column kind --no-audit",
     )
     _add_store(command)
     add = command.add_argument

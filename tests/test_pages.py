@@ -1,8 +1,11 @@
 """The Python on the documentation's pages runs, from the top of a page to its end."""
 
+import os
 import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -11,14 +14,51 @@ DOCS = Path(__file__).parents[1] / "docs"
 WITH_PICTURES = ["quickstart.md", "choosing-parameters.md"]
 
 
-@pytest.mark.parametrize("page", [*WITH_PICTURES, "new-points.md", "audit.md", "isolated-rows.md"])
+@pytest.mark.parametrize(
+    "page", [*WITH_PICTURES, "new-points.md", "audit.md", "isolated-rows.md", "report-page.md", "interchange.md"]
+)
 def test_python_on_a_page(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     if not DOCS.exists():
         pytest.skip("docs/ is not beside the tests")
+    if page == "interchange.md":
+        pytest.importorskip("anndata")
+        pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S)
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
     assert bool(list(tmp_path.glob("*.png"))) == (page in WITH_PICTURES)
+
+
+def test_the_commands_on_their_page(tmp_path, monkeypatch, capsys):
+    """Every command of the page, in its order, on small files of the names it uses."""
+    if not DOCS.exists():
+        pytest.skip("docs/ is not beside the tests")
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("anndata")
+    import scalable_gpe as gpe
+    from scalable_gpe import cli
+
+    monkeypatch.chdir(tmp_path)
+    X = gpe.datasets.torus(400)
+    np.save("points.npy", X)
+    table = pd.DataFrame(X, columns=list("abcd"))
+    table.insert(0, "name", [f"row {i}" for i in range(400)])
+    table.to_csv("table.csv", index=False)
+    pd.DataFrame({"kind": np.where(X[:, 0] > 0, "left", "right")}).to_csv("labels.csv", index=False)
+    gpe.export(gpe.embed(X, n_components=4, power=8, n_neighbors=12), "cells.h5ad")
+    text = (DOCS / "command-line.md").read_text(encoding="utf-8").replace("obsm/X_pca\n", "obsm/X_gpe\n")
+    text = text.replace(" > audit.json", "")
+    commands = [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
+    assert len(commands) >= 15
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "scalable-gpe"
+        quick = ["--exact", "4", "--probes", "30"] if {"audit", "report"} & set(arguments) else []
+        assert cli.main([*arguments, *quick]) == 0, (command, capsys.readouterr().err)
+    assert {"powers.png", "solid.pdf", "page.html", "embedding.h5ad", "embedding.parquet"} <= set(os.listdir())
+    assert pd.read_parquet("embedding.parquet").index[3] == "row 3"
