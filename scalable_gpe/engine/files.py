@@ -11,7 +11,6 @@ Nothing is unpickled, and no array of Python objects is read.
 import itertools
 import os
 import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,11 +146,8 @@ def _spool(batches: Iterable[np.ndarray], n_features: int, dtype: Any) -> np.nda
         ) from error
     if not n_rows:
         return np.empty((0, n_features), dtype)
-    # other processes of this machine can open the file by way of this one
-    opened = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-    array = np.memmap(opened if os.path.exists(opened) else file, dtype=dtype, mode="r", shape=(n_rows, n_features))
-    weakref.finalize(array, file.close)
-    return array
+    with file:  # the map keeps what it needs
+        return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, n_features))
 
 
 def _texts(parts: list[Any]) -> np.ndarray | None:
