@@ -560,7 +560,7 @@ def _demo(given: Any) -> None:
     )
     _show_result(given, result, str(store))
     _draw_demo(given, result, points)
-    _tell(given, f"next: {PROGRAM} report {store} page.html writes a page about this run, to zoom into")
+    _tell(given, f"next: {PROGRAM} report {store} page.html --no-audit writes a page about this run, to zoom into")
 
 
 def _write_torus(path: Path, given: Any) -> None:

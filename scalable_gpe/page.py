@@ -219,10 +219,10 @@ def _base64(values: np.ndarray) -> str:
 
 
 def _png(counts: np.ndarray) -> str:
-    """Shades of log(1 + count) as the address of a picture."""
+    """Shades of the logarithm of counts as the address of a picture."""
     shades = np.zeros(counts.shape, np.uint8)
-    top = np.log1p(max(int(counts.max()), 1))
-    shades[counts > 0] = 1 + np.round((0.12 + 0.88 * np.log1p(counts[counts > 0]) / top) * 254).astype(np.uint8)
+    top = np.log(max(int(counts.max()), 2))
+    shades[counts > 0] = 1 + np.round((0.1 + 0.9 * np.log(counts[counts > 0]) / top) * 254).astype(np.uint8)
     stops = np.array([[int(one[i : i + 2], 16) for i in (1, 3, 5)] for one in _RAMP], float)
     at = np.linspace(0, len(stops) - 1, 255)
     ramp = np.stack([np.interp(at, np.arange(len(stops)), stops[:, i]) for i in range(3)], axis=1)

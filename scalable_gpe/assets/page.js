@@ -78,11 +78,11 @@
   const paint = (width, places) => {
     const cells = width * width, counts = new Uint32Array(cells), image = new ImageData(width, width);
     for (const place of places) if (place >= 0) counts[place]++;
-    const most = Math.log1p(counts.reduce((a, b) => Math.max(a, b), 0)) || 1;
+    const most = counts.reduce((a, b) => Math.max(a, b), 1);
     const own = colors && tint(cells, places, counts);
     for (let cell = 0; cell < cells; cell++) {
       if (!counts[cell]) continue;
-      const part = Math.log1p(counts[cell]) / most, color = own ? own(cell) : shade(0.12 + 0.88 * part);
+      const part = most > 1 ? Math.log(counts[cell]) / Math.log(most) : 1, color = own ? own(cell) : shade(0.1 + 0.9 * part);
       image.data.set(color, 4 * cell);
       image.data[4 * cell + 3] = own ? 255 * (0.4 + 0.6 * part) : 255;
     }
@@ -146,7 +146,7 @@
       pen.drawImage(sheet, 0, 0, side, side);
     }
     drawAxes(side, ratio, shown);
-    say(fine.inside, shown, few, Math.round(Math.expm1(most)));
+    say(fine.inside, shown, few, most);
   };
 
   const drawAxes = (side, ratio, shown) => {
@@ -261,7 +261,8 @@
   });
   window.addEventListener("hashchange", () => { if (location.hash.includes("=")) { readAddress(); show(); } });
   window.addEventListener("resize", show);
-  if (!colors || !colors.labels) byId("ramp").style.background = `linear-gradient(to right, ${data.ramp.join(",")})`;
+  // counts begin one step up the ramp, where a single point can be seen
+  if (!colors || !colors.labels) byId("ramp").style.background = `linear-gradient(to right, ${data.ramp.slice(colors ? 0 : 1)})`;
 
   readAddress();
   byId("power").value = state.power;
