@@ -17,6 +17,7 @@ import numpy as np
 
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.engine import checks
+from scalable_gpe.engine.cluster import on_cluster
 from scalable_gpe.engine.panels import Panel, Panels
 from scalable_gpe.engine.rows import Selected, open_rows
 from scalable_gpe.engine.tables import ranges
@@ -102,12 +103,16 @@ def audit(
     """
     if not isinstance(embedding, Embedding):
         raise TypeError(f"embedding must be an Embedding, as embed makes it; got {type(embedding).__name__}.")
-    began = time.perf_counter()
     n_probes, n_exact = (
         checks.check_count(n_probes, "n_probes", minimum=2),
         checks.check_count(n_exact, "n_exact", minimum=3),
     )
-    seed = checks.check_random_state(random_state)
+    with on_cluster(embedding.graph.run):
+        return _audit(embedding, X, n_probes, n_exact, checks.check_random_state(random_state))
+
+
+def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int) -> Audit:
+    began = time.perf_counter()
     points, n_rows = _points(embedding, X), embedding.graph.n_rows
     probes = _Probes(embedding, points, n_probes, seed) if points is not None else None
     exact = _ExactRows(embedding.heat, n_exact, seed)
@@ -420,7 +425,9 @@ class _Probes:
         self.n_probes = len(self.own)
         self._samples = points.take(self.own)
         squares, ids = self._empty(self._graph.n_neighbors)
-        scan_points(points, self.own, self._samples, kernels.nearest_rows, (squares, ids), self._run)
+        scan_points(
+            points, self.own, self._samples, lambda *given: kernels.nearest_rows(*given), (squares, ids), self._run
+        )
         self._nearest = squares
 
     def _embedded_blocks(self, values: Any) -> Any:
@@ -475,7 +482,14 @@ class _Probes:
         kernels.pair_squares(self._samples, others, limits)
         limits.sort(axis=1)
         counts = np.zeros(near.shape, np.int64)
-        scan_points(self.points, self.own, self._samples, kernels.count_closer, (limits, counts), self._run)
+        scan_points(
+            self.points,
+            self.own,
+            self._samples,
+            lambda *given: kernels.count_closer(*given),
+            (limits, counts),
+            self._run,
+        )
         ranks = np.cumsum(counts, axis=1) + 1
         penalty = np.maximum(ranks - m, 0).sum(axis=1)
         each = 1 - 2 * penalty / (m * (2 * self.n_points - 3 * m - 1))

@@ -20,7 +20,7 @@ from typing import Any
 from scalable_gpe.engine.blocks import Cuts, Item, Result, Workers, current_cuts, cuts
 from scalable_gpe.engine.errors import GPEError
 from scalable_gpe.engine.progress import Progress, logger
-from scalable_gpe.engine.run import once
+from scalable_gpe.engine.run import Run, locked, once
 
 _ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
 _MOST_BYTES = 200_000  # of a task
@@ -43,7 +43,7 @@ def active_client() -> Any:
 
 
 class Cluster(Workers):
-    """Workers of a dask cluster. Without them (the client was closed) the threads of this process do the work."""
+    """Workers of a dask cluster, while a run holds the lock of its store; otherwise the threads of this process."""
 
     def __init__(self, client: Any, n_jobs: int | None = None, progress: Progress | None = None) -> None:
         super().__init__(n_jobs, progress)
@@ -53,7 +53,7 @@ class Cluster(Workers):
     @property
     def remote(self) -> bool:  # type: ignore[override]
         """Whether tasks run in other processes."""
-        return self._client.status == "running"
+        return self._client is not None and self._client.status == "running"
 
     @property
     def here(self) -> Workers:
@@ -155,9 +155,10 @@ class Cluster(Workers):
             self._client.cancel([future for future in futures if not future.done()])
 
     def close(self) -> None:
-        """End the threads; the client is the user's."""
+        """End the threads, and leave the cluster; the client is the user's."""
         super().close()
         self._here.close()
+        self._client = None
 
     def __reduce__(self) -> Any:
         return Workers, (1,)
@@ -198,6 +199,23 @@ def _limit_threads() -> None:
 
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         threadpool_limits(limits=1)
+
+
+@contextlib.contextmanager
+def on_cluster(run: Run) -> Iterator[None]:
+    """Let a finished run use the cluster again, where there is one and its store may be written to."""
+    client = active_client()
+    workers = run.workers
+    home: Any = run.home
+    if client is None or not isinstance(workers, Cluster) or not run.home.stored or home.read_only:
+        yield
+        return
+    with locked(home):
+        workers._client = client
+        try:
+            yield
+        finally:
+            workers.close()
 
 
 def workers_for(n_jobs: int | None, progress: Progress | None = None) -> Workers:

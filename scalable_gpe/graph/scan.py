@@ -70,13 +70,30 @@ def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, rando
 def scan_points(
     points: Any, own: np.ndarray, samples: np.ndarray, loop: Callable[..., None], results: Sequence[Any], run: Run
 ) -> None:
-    """Run a compiled loop over all points, block by block, and over samples whose storage numbers are `own`."""
+    """Run a compiled loop over all points, block by block, and over samples whose storage numbers are `own`.
+
+    Each task takes some of the samples past all points, and gives back their rows of `results`.
+    """
+    panels = Panels(run, run.scratch())
+    shared = panels.of(np.ascontiguousarray(samples))
+    begun = [panels.of(result) for result in results]
     step = max(1024, min(16_384, 2**22 // points.n_features))
-    blocks = (
-        (np.arange(start, stop), np.ascontiguousarray(points.read(start, stop)))
-        for start, stop in ranges(points.n_rows, step)
-    )
-    scan_blocks(blocks, own, samples, loop, results, run)
+
+    def scan_samples(piece: tuple[int, int]) -> list[np.ndarray]:
+        mine = [start.rows(*piece) for start in begun]
+        blocks = (
+            (np.arange(start, stop), np.ascontiguousarray(points.read(start, stop)))
+            for start, stop in ranges(points.n_rows, step)
+        )
+        scan_blocks(blocks, own[slice(*piece)], shared.rows(*piece), loop, mine, run)
+        return mine
+
+    together = _LANES * run.workers.share_of(-(-len(own) // _LANES))
+    pieces = ranges(len(own), together)
+    for piece, found in zip(pieces, run.workers.map(scan_samples, pieces, count=False, at_once=1), strict=True):
+        for result, rows in zip(results, found, strict=True):
+            result[slice(*piece)] = rows
+    panels.clear()
 
 
 def scan_blocks(

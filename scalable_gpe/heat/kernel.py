@@ -157,14 +157,14 @@ def row_masses(kernel: SparseKernel, points: Any, own: np.ndarray) -> tuple[np.n
     from scalable_gpe.engine.kernels import probes
 
     dense, kept = np.zeros(len(own)), np.empty(len(own))
-    if kernel.scales is None:
-        scale = np.broadcast_to(np.float32(1), kernel.edges.n_points)
+    scales, n_points = kernel.scales, kernel.edges.n_points
+    if scales is None:
         epsilon = np.full(len(own), kernel.epsilon, dtype=np.float64)
     else:
-        scale = kernel.scales.sigma
-        epsilon = scale[own].astype(np.float64)
+        epsilon = scales.sigma[own].astype(np.float64)
 
     def add(samples: Any, own: Any, block: Any, ids: Any, epsilon: Any, mass: Any) -> None:
+        scale = np.broadcast_to(np.float32(1), n_points) if scales is None else scales.sigma
         probes.dense_mass(samples, own, block, ids, epsilon, scale, mass)
 
     scan_points(points, own, points.take(own), add, (epsilon, dense), kernel.run)
