@@ -111,7 +111,7 @@ def _add_embed(commands: Any) -> None:
     add("--key", help="array of an .h5ad or .zarr file (obsm/X_pca if there, else X); list column of a .parquet file")
     add("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows")
     _add_sizes(command)
-    add("--epsilon", type=_number_or_text, default="auto", metavar="E", help="bandwidth: a number, auto, bgh or local")
+    add("--epsilon", type=_number_or_text, default="local", metavar="E", help="bandwidth: a number, local, auto or bgh")
     add("--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)")
     add("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
     add("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")
@@ -139,7 +139,7 @@ def _add_options(command: Any) -> None:
     )
 
 
-def _add_sizes(command: Any, components: int = 16, power: tuple[int, ...] = (64,)) -> None:
+def _add_sizes(command: Any, components: int = 16, power: tuple[int, ...] = (16,)) -> None:
     shown = " ".join(map(str, power))
     add = command.add_argument
     add("-k", "--components", type=_count, default=components, metavar="K", help=f"dimensions ({components})")

@@ -119,8 +119,8 @@ def embed(
     *,
     n_components: int = 16,
     n_neighbors: int | None = None,
-    epsilon: Any = "auto",
-    power: Any = 64,
+    epsilon: Any = "local",
+    power: Any = 16,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
     metric: str = "euclidean",
@@ -140,11 +140,12 @@ def embed(
     r"""Gaussian process embedding of points: straight-line distances that approximate diffusion distances.
 
     .. math::
-        K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad A = S K S, \quad Y = A^p G / \sqrt{k}, \quad
+        K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon_{ij}), \quad A = S K S, \quad Y = A^p G / \sqrt{k}, \quad
         E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
 
-    The result is a function of data, parameters and random_state alone; memory_limit, n_jobs and store change where
-    and how fast it is computed, not a single bit of it.
+    with :math:`\epsilon_{ij} = \sigma_i \sigma_j`, or one :math:`\epsilon` for all pairs. The result is a function of
+    data, parameters and random_state alone; memory_limit, n_jobs and store change where and how fast it is computed,
+    not a single bit of it.
 
     Parameters
     ----------
@@ -155,9 +156,9 @@ def embed(
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
         Other points in each neighbour list; min(32, N - 1) by default.
-    epsilon : float or {"auto", "bgh", "local"}
-        Bandwidth of the kernel, in squared units of X; "local" gives each row a length scale of its own, for data of
-        very uneven density.
+    epsilon : float or {"local", "auto", "bgh"}
+        Bandwidth of the kernel, in squared units of X. "local" gives each row a length scale sigma of its own,
+        proportional to the distance of its seventh neighbour; "auto" and "bgh" choose one epsilon for all rows.
     power : int, sequence of int, or "auto"
         The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
         smallest power of two at which neighbours stand out of the noise of the sketch.

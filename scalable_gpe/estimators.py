@@ -117,7 +117,7 @@ class GaussianProcessEmbedding(_Estimator):
     r"""Gaussian process embedding as a scikit-learn transformer; equivalent to `embed`.
 
     .. math::
-        K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad A = S K S, \quad Y = A^p G / \sqrt{k}
+        K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon_{ij}), \quad A = S K S, \quad Y = A^p G / \sqrt{k}
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class GaussianProcessEmbedding(_Estimator):
     result_ : Embedding
         What `embed` returned, with graph, kernel and heat kernel.
     epsilon_ : float
-        The bandwidth.
+        The bandwidth; with epsilon="local" the median of sigma^2.
     power_ : int
         The power.
     report_ : dict
@@ -162,8 +162,8 @@ class GaussianProcessEmbedding(_Estimator):
         n_components: int = 16,
         *,
         n_neighbors: int | None = None,
-        epsilon: Any = "auto",
-        power: Any = 64,
+        epsilon: Any = "local",
+        power: Any = 16,
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
         metric: str = "euclidean",
@@ -242,7 +242,7 @@ class DiffusionMap(_Estimator):
     result_ : Embedding
         Graph, kernel and heat kernel.
     epsilon_ : float
-        The bandwidth.
+        The bandwidth; with epsilon="local" the median of sigma^2.
     report_ : dict
         What was measured on the way.
 
@@ -262,7 +262,7 @@ class DiffusionMap(_Estimator):
         *,
         power: float = 1,
         n_neighbors: int | None = None,
-        epsilon: Any = "auto",
+        epsilon: Any = "local",
         normalization: str = "bistochastic",
         metric: str = "euclidean",
         random_state: Any = 0,

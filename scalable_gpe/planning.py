@@ -16,7 +16,7 @@ def estimate(
     *,
     n_neighbors: int | None = None,
     n_components: int = 16,
-    power: Any = 64,
+    power: Any = 16,
     memory_limit: Any = None,
 ) -> dict[str, Any]:
     """What a run through a store will take, before it starts.
@@ -43,7 +43,7 @@ def estimate(
     (True, True)
     """
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
-    powers = checks.check_powers(64 if isinstance(power, str) and power == "auto" else power)
+    powers = checks.check_powers(16 if isinstance(power, str) and power == "auto" else power)
     shape = budget.Shape(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),

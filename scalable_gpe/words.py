@@ -19,7 +19,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
         ("connected components", f"{report['n_connected_components']:,}; isolated rows: {report['n_isolated']:,}"),
         ("recall", figure("recall", "{:.4f}") + error),
-        ("epsilon", figure("epsilon", "{:.6g}")),
+        ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}")),
         ("Sinkhorn", _sinkhorn(report)),
         ("power", plain(report["power"])),
@@ -31,6 +31,13 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     within = "" if limit is None else f" of {in_bytes(limit)} allowed"
     lines.append(("peak memory", in_bytes(report["peak_memory"]) + within))
     return lines
+
+
+def _spread(sigma: dict[str, Any] | None) -> str:
+    """What is to be said of local length scales."""
+    if sigma is None:
+        return ""
+    return f", the median of sigma^2; sigma from {sigma['low']:.3g} to {sigma['high']:.3g} (1 % to 99 % of the points)"
 
 
 def _sinkhorn(report: dict[str, Any]) -> str:

@@ -67,7 +67,8 @@ def test_one_neighbor():
     X = np.random.default_rng(3).standard_normal((100, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = gpe.embed(X, n_neighbors=1)
+        assert np.isfinite(gpe.embed(X, n_neighbors=1).points).all()
+        result = gpe.embed(X, n_neighbors=1, epsilon="auto")
     assert np.isfinite(result.points).all()
     assert result.report["n_connected_components"] > 1
     # one neighbour can never have an effective number of 1: the rule takes 0.9

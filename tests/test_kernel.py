@@ -95,7 +95,7 @@ def test_auto_gives_the_median_row_its_effective_neighbors(m):
         return np.median(np.exp(-squared / np.exp(log_epsilon)).sum(axis=1)) - max(m / 7, 1)
 
     expected = np.exp(brentq(excess, np.log(1e-6), np.log(1e3), xtol=1e-12))
-    assert gpe.gaussian_kernel(graph).epsilon == pytest.approx(expected, rel=1e-4)
+    assert gpe.gaussian_kernel(graph, "auto").epsilon == pytest.approx(expected, rel=1e-4)
 
 
 def test_bgh_is_at_the_steepest_growth():
@@ -159,7 +159,7 @@ def test_lost_mass_by_its_definition(epsilon):
 
 def test_lost_mass_of_a_sample():
     X = gpe.datasets.torus(2500, random_state=3).astype(np.float32)
-    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 12))
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 12), "auto")
     dense = np.exp(-(cdist(X.astype(float), X.astype(float)) ** 2) / kernel.epsilon)
     lost = 1 - (kernel.to_scipy().sum(dtype=float) - 2500) / (dense.sum() - 2500)
     assert kernel.lost_mass == pytest.approx(lost, rel=0.4)

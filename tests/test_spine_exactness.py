@@ -105,10 +105,14 @@ def test_an_embedding_is_centred_and_the_means_give_the_papers(data):
     assert relative(result.points + G.mean(axis=0) / np.sqrt(6), paper) < 1e-5
 
 
-def test_defaults_on_a_torus_and_what_the_lost_mass_says():
+@pytest.mark.parametrize("epsilon", ["local", "auto"])
+def test_a_torus_and_what_the_lost_mass_says(epsilon):
     X = gpe.datasets.torus(3000, random_state=2).astype(np.float32)
-    result = gpe.embed(X, power=16)
-    dense = exact.heat_kernel(X.astype(float), result.kernel.epsilon)
+    result = gpe.embed(X, power=16, epsilon=epsilon)
+    if epsilon == "local":
+        dense = exact.bistochastic(exact.local_affinity(X, result.kernel.sigma))
+    else:
+        dense = exact.heat_kernel(X.astype(float), result.kernel.epsilon)
     sparse = result.heat.to_scipy()
     rows = np.random.default_rng(0).choice(3000, 64, replace=False)
 

@@ -52,7 +52,8 @@ def rows():
 @pytest.mark.parametrize("sketch", ["gaussian", "bernoulli"])
 def test_new_points_follow_the_formula(rows, normalization, sketch):
     train, new = rows
-    result = gpe.embed(train, n_components=5, power=(1, 9), normalization=normalization, sketch=sketch, n_neighbors=12)
+    options = {"n_components": 5, "power": (1, 9), "n_neighbors": 12, "epsilon": "auto"}
+    result = gpe.embed(train, normalization=normalization, sketch=sketch, **options)
     got = result.transform(new)
     for power in (1, 9):
         assert relative(got[power], placed(result, train, new, power, 5, sketch)) < 3e-6
@@ -187,7 +188,7 @@ def test_new_points_against_embedding_everything_again():
         order = np.random.default_rng(2).permutation(len(X))
         train, new = X[order[:-200]], X[order[-200:]]
         k = 256
-        result = gpe.embed(train, n_components=k, power=16)
+        result = gpe.embed(train, n_components=k, power=16, epsilon="auto")
         again = gpe.embed(np.concatenate([train, new]), n_components=k, power=16, epsilon=result.kernel.epsilon)
         pairs = np.random.default_rng(0).integers(0, 200, (500, 2))
         got, expected = (

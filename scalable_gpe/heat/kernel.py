@@ -69,21 +69,21 @@ class SparseKernel(Named):
         return dask_rows(self.to_scipy(), self.edges.block_rows)
 
 
-def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel:
+def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "local") -> SparseKernel:
     r"""Truncated Gaussian kernel on the union of the neighbour lists.
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon) \text{ if } j \in N(i) \text{ or } i \in N(j), \quad K_{ii} = 1
 
-    With epsilon="local" the bandwidth of a pair is :math:`\sigma_i \sigma_j`, and :math:`\sigma_i` is proportional to
-    the distance of i to its seventh neighbour.
+    With epsilon="local", the default, the bandwidth of a pair is :math:`\sigma_i \sigma_j`, and :math:`\sigma_i` is
+    proportional to the distance of i to its seventh neighbour.
 
     Parameters
     ----------
     graph : NeighborGraph
         Neighbour lists with distances.
-    epsilon : float or {"auto", "bgh", "local"}
-        The bandwidth, in squared units of X. "auto" gives the median row n_neighbors / 7 effective neighbours, and so
-        does "local", for data of very uneven density.
+    epsilon : float or {"local", "auto", "bgh"}
+        The bandwidth, in squared units of X. "local" and "auto" give the median row n_neighbors / 7 effective
+        neighbours, the one with a length scale for each row, the other with one epsilon for all.
 
     Returns
     -------

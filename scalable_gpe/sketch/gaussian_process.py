@@ -39,7 +39,7 @@ class Carried:
 def gp_embedding(
     heat: HeatKernel,
     n_components: int = 16,
-    power: Any = 64,
+    power: Any = 16,
     *,
     sketch: str = "gaussian",
     random_state: Any = 0,
