@@ -86,7 +86,9 @@ def test_the_factor_is_that_of_the_rule():
     effective = np.exp(-((lists / own) ** 2)).sum(axis=1)
     assert np.median(effective) == pytest.approx(3, rel=0.02)
     even = gpe.neighbor_graph(gpe.datasets.torus(2000), 32)
-    assert gpe.gaussian_kernel(even, "local").epsilon == pytest.approx(gpe.gaussian_kernel(even).epsilon, rel=0.15)
+    assert gpe.gaussian_kernel(even, "local").epsilon == pytest.approx(
+        gpe.gaussian_kernel(even, "auto").epsilon, rel=0.15
+    )
 
 
 def test_the_report(result):
@@ -98,7 +100,7 @@ def test_the_report(result):
     assert report["sigma"]["low"] < 1 < 500 < report["sigma"]["high"]
     assert "median of sigma^2" in report["reasons"]["epsilon"]
     assert result.parameters["epsilon"] == "local"
-    other = gpe.embed(X[:100], n_components=1, power=1)
+    other = gpe.embed(X[:100], n_components=1, power=1, epsilon="auto")
     assert other.kernel.sigma is None and other.report["sigma"] is None
     assert other.report["reasons"]["sigma"] == "all rows share one epsilon"
     json.dumps(report)
@@ -130,7 +132,7 @@ def test_the_audit_compares_with_the_dense_kernel():
 def test_uneven_density_keeps_its_neighbours():
     """One epsilon cuts the wide patch into single rows; local scales keep all three patches whole."""
     with pytest.warns(ConnectivityWarning, match="no effective neighbours"):
-        one = gpe.embed(X, n_neighbors=16, power=16)
+        one = gpe.embed(X, n_neighbors=16, power=16, epsilon="auto")
     local = gpe.embed(X, n_neighbors=16, power=16, epsilon="local")
     assert one.report["n_isolated"] > 150
     assert local.report["n_isolated"] == 0
