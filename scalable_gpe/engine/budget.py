@@ -39,7 +39,13 @@ def column(shape: Shape) -> int:
 
 def blocks_in_flight(shape: Shape, n_jobs: int) -> int:
     """Bytes of the blocks of K that are being read and multiplied."""
-    return int(2.5 * (n_jobs + 1) * 8 * min(block_rows(shape.n_rows), shape.n_rows) * (1 + _UNION * shape.n_neighbors))
+    block = 8 * min(block_rows(shape.n_rows), shape.n_rows) * (1 + _UNION * shape.n_neighbors)
+    return in_flight(int(block), n_jobs)
+
+
+def in_flight(block_bytes: int, n_jobs: int) -> int:
+    """Bytes of blocks at work: for each thread one that is multiplied and one that is read ahead, and their files."""
+    return 3 * (n_jobs + 1) * block_bytes
 
 
 def graph_bytes(shape: Shape) -> int:

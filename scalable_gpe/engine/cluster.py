@@ -19,8 +19,9 @@ from typing import Any
 
 from scalable_gpe.engine.blocks import Cuts, Item, Result, Workers, current_cuts, cuts
 from scalable_gpe.engine.errors import GPEError
+from scalable_gpe.engine.panels import forget_panels
 from scalable_gpe.engine.progress import Progress, logger
-from scalable_gpe.engine.run import Run, locked, once
+from scalable_gpe.engine.run import Run, forget, give_back, locked, once
 
 _ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
 _MOST_BYTES = 200_000  # of a task
@@ -78,7 +79,12 @@ class Cluster(Workers):
 
     def memory_limit(self) -> int | None:
         """What a task may take where the user gave no limit: a safe share of the smallest worker's."""
-        limits = [info["memory_limit"] for info in self._info().values() if info.get("memory_limit")]
+        info = self._info().values()
+        limits = [one["memory_limit"] for one in info if one.get("memory_limit")]
+        if not limits and self.is_local:
+            import psutil
+
+            limits = [psutil.virtual_memory().available // max(1, len(info))]
         return int(_SHARE * min(limits)) if limits else None
 
     def share_of(self, n_pieces: int) -> int:
@@ -158,6 +164,9 @@ class Cluster(Workers):
         """End the threads, and leave the cluster; the client is the user's."""
         super().close()
         self._here.close()
+        if self.remote:
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                self._client.run(_forget, on_error="ignore")
         self._client = None
 
     def __reduce__(self) -> Any:
@@ -186,6 +195,13 @@ class _Task:
             return function(piece)
         with cuts(**vars(in_force)):
             return function(piece)
+
+
+def _forget() -> None:
+    """Free what a worker has kept for its tasks."""
+    forget()
+    forget_panels()
+    give_back()
 
 
 _limited = itertools.count()

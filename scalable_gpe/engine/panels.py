@@ -153,6 +153,12 @@ def _held(panel: StoredPanel) -> _Held:
         return _panels[key]
 
 
+def forget_panels() -> None:
+    """Free what this process holds of stored panels."""
+    with _panels_guard:
+        _panels.clear()
+
+
 def _touched(indices: np.ndarray, rows: int, n_shards: int) -> list[int]:
     from scalable_gpe.engine.kernels import sparse
 

@@ -115,6 +115,12 @@ def once(key: Any, make: Callable[[], Any]) -> Any:
         return _opened[key]
 
 
+def forget() -> None:
+    """Forget what `once` has kept."""
+    with _opening:
+        _opened.clear()
+
+
 def open_home(store: Any, storage_options: dict[str, Any] | None = None, *, read_only: bool = False) -> Home:
     """Memory for None, else the zarr store at a path or URL."""
     if store is None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,12 @@ class Edges:
     def nnz(self) -> int:
         """Stored entries, diagonal included."""
         return int(self.degree.sum(dtype=np.int64))
+
+    @cached_property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest block: row numbers and values."""
+        starts = range(0, self.n_points, self.block_rows)
+        return 8 * int(np.add.reduceat(self.degree.astype(np.int64), starts).max())
 
     def block(self, number: int) -> Block:
         """One row block."""

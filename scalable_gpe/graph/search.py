@@ -61,13 +61,14 @@ class _Exact:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
         self._random_state, self._n_jobs, self._key = random_state, run.workers.n_jobs, (run.token, run.scratch())
         self._found: Panel | None = None
+        self._away = False
         if method == "pynndescent" and run.workers.remote:
             order, indices = self._index[1:]
             self._found = Panels(run, run.scratch()).of(indices(np.arange(len(order))))
 
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray, Indices]:
-        return once(self._key, self._make)
+        return once(self._key, self._make) if self._away else self._make()
 
     def _make(self) -> tuple[np.ndarray, np.ndarray, Indices]:
         X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
@@ -77,7 +78,7 @@ class _Exact:
         return X, *searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_index"} | {"_n_jobs": 1}
+        return {name: value for name, value in vars(self).items() if name != "_index"} | {"_n_jobs": 1, "_away": True}
 
     @property
     def order(self) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
+from scalable_gpe.engine.budget import in_flight
 from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, StoredPanel
 from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.run import Run, locked, open_home
@@ -198,7 +199,8 @@ def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: 
         return min(cut, wanted)
     n_points = heat.kernel.edges.n_points
     column = n_points * np.dtype(sketch.dtype).itemsize * (2 + len(plans))
-    fit = max(1, int(0.9 * run.spare_bytes()) // column)
+    flight = in_flight(heat.kernel.edges.largest_bytes, run.workers.n_jobs)
+    fit = max(1, (int(0.95 * run.spare_bytes()) - flight) // column)
     if fit >= wanted:
         return wanted
     return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
