@@ -32,20 +32,8 @@ HOW = {"n_neighbors": 6, "n_components": 3, "power": 3, "progress": False}
 
 
 @pytest.fixture(scope="module")
-def options():
-    """Options that reach a server of our own."""
-    code = (
-        "import logging, sys; logging.getLogger('werkzeug').setLevel(logging.ERROR)\n"
-        "from moto.server import ThreadedMotoServer\n"
-        "server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)\n"
-        "server.start(); print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        port = int(server.stdout.readline())
-        options = {"key": "someone", "secret": "secret", "endpoint_url": f"http://127.0.0.1:{port}"}
-        s3fs.S3FileSystem(**options).mkdir("bucket")
-        yield options
-        server.kill()
+def options(s3_options):
+    return s3_options
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,10 @@ from scalable_gpe.engine.run import Run, forget, give_back, locked, once
 _ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
 _MOST_BYTES = 200_000  # of a task
 _SHARE = 0.7  # of a worker's memory: dask moves data to disk above, and stops workers at 0.95
+_LOST = (
+    "the connection to the dask scheduler was lost. Run the same line again, with a client that is connected: the "
+    "store holds what was finished."
+)
 
 
 def active_client() -> Any:
@@ -89,7 +93,7 @@ class Cluster(Workers):
 
     def share_of(self, n_pieces: int) -> int:
         """How many pieces may go together into one task, so that every thread has two tasks."""
-        return max(1, -(-n_pieces // (2 * self.n_threads)))
+        return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
 
     def _info(self) -> dict[str, Any]:
         return self._client.scheduler_info(n_workers=-1)["workers"]
@@ -109,8 +113,10 @@ class Cluster(Workers):
         done: Callable[[Item], None] | None = None,
     ) -> list[Result]:
         """``[function(piece) for piece in pieces]``, one task per piece; lost workers' tasks are run again."""
-        if not self.remote:
+        if self._client is None:
             return self._here.map(function, pieces, count=count, at_once=at_once, done=done)
+        if not self.remote:
+            raise GPEError(_LOST)
         pieces = list(pieces)
         results: dict[int, Any] = {}
         for attempt in range(_ATTEMPTS):
@@ -151,14 +157,12 @@ class Cluster(Workers):
                 if isinstance(error, KilledWorker):
                     continue
                 if isinstance(error, FutureCancelledError):
-                    raise GPEError(
-                        "the connection to the dask scheduler was lost. Run the same line again, with a client that is "
-                        "connected: the store holds what was finished."
-                    ) from error
+                    raise GPEError(_LOST) from error
                 raise error
         finally:
             # a task that is still running must not write while the next step does
-            self._client.cancel([future for future in futures if not future.done()])
+            if left := [future for future in futures if not future.done()]:
+                self._client.cancel(left)
 
     def close(self) -> None:
         """End the threads, and leave the cluster; the client is the user's."""

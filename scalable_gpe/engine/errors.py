@@ -20,7 +20,10 @@ class DamageError(StoreError):
 
     def __init__(self, message: str, array: str) -> None:
         super().__init__(f"{message}. Run embed again: what is damaged is computed anew, the rest is kept.")
-        self.array = array
+        self.message, self.array = message, array
+
+    def __reduce__(self) -> tuple[type["DamageError"], tuple[str, str]]:
+        return type(self), (self.message, self.array)  # from a worker to the caller
 
 
 class MemoryLimitError(GPEError, ValueError):
