@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
-        _say(f"{PROGRAM}: interrupted. {given.resume_hint}")
+        _say(f"{PROGRAM}: interrupted. {given.resume_hint}{_again(given, arguments)}")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,7 +80,7 @@ def _command(commands: Any, name: str, run: Callable[[Any], None], help: str, *e
     command = commands.add_parser(
         name,
         help=help,
-        description=help[0].upper() + help[1:] + ".",
+        description=help[0].upper() + help[1:].replace("%%", "%") + ".",
         epilog="\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -216,7 +217,7 @@ def _add_plot(commands: Any) -> None:
     add("picture", metavar="OUT", help="the picture: .png, .pdf, .svg or what else matplotlib writes")
     add("--what", choices=list(_PICTURES), default="powers", help="what to draw (powers: the embedding at each power)")
     add("--components", type=_whole, nargs="+", metavar="C", help="two or three columns (the principal axes)")
-    add("--power", type=_count, metavar="P", help="with --what scatter: which power (the largest)")
+    add("--power", type=_count, metavar="P", help="one power only (powers: all; scatter: the largest)")
     _add_color(command)
     add("--title", help="title of the picture")
     add("--dpi", type=_count, default=120, help="dots per inch (120)")
@@ -468,8 +469,9 @@ def _plot(given: Any) -> None:
 
     result = _open(given)
     components = "principal" if given.components is None else tuple(given.components)
-    figure = _PICTURES[given.what](plot, result, components, _colors(given), given)
-    if given.title and given.what not in ("powers", "scatter"):
+    what = "scatter" if given.what == "powers" and given.power is not None else given.what
+    figure = _PICTURES[what](plot, result, components, _colors(given), given)
+    if given.title and what not in ("powers", "scatter"):
         (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(given.title)
     figure.savefig(given.picture, dpi=given.dpi)
     _made(given, given.picture)
@@ -665,6 +667,14 @@ def _progress(given: Any) -> Any:
 
 def _how_to_resume(store: Any) -> str:
     return f"What is finished stays in {store}: give the same command again to go on."
+
+
+def _again(given: Any, arguments: Sequence[str] | None) -> str:
+    """The command to give again, unless it holds what should not be repeated in a log."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if "again" not in given.resume_hint or getattr(given, "storage_options", None):
+        return ""
+    return f"\n  {PROGRAM} {shlex.join(words)}"
 
 
 def _tell(given: Any, text: str) -> None:

@@ -130,7 +130,8 @@ def powers(
     across = min(_PANELS, len(points))
     down = -(-len(points) // across)
     figure = _figure(width=4 * across + (0.4 if color is None else 1.2), height=0.4 + 4 * down)
-    panels = figure.subplots(down, across, squeeze=False).ravel()
+    solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None
+    panels = figure.subplots(down, across, squeeze=False, subplot_kw=solid).ravel()
     for panel in panels[len(points) :]:
         panel.remove()
     panels = panels[: len(points)]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -134,6 +135,8 @@ PICTURES = [
     [],
     ["--what", "scatter", "--components", "0", "2", "--power", "4", "--color", "points.npy", "--column", "0"],
     ["--what", "scatter", "--components", "0", "1", "2", "--title", "solid"],
+    ["--components", "0", "1", "2"],
+    ["--power", "4"],
     ["--what", "epsilon"],
     ["--what", "spectrum", "--title", "ranks"],
     ["--what", "audit", "--probes", "30", "--exact", "4"],
@@ -283,3 +286,4 @@ def test_interrupt(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "same command again" in errors and "Traceback" not in errors
+    assert errors.splitlines()[-1] == "  " + shlex.join(["scalable-gpe", *command[len(COMMAND) :]])

@@ -142,6 +142,13 @@ def test_many_powers_go_in_rows():
     assert len({round(ax.get_position().y0, 3) for ax in figure.axes}) == 2
 
 
+def test_powers_in_three_dimensions(embedding):
+    figure = plot.powers(embedding, components=(0, 1, 2), color=np.arange(800) % 3)
+    drawn(figure)
+    assert [ax.get_zlabel() for ax in figure.axes] == ["component 2", "component 2"]
+    assert len(figure.legends) == 1
+
+
 def test_audit(embedding):
     found = gpe.audit(embedding, n_probes=50, n_exact=6)
     figure = plot.audit(found)
