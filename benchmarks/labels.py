@@ -215,7 +215,7 @@ def label_agreement(n_components: int = 16, power: int = 16) -> list[Row]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA), metavar="NAME")
-    parser.add_argument("--kernels", nargs="+", default=["auto", "local"], metavar="EPSILON")
+    parser.add_argument("--kernels", nargs="+", default=["global", "local"], metavar="EPSILON")
     parser.add_argument("--powers", type=int, nargs="+", default=[4, 8, 16, 32, 64, 128, 256])
     parser.add_argument(
         "--maps",

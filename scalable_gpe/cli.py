@@ -112,7 +112,13 @@ def _add_embed(commands: Any) -> None:
     add("--key", help="array of an .h5ad or .zarr file (obsm/X_pca if there, else X); list column of a .parquet file")
     add("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows")
     _add_sizes(command)
-    add("--epsilon", type=_number_or_text, default="local", metavar="E", help="bandwidth: a number, local, auto or bgh")
+    add(
+        "--epsilon",
+        type=_number_or_text,
+        default="auto",
+        metavar="E",
+        help="bandwidth: a number, auto, global, local or bgh",
+    )
     add("--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)")
     add("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
     add("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")

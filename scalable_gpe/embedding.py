@@ -119,7 +119,7 @@ def embed(
     *,
     n_components: int = 16,
     n_neighbors: int | None = None,
-    epsilon: Any = "local",
+    epsilon: Any = "auto",
     power: Any = 16,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
@@ -156,9 +156,10 @@ def embed(
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
         Other points in each neighbour list; min(32, N - 1) by default.
-    epsilon : float or {"local", "auto", "bgh"}
-        Bandwidth of the kernel, in squared units of X. "local" gives each row a length scale sigma of its own,
-        proportional to the distance of its seventh neighbour; "auto" and "bgh" choose one epsilon for all rows.
+    epsilon : float or {"auto", "global", "local", "bgh"}
+        Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
+        gives each row a length scale sigma of its own, proportional to the distance of its seventh neighbour. "auto" is
+        "global", or "local" where one epsilon would leave more than 6 % of the rows lonely.
     power : int, sequence of int, or "auto"
         The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
         smallest power of two at which neighbours stand out of the noise of the sketch.

@@ -139,7 +139,7 @@ class GaussianProcessEmbedding(_Estimator):
     result_ : Embedding
         What `embed` returned, with graph, kernel and heat kernel.
     epsilon_ : float
-        The bandwidth; with epsilon="local" the median of sigma^2.
+        The bandwidth; with local length scales the median of sigma^2.
     power_ : int
         The power.
     report_ : dict
@@ -162,7 +162,7 @@ class GaussianProcessEmbedding(_Estimator):
         n_components: int = 16,
         *,
         n_neighbors: int | None = None,
-        epsilon: Any = "local",
+        epsilon: Any = "auto",
         power: Any = 16,
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
@@ -242,7 +242,7 @@ class DiffusionMap(_Estimator):
     result_ : Embedding
         Graph, kernel and heat kernel.
     epsilon_ : float
-        The bandwidth; with epsilon="local" the median of sigma^2.
+        The bandwidth; with local length scales the median of sigma^2.
     report_ : dict
         What was measured on the way.
 
@@ -262,7 +262,7 @@ class DiffusionMap(_Estimator):
         *,
         power: float = 1,
         n_neighbors: int | None = None,
-        epsilon: Any = "local",
+        epsilon: Any = "auto",
         normalization: str = "bistochastic",
         metric: str = "euclidean",
         random_state: Any = 0,

@@ -92,7 +92,7 @@ def _reasons(
     if kernel.scales is None:
         reasons["sigma"] = "all rows share one epsilon"
     else:
-        reasons["epsilon"] = "the median of sigma^2: with epsilon='local' each row has its own sigma"
+        reasons["epsilon"] = "the median of sigma^2: with local length scales each row has its own sigma"
     if graph.scan is None:
         reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
     if heat.normalization != "bistochastic":

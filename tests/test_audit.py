@@ -36,7 +36,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def result(rows):
-    return gpe.embed(rows, n_components=8, power=12, n_neighbors=16, epsilon="auto")
+    return gpe.embed(rows, n_components=8, power=12, n_neighbors=16, epsilon="global")
 
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])

@@ -223,7 +223,7 @@ def frame_with_text():
         ({"epsilon": 0}, ValueError, "epsilon must be a positive"),
         ({"epsilon": -1}, ValueError, "epsilon must be a positive"),
         ({"epsilon": np.nan}, ValueError, "epsilon must be a positive"),
-        ({"epsilon": "median"}, ValueError, "epsilon must be one of 'auto', 'bgh'"),
+        ({"epsilon": "median"}, ValueError, "epsilon must be one of 'auto', 'global'"),
         ({"epsilon": None}, TypeError, "epsilon must be"),
         ({"power": 0}, ValueError, "power must be at least 1"),
         ({"power": True}, TypeError, "power must be a whole number"),

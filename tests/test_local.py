@@ -100,7 +100,7 @@ def test_the_report(result):
     assert report["sigma"]["low"] < 1 < 500 < report["sigma"]["high"]
     assert "median of sigma^2" in report["reasons"]["epsilon"]
     assert result.parameters["epsilon"] == "local"
-    other = gpe.embed(X[:100], n_components=1, power=1, epsilon="auto")
+    other = gpe.embed(X[:100], n_components=1, power=1, epsilon="global")
     assert other.kernel.sigma is None and other.report["sigma"] is None
     assert other.report["reasons"]["sigma"] == "all rows share one epsilon"
     json.dumps(report)
@@ -132,7 +132,7 @@ def test_the_audit_compares_with_the_dense_kernel():
 def test_uneven_density_keeps_its_neighbours():
     """One epsilon cuts the wide patch into single rows; local scales keep all three patches whole."""
     with pytest.warns(ConnectivityWarning, match="no effective neighbours"):
-        one = gpe.embed(X, n_neighbors=16, power=16, epsilon="auto")
+        one = gpe.embed(X, n_neighbors=16, power=16, epsilon="global")
     local = gpe.embed(X, n_neighbors=16, power=16, epsilon="local")
     assert one.report["n_isolated"] > 150
     assert local.report["n_isolated"] == 0
@@ -289,7 +289,7 @@ def test_estimators():
 def test_sweeps_take_numbers_only():
     with pytest.raises(ValueError, match="epsilons must be positive numbers; got 'local'"):
         gpe.epsilon_sweep(gpe.neighbor_graph(X, 9), ["local"])
-    with pytest.raises(ValueError, match="epsilon must be one of 'auto', 'bgh', 'local'"):
+    with pytest.raises(ValueError, match="epsilon must be one of 'auto', 'global', 'local', 'bgh'"):
         gpe.embed(X, epsilon="lokal")
     with pytest.raises(ValueError, match="sigma must hold one finite number above 0"):
         exact.local_affinity(X, np.zeros(len(X)))
@@ -302,3 +302,21 @@ def test_on_the_command_line(tmp_path, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["parameters"]["epsilon"] == "local"
     assert shown["report"]["sigma"]["rank"] == RANK
+
+
+def test_auto_takes_local_scales_where_one_epsilon_leaves_rows_alone():
+    rng = np.random.default_rng(0)
+    wide_and_narrow = np.concatenate([0.01 * rng.standard_normal((300, 3)), rng.standard_normal((300, 3)) + 9])
+    uneven = gpe.embed(wide_and_narrow, n_neighbors=20, n_components=2, power=2)
+    local = gpe.embed(wide_and_narrow, n_neighbors=20, n_components=2, power=2, epsilon="local")
+    assert uneven.report["sigma"] is not None
+    assert uneven.points.tobytes() == local.points.tobytes()
+    short = gpe.embed(wide_and_narrow, n_neighbors=8, n_components=2, power=2)
+    assert short.report["sigma"] is None
+
+
+@pytest.mark.parametrize("shape", ["circle", "torus", "klein_bottle"])
+def test_auto_takes_one_epsilon_on_the_papers_manifolds(shape):
+    graph = gpe.neighbor_graph(getattr(gpe.datasets, shape)(2000), 32)
+    assert gpe.gaussian_kernel(graph).sigma is None
+    assert gpe.gaussian_kernel(graph).epsilon == gpe.gaussian_kernel(graph, "global").epsilon

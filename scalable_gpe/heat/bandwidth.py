@@ -7,8 +7,11 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.graph.neighbors import NeighborGraph, count_components
 
-RULES = ("auto", "bgh", "local")
+RULES = ("auto", "global", "local", "bgh")
 _SHARE = 7  # n_neighbors / effective neighbours under "auto"
+_FIFTH = 5  # a row is lonely with less than a fifth of the median row's effective neighbours
+_LONELY = 0.06  # share of lonely rows above which one epsilon does not suit the data
+_TELLING = 14  # neighbours in a list from which that can be told from chance
 _JOINED = 1e-6  # weight from which an edge is said to join two rows
 
 
@@ -17,7 +20,7 @@ def choose_epsilon(graph: NeighborGraph, epsilon: Any) -> float:
     if isinstance(epsilon, str):
         checks.check_choice(epsilon, RULES, "epsilon")
         squared = graph.sampled_distances() ** 2
-        return effective_epsilon(squared) if epsilon == "auto" else slope_epsilon(squared)
+        return slope_epsilon(squared) if epsilon == "bgh" else effective_epsilon(squared)
     return checks.check_positive(epsilon, "epsilon")
 
 
@@ -52,6 +55,19 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
         else:
             high = middle
     return high
+
+
+def is_uneven(squared: np.ndarray) -> bool:
+    """Whether the epsilon of the median row leaves more than 6 % of the rows lonely.
+
+    A row is lonely with less than a fifth of the median row's effective neighbours: it would keep most of its heat.
+    Evenly sampled manifolds have 0 to 4 % of such rows by chance, in lists of 16 and more neighbours; shorter ones say
+    nothing.
+    """
+    if int(np.isfinite(squared).sum(axis=1).max(initial=0)) < _TELLING:
+        return False
+    effective = np.exp(-squared / effective_epsilon(squared)).sum(axis=1)
+    return bool((effective < np.median(effective) / _FIFTH).mean() > _LONELY)
 
 
 def slope_epsilon(squared: np.ndarray) -> float:

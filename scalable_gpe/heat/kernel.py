@@ -13,7 +13,7 @@ from scalable_gpe.engine.run import Named, Run
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.scan import N_SAMPLES, scan_points
-from scalable_gpe.heat.bandwidth import choose_epsilon, intrinsic_dimension
+from scalable_gpe.heat.bandwidth import choose_epsilon, intrinsic_dimension, is_uneven
 from scalable_gpe.heat.local import LocalScales, make_scales
 
 
@@ -69,21 +69,22 @@ class SparseKernel(Named):
         return dask_rows(self.to_scipy(), self.edges.block_rows)
 
 
-def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "local") -> SparseKernel:
+def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel:
     r"""Truncated Gaussian kernel on the union of the neighbour lists.
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon) \text{ if } j \in N(i) \text{ or } i \in N(j), \quad K_{ii} = 1
 
-    With epsilon="local", the default, the bandwidth of a pair is :math:`\sigma_i \sigma_j`, and :math:`\sigma_i` is
-    proportional to the distance of i to its seventh neighbour.
+    With local length scales the bandwidth of a pair is :math:`\sigma_i \sigma_j`, and :math:`\sigma_i` is proportional
+    to the distance of i to its seventh neighbour.
 
     Parameters
     ----------
     graph : NeighborGraph
         Neighbour lists with distances.
-    epsilon : float or {"local", "auto", "bgh"}
-        The bandwidth, in squared units of X. "local" and "auto" give the median row n_neighbors / 7 effective
-        neighbours, the one with a length scale for each row, the other with one epsilon for all.
+    epsilon : float or {"auto", "global", "local", "bgh"}
+        The bandwidth, in squared units of X. "global" and "local" give the median row n_neighbors / 7 effective
+        neighbours, the one with one epsilon for all rows, the other with a length scale for each. "auto" is "global",
+        or "local" where that would leave more than 6 % of the rows lonely.
 
     Returns
     -------
@@ -103,7 +104,8 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "local") -> SparseKerne
 
 def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:
     """Weigh the edges of a graph, and mark the result under `name`."""
-    local = isinstance(epsilon, str) and epsilon == "local"
+    automatic = isinstance(epsilon, str) and epsilon == "auto"
+    local = is_uneven(graph.sampled_distances() ** 2) if automatic else epsilon == "local"
     scales = make_scales(graph, run, f"{name}/sigma") if local else None
     number = choose_epsilon(graph, epsilon) if scales is None else scales.facts["median"] ** 2
     edges = graph.edges
