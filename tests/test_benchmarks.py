@@ -37,3 +37,19 @@ def test_what_holds_at_any_size(done):
     assert rows["sketch sweeps, power 64"] <= 40
     assert rows["median error of distances, power 64"] <= 1e-4
     assert rows["digits, 10-NN label agreement: embedding, 16 columns, power 16"] > 0.9
+
+
+CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8
+    --sweep-points 2500 --model-points 2000 2500 --columns 8 --traffic-rows 2048"""
+
+
+def test_the_table_of_the_cluster(tmp_path):
+    script, out = SCRIPT.with_name("cluster.py"), tmp_path / "table.json"
+    if not script.exists():
+        pytest.skip("benchmarks/ is not beside the tests")
+    command = [sys.executable, str(script), *CLUSTER.split(), "--scratch", str(tmp_path), "--json", str(out)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = {row["what"]: row["value"] for row in json.loads(out.read_text(encoding="utf-8"))["rows"]}
+    assert len(rows) == 6 and all(name in printed for name in rows)
+    assert all(value > 0 for value in rows.values())
+    assert rows["bytes through the scheduler per sweep, 8 blocks: 16,384 points / 8,192"] < 1.5

@@ -1,0 +1,279 @@
+"""A dask cluster on this host against one worker and against threads, all measured in one run.
+
+    python benchmarks/cluster.py                   a million points, and sweeps at up to four million; some minutes
+    python benchmarks/cluster.py --points 20000 --sweep-points 40000 --model-points 20000 --traffic-rows 2048
+
+prints one table and writes it to cluster.json (--json): points to embedding with two single-threaded workers against
+one and against two threads; sweeps of the sketch; a model of their seconds beside the measurement; and the bytes that
+a sweep sends through the scheduler.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Row, best_of, show, timed
+
+import scalable_gpe as gpe
+from scalable_gpe.engine.blocks import cuts
+from scalable_gpe.engine.cluster import Cluster
+from scalable_gpe.engine.kernels import sparse
+from scalable_gpe.engine.store import Store
+from scalable_gpe.engine.tables import ranges
+
+_BLOCKS = 8  # of the sweeps whose bytes are counted
+_SWEPT = {"n_neighbors": 8, "power": 8}  # of the sweeps that are timed: plain products
+
+
+def main() -> None:
+    options = _options()
+    print(f"{options.points:,} x {options.features} points, {os.cpu_count()} cores, {platform.processor()}", flush=True)
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        rows = measure_all(Path(folder), options)
+    print(show(rows))
+    facts = {"points": options.points, "features": options.features, "neighbors": options.neighbors}
+    facts |= {"cores": os.cpu_count(), "version": gpe.__version__, "rows": [asdict(row) for row in rows]}
+    options.json.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def measure_all(folder: Path, options: argparse.Namespace) -> list[Row]:
+    np.save(folder / "X.npy", gpe.datasets.patches(options.points, options.features))
+    warm_up(folder)
+    runs = {0: run(folder, options)}
+    sizes = sorted({options.sweep_points, *options.model_points})
+    swept = {n_points: Swept(n_points, folder).make() for n_points in sizes}
+    seconds, models, sent = {}, {}, []
+    for n_workers in (1, 2):
+        with workers(n_workers, folder) as client:
+            runs[n_workers] = run(folder, options)
+            seconds[n_workers] = {n_points: one.seconds(options.columns) for n_points, one in swept.items()}
+            if n_workers == 2:
+                models = {n_points: model(client, one, options.columns) for n_points, one in swept.items()}
+                sent = traffic(folder, options)
+    return [*compared(runs, options), *ratio(seconds, options), *beside(seconds[2], models), *sent]
+
+
+@contextmanager
+def workers(n_workers: int, folder: Path) -> Iterator[Any]:
+    """Single-threaded processes of this host that have run every stage once, and a client that is active."""
+    from distributed import Client, LocalCluster
+
+    kind = {"processes": True, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=n_workers, **kind) as cluster, Client(cluster) as client:
+        warm_up(folder)
+        yield client
+
+
+def warm_up(folder: Path) -> None:
+    """Load or compile the loops of all stages, on few points."""
+    how = {"n_neighbors": 8, "power": [2, 32], "method": "cells", "resume": False, "progress": False}
+    gpe.embed(gpe.datasets.patches(3000, 12), store=folder / "warm.zarr", **how)
+
+
+# --- from points to embedding ---------------------------------------------------------------------
+
+
+def run(folder: Path, options: argparse.Namespace) -> tuple[float, str]:
+    """Seconds of one run from points to embedding, and where they went."""
+    how = {"n_neighbors": options.neighbors, "n_components": options.components, "power": options.power}
+    how |= {"method": "cells", "store": folder / "run.zarr", "resume": False, "n_jobs": 2, "progress": False}
+    seconds, result = timed(lambda: gpe.embed(folder / "X.npy", **how))
+    stages = result.report["stage_seconds"].items()
+    return seconds, f"{seconds:.1f} s ({', '.join(f'{stage} {value:.1f}' for stage, value in stages)})"
+
+
+def compared(runs: dict[int, tuple[float, str]], options: argparse.Namespace) -> list[Row]:
+    (threads, of_threads), (one, of_one), (two, of_two) = (runs[number] for number in (0, 1, 2))
+    what = f"{options.points:,} x {options.features} points to embedding"
+    return [
+        Row(f"{what}: one worker / two", one / two, "x", "", f"{of_one}, {of_two}"),
+        Row(f"{what}: two threads / two workers", threads / two, "x", "", of_threads),
+    ]
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Points of a torus whose heat kernel stands in a store, so that only the sketch is left to do."""
+
+    n_points: int
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / f"{self.n_points}.zarr"
+
+    @property
+    def points(self) -> Path:
+        return self.folder / f"{self.n_points}.npy"
+
+    def make(self) -> "Swept":
+        np.save(self.points, gpe.datasets.torus(self.n_points, random_state=0))
+        gpe.embed(self.points, store=self.store, n_components=1, progress=False, **_SWEPT)
+        return self
+
+    def sketch(self, n_columns: int, note: Any) -> None:
+        """The sketch anew; `note` is called after each sweep."""
+        for group in ("runs", "embedding", "sketch"):
+            Store(self.store).remove(group)
+
+        def progress(stage: str, *_: int) -> None:
+            if stage == "sketch":
+                note()
+
+        gpe.embed(self.points, store=self.store, n_components=n_columns, progress=progress, **_SWEPT)
+
+    def seconds(self, n_columns: int) -> float:
+        """Of one sweep: the median."""
+        times: list[float] = []
+        self.sketch(n_columns, lambda: times.append(time.perf_counter()))
+        return float(np.median(np.diff(times)))
+
+
+def ratio(seconds: dict[int, dict[int, float]], options: argparse.Namespace) -> list[Row]:
+    n_points = options.sweep_points
+    one, two = seconds[1][n_points], seconds[2][n_points]
+    what = f"sweep, {n_points:,} points, {options.columns} columns: one worker / two"
+    return [Row(what, one / two, "x", "", f"{one:.3f} s, {two:.3f} s")]
+
+
+def beside(measured: dict[int, float], models: dict[int, dict[str, float]]) -> list[Row]:
+    rows = []
+    for n_points, parts in models.items():
+        split = " + ".join(f"{name} {value:.3f}" for name, value in parts.items())
+        what = f"sweep, {n_points:,} points, two workers: model / measured"
+        detail = f"{split} s, measured {measured[n_points]:.3f} s"
+        rows.append(Row(what, sum(parts.values()) / measured[n_points], "x", "", detail))
+    return rows
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def model(client: Any, swept: Swept, n_columns: int) -> dict[str, float]:
+    """Seconds of one product by the formula of docs/cluster.md, from rates that are measured here.
+
+    ``barrier + N c b / read + (N/W) c b / write + operations / W`` with K in memory, c columns of b bytes, W workers.
+    """
+    edges = gpe.open(swept.store).kernel.edges
+    pool, n_workers = Cluster(client), len(client.nthreads())
+    panel = edges.n_points * n_columns * 4
+    read, write = _rates(pool, swept.folder / "rates.zarr", n_workers, edges.block_rows, n_columns)
+    return {
+        "barrier": best_of(lambda: pool.map(_nothing, range(edges.n_blocks))),
+        "read": panel / read,
+        "write": panel / n_workers / write,
+        "operations": _operations(edges, n_columns) / n_workers,
+    }
+
+
+def _nothing(block: int) -> None:
+    pass
+
+
+def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns: int) -> tuple[float, float]:
+    """Bytes per second that each worker reads from and writes to a table while all of them do."""
+    store, n_shards = Store(path), 4
+    store.lock()
+    store.remove("work")
+    table = store.table("work/rates", (n_workers * n_shards * shard_rows, n_columns), np.float32, shard_rows=shard_rows)
+    values = shard_rows * n_columns * 4
+
+    def move(worker: int) -> tuple[float, float]:
+        mine = ranges(table.shape[0], shard_rows)[worker * n_shards : (worker + 1) * n_shards]
+        noise = np.random.default_rng(worker).standard_normal((shard_rows, n_columns)).astype(np.float32)
+        writing = timed(lambda: [table.write(start, noise) for start, _ in mine])[0]
+        reading = timed(lambda: [table.read(*piece) for piece in mine])[0]
+        return reading, writing
+
+    slowest = np.max([pool.map(move, range(n_workers)) for _ in range(2)][1], axis=0)
+    store.unlock()
+    return tuple(n_shards * values / slowest)
+
+
+def _operations(edges: Any, n_columns: int) -> float:
+    """Seconds of all blocks on one thread: that of one in the middle, times their number."""
+    _, indptr, indices, weights = edges.block(edges.n_blocks // 2)
+    source = np.ones((edges.n_points, n_columns), np.float32)
+    out, scale = np.empty((len(indptr) - 1, n_columns), np.float32), np.ones(len(indptr) - 1)
+    seconds = best_of(lambda: sparse.product(indptr, indices, weights, source, scale, out))
+    return seconds * edges.nnz / len(indices)
+
+
+# --- bytes through the scheduler ------------------------------------------------------------------
+
+
+def traffic(folder: Path, options: argparse.Namespace) -> list[Row]:
+    """Bytes of one sweep at two numbers of points in as many blocks."""
+    found = {}
+    for rows in (1024, options.traffic_rows):
+        swept = Swept(_BLOCKS * rows, folder)
+        with cuts(block_rows=rows):
+            swept.make()
+            with counted() as sizes:
+                sums: list[int] = []
+                swept.sketch(options.columns, lambda sums=sums, sizes=sizes: sums.append(sum(sizes)))
+        found[swept.n_points] = float(np.median(np.diff(sums))), max(sizes)
+    (few, (low, _)), (many, (high, largest)) = found.items()
+    panel = many * options.columns * 4
+    detail = f"{low:.0f} and {high:.0f} bytes, no message above {largest}; the panel has {panel}"
+    what = f"bytes through the scheduler per sweep, {_BLOCKS} blocks: {many:,} points / {few:,}"
+    return [Row(what, high / low, "x", "<= 1.2", detail)]
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Bytes of each message of this process, in which client and scheduler are: what passes both counts twice."""
+    from distributed.comm import tcp
+
+    sizes: list[int] = []
+    to_frames, from_frames = tcp.to_frames, tcp.from_frames
+
+    async def outgoing(*args: Any, **kwargs: Any) -> Any:
+        frames = await to_frames(*args, **kwargs)
+        sizes.append(sum(memoryview(frame).nbytes for frame in frames))
+        return frames
+
+    async def incoming(frames: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(sum(memoryview(frame).nbytes for frame in frames))
+        return await from_frames(frames, *args, **kwargs)
+
+    tcp.to_frames, tcp.from_frames = outgoing, incoming
+    try:
+        yield sizes
+    finally:
+        tcp.to_frames, tcp.from_frames = to_frames, from_frames
+
+
+def _options() -> argparse.Namespace:
+    def number(text: str) -> int:
+        return int(float(text))
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=number, default=1_000_000, help="of the run from points to embedding")
+    parser.add_argument("--features", type=int, default=50)
+    parser.add_argument("--neighbors", type=int, default=16)
+    parser.add_argument("--components", type=int, default=16)
+    parser.add_argument("--power", type=int, default=64)
+    parser.add_argument("--sweep-points", type=number, default=4_000_000, help="of the sweeps on one and two workers")
+    parser.add_argument("--model-points", type=number, nargs="+", default=[250_000, 1_000_000, 4_000_000])
+    parser.add_argument("--columns", type=int, default=64, help="of the panels that are swept")
+    parser.add_argument("--traffic-rows", type=number, default=16_384, help="of a block; the other run has 1,024")
+    parser.add_argument("--scratch", help="where points and stores go")
+    parser.add_argument("--json", type=Path, default=Path("cluster.json"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
