@@ -58,3 +58,15 @@ def test_fashion_mnist(run, tmp_path):
     assert recall > 0.9 and raw > 0.6
     assert embedded > raw - 0.1
     assert (tmp_path / "fashion.png").stat().st_size > 10_000
+
+
+def test_compare(run, tmp_path, monkeypatch):
+    """Without UMAP, which is no dependency and compiles for long."""
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "umap" else find(name))
+    lines = run("compare.py", "--rows", 500, "--out", "compare.png").splitlines()
+    assert len(lines) == 9
+    assert all(re.search("2 dimensions: labels 0.*16 dimensions: labels 0", line) for line in lines)
+    assert (tmp_path / "compare.png").stat().st_size > 10_000
