@@ -441,8 +441,11 @@ def _sparse(group: Any, key: str, path: str) -> Any:
         _check_codecs(group[name])
         _check_numeric(group[name], f"{key}/{name}", path)
         parts.append(np.asarray(group[name][:]))
-    matrix = kinds[kind](tuple(parts), shape=tuple(int(size) for size in group.attrs["shape"]))
-    matrix.check_format(full_check=True)
+    try:
+        matrix = kinds[kind](tuple(parts), shape=tuple(int(size) for size in group.attrs["shape"]))
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"X: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.") from None
     return matrix.tocsr()
 
 
