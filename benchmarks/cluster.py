@@ -187,7 +187,7 @@ def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns
     store, n_shards = Store(path), 4
     store.lock()
     store.remove("work")
-    table = store.table("work/rates", (n_workers * n_shards * shard_rows, n_columns), np.float32, shard_rows=shard_rows)
+    table = store.loose("work/rates", (n_workers * n_shards * shard_rows, n_columns), np.float32, shard_rows)
     values = shard_rows * n_columns * 4
 
     def move(worker: int) -> tuple[float, float]:

@@ -86,7 +86,7 @@ CASES = {
         1,
         "zarr",
         lambda: gpe.datasets.torus(9000, random_state=1),
-        {"n_neighbors": 7, "n_components": 3, "power": 5, "precision": "double", "normalization": "symmetric"},
+        {"n_neighbors": 7, "n_components": 3, "power": 5, "precision": "double", "epsilon": "global"},
         {"block_rows": 4096},
     ),
     "cells, parts and panels": (
@@ -100,7 +100,14 @@ CASES = {
         4,
         "memory",
         lambda: gpe.datasets.torus(2100, random_state=2),
-        {"n_neighbors": 8, "n_components": 2, "power": 3, "method": "brute", "epsilon": "local"},
+        {
+            "n_neighbors": 8,
+            "n_components": 2,
+            "power": 3,
+            "method": "brute",
+            "normalization": "symmetric",
+            "epsilon": "local",
+        },
         {"resident_bytes": 0},
     ),
 }
