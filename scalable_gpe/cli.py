@@ -551,7 +551,11 @@ def _demo(given: Any) -> None:
     _write_torus(points, given)
     if given.memory_limit is None:
         plan = gpe.estimate(
-            given.points, 16, n_neighbors=given.neighbors, n_components=given.components, power=given.power
+            given.points,
+            16,
+            n_neighbors=given.neighbors,
+            n_components=given.components,
+            power=_one_or_many(given.power),
         )
         given.memory_limit = max(10**9, int(1.2 * plan["smallest_limit"]))
     _tell(given, f"embedding into {store}, memory_limit {in_bytes(_parsed(given.memory_limit))} ...")

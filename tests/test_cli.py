@@ -267,7 +267,7 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert cli.main(["demo", "--points", "500", "--power", "4"]) == 0
+    assert cli.main(["demo", "--points", "500", "--power", "auto"]) == 0
     printed = capsys.readouterr()
     assert "peak memory" in printed.out
     assert 'pip install "scalable-gpe[plot]"' in printed.err
