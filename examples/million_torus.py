@@ -51,7 +51,7 @@ def _first_axis(points: Path) -> np.ndarray:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=1_000_000)
-    parser.add_argument("--powers", type=int, nargs="+", default=[64, 1024, 16384])
+    parser.add_argument("--powers", type=int, nargs="+", default=[64, 512, 4096])
     parser.add_argument("--memory-limit", help="resident memory, such as 2GB; by default what is needed and a third")
     parser.add_argument("--out", type=Path, default=Path("torus"))
     return parser.parse_args(arguments)
