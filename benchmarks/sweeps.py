@@ -10,6 +10,7 @@ from measure import Row, best_of
 
 import scalable_gpe as gpe
 from scalable_gpe.engine.blocks import Workers, cuts
+from scalable_gpe.engine.panels import MemoryPanel
 from scalable_gpe.engine.run import Run
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.sketch.gaussian_process import make_plans, sweeps_of
@@ -37,8 +38,8 @@ def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
 
 def _sweep_seconds(heat: HeatKernel, width: int) -> float:
     sweeps = Sweeps(heat)
-    source = np.ones((heat.kernel.edges.n_points, width), np.float32)
-    target = np.empty_like(source)
+    source = MemoryPanel(np.ones((heat.kernel.edges.n_points, width), np.float32))
+    target = MemoryPanel(np.empty_like(source.values))
     return best_of(lambda: sweeps.product(source, target))
 
 
@@ -100,11 +101,11 @@ def _plain(heat: HeatKernel, power: int) -> np.ndarray:
     numbering, scale = heat.kernel.numbering, heat.scale_points[:, None]
     entries = gpe.sketch_matrix(heat.shape[0], _PLAIN_COLUMNS, random_state=0)
     source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[numbering.user_row])
-    target, sweeps = np.empty_like(source), Sweeps(heat)
+    now, other, sweeps = MemoryPanel(source), MemoryPanel(np.empty_like(source)), Sweeps(heat)
     for _ in range(power):
-        sweeps.product(source, target)
-        source, target = target, source
-    return numbering.spread(source / scale) / np.sqrt(_PLAIN_COLUMNS)
+        sweeps.product(now, other)
+        now, other = other, now
+    return numbering.spread(now.values / scale) / np.sqrt(_PLAIN_COLUMNS)
 
 
 def out_of_core(embedding: Any, store: Path) -> list[Row]:

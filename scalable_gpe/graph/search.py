@@ -231,10 +231,14 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> t
 
     # centred, so that the expanded square |x|^2 - 2xy + |y|^2 does not cancel; a far point must not move the centre
     centred = X.astype(np.float64) - np.median(X, axis=0)
-    with threadpool_limits(n_jobs):
-        model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
-        found = drop_self(model.kneighbors(centred, return_distance=False), np.arange(len(X)))
-    return np.arange(len(X)), found.__getitem__
+    model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
+
+    def indices(rows: np.ndarray) -> np.ndarray:
+        # one thread: with several, which of many equally far points are listed depends on their number
+        with threadpool_limits(1):
+            return drop_self(model.kneighbors(centred[rows], return_distance=False), rows)
+
+    return np.arange(len(X)), indices
 
 
 def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
