@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -32,7 +33,8 @@ MEMORY = 2**31
 @pytest.fixture(scope="module")
 def local():
     kind = {"processes": True, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": MEMORY}
-    with distributed.LocalCluster(n_workers=1, **kind) as local:
+    forever = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})  # else it gives up on killed workers
+    with forever, distributed.LocalCluster(n_workers=1, **kind) as local:
         yield local
 
 

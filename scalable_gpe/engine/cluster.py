@@ -150,15 +150,13 @@ class Cluster(Workers):
         numbers = dict(zip((future.key for future in futures), pieces, strict=True))
         try:
             for future in as_completed(futures):
-                if future.status == "finished":
-                    yield numbers[future.key], future.result()
+                try:
+                    result = future.result()  # of a worker that died meanwhile: waits until it was run again
+                except KilledWorker:
                     continue
-                error = future.exception() if future.status == "error" else FutureCancelledError(future.key, "lost")
-                if isinstance(error, KilledWorker):
-                    continue
-                if isinstance(error, FutureCancelledError):
+                except FutureCancelledError as error:
                     raise GPEError(_LOST) from error
-                raise error
+                yield numbers[future.key], result
         finally:
             # a task that is still running must not write while the next step does
             if left := [future for future in futures if not future.done()]:
