@@ -88,7 +88,14 @@ CASES = {
         1,
         "zarr",
         lambda: gpe.datasets.torus(9000, random_state=1),
-        {"n_neighbors": 7, "n_components": 3, "power": 5, "precision": "double", "epsilon": "global"},
+        {
+            "n_neighbors": 7,
+            "n_components": 3,
+            "power": 5,
+            "precision": "double",
+            "epsilon": "global",
+            "method": "kdtree",
+        },
         {"block_rows": 4096},
     ),
     "cells, parts and panels": (
