@@ -57,8 +57,8 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     return high
 
 
-def is_uneven(squared: np.ndarray) -> bool:
-    """Whether the epsilon of the median row leaves more than 6 % of the rows lonely.
+def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
+    """Whether `epsilon`, which suits the median row, leaves more than 6 % of the rows lonely.
 
     A row is lonely with less than a fifth of the median row's effective neighbours: it would keep most of its heat.
     Evenly sampled manifolds have 0 to 4 % of such rows by chance, in lists of 16 and more neighbours; shorter ones say
@@ -66,7 +66,7 @@ def is_uneven(squared: np.ndarray) -> bool:
     """
     if int(np.isfinite(squared).sum(axis=1).max(initial=0)) < _TELLING:
         return False
-    effective = np.exp(-squared / effective_epsilon(squared)).sum(axis=1)
+    effective = np.exp(-squared / epsilon).sum(axis=1)
     return bool((effective < np.median(effective) / _FIFTH).mean() > _LONELY)
 
 

@@ -104,10 +104,10 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
 
 def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:
     """Weigh the edges of a graph, and mark the result under `name`."""
-    automatic = isinstance(epsilon, str) and epsilon == "auto"
-    local = is_uneven(graph.sampled_distances() ** 2) if automatic else epsilon == "local"
+    number = 0.0 if epsilon == "local" else choose_epsilon(graph, epsilon)
+    local = is_uneven(graph.sampled_distances() ** 2, number) if epsilon == "auto" else epsilon == "local"
     scales = make_scales(graph, run, f"{name}/sigma") if local else None
-    number = choose_epsilon(graph, epsilon) if scales is None else scales.facts["median"] ** 2
+    number = number if scales is None else scales.facts["median"] ** 2
     edges = graph.edges
     longest = int(np.add.reduceat(edges.degree.astype(np.int64), range(0, edges.n_points, edges.block_rows)).max())
     weights = run.home.ragged(f"{name}/weights", edges.n_blocks, longest, np.float32)
