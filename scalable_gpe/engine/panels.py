@@ -78,8 +78,9 @@ class StoredPanel:
         return _held(self).need(self.table, indices)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Some rows, which their task may change."""
-        return self.table.read(start, stop)
+        """Some rows, in an array of their own, which their task may change."""
+        known = _held(self).known(self.table, start, stop) if _keeping else None
+        return self.table.read(start, stop) if known is None else known
 
     def room(self, start: int, stop: int) -> np.ndarray:
         """An array for some rows, to be handed to `put`."""
@@ -90,6 +91,8 @@ class StoredPanel:
         step = self.table.shard_rows
         for first in range(0, len(values), step):
             self.table.write(start + first, values[first : first + step])
+        if _keeping:
+            _held(self).keep(self.table, start, values)
 
     def renewed(self) -> "StoredPanel":
         """Where the next sweep writes: a new table."""
@@ -114,8 +117,8 @@ def replaced(panel: Panel) -> Iterator[Panel]:
 class _Held:
     """What one process has read of a stored panel."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.values = np.empty(shape, dtype)
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
         self._read: set[int] = set()
         self._guard = threading.Lock()
 
@@ -130,25 +133,43 @@ class _Held:
                     self._read.add(shard)
         return self.values
 
-    def emptied(self) -> "_Held":
-        self._read.clear()
-        return self
+    def keep(self, table: Table, start: int, values: np.ndarray) -> None:
+        """Remember shards that this process has written: it is likely to read them next."""
+        with self._guard:
+            self.values[start : start + len(values)] = values
+            self._read.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
+
+    def known(self, table: Table, start: int, stop: int) -> np.ndarray | None:
+        """A copy of some rows, if this process has them all."""
+        wanted = range(start // table.shard_rows, -(-stop // table.shard_rows))
+        with self._guard:
+            return self.values[start:stop].copy() if self._read.issuperset(wanted) else None
 
 
-_KEPT, _MOST = 2, 8  # panels that a process keeps: of one shape, and in all
+# panels of one shape that a process keeps, and in all: a step of the recurrence reads three and writes two
+_KEPT, _MOST = 5, 12
 _panels: OrderedDict[Any, _Held] = OrderedDict()
 _panels_guard = threading.Lock()
+_keeping = False
+
+
+def keep_panels() -> None:
+    """Let this process, a worker, remember what its tasks write."""
+    global _keeping
+    _keeping = True
 
 
 def _held(panel: StoredPanel) -> _Held:
+    """What this process has of a panel; those that were not used for longest are forgotten."""
     key, kind = panel.table.key, (panel.shape, panel.dtype)  # type: ignore[attr-defined]
     with _panels_guard:
         if key not in _panels:
             alike = [k for k, held in _panels.items() if (held.values.shape, held.values.dtype) == kind]
             # the memory of the oldest is used again: new memory costs a page fault every few rows
-            _panels[key] = _panels.pop(alike[0]).emptied() if len(alike) >= _KEPT else _Held(*kind)
-            while len(_panels) > _MOST:
+            room = [_panels.pop(old).values for old in alike[: max(0, len(alike) + 1 - _KEPT)]]
+            while len(_panels) >= _MOST:
                 _panels.popitem(last=False)
+            _panels[key] = _Held(room[0] if room else np.empty(*kind))
         _panels.move_to_end(key)
         return _panels[key]
 
@@ -275,7 +296,9 @@ class Panels:
 
 def pieces_of(run: Run, n_rows: int) -> list[tuple[int, int]]:
     """Ranges of rows for work that needs no block of K: whole chunks of sums, and whole shards of panels."""
-    return ranges(n_rows, max(CHUNK, run.block_rows(n_rows) // CHUNK * CHUNK))
+    step = max(CHUNK, run.block_rows(n_rows) // CHUNK * CHUNK)
+    together = run.workers.share_of(-(-n_rows // step)) if run.workers.remote else 1
+    return ranges(n_rows, together * step)
 
 
 def add_up(run: Run, n_rows: int, task: Callable[[int, int], np.ndarray]) -> np.ndarray:

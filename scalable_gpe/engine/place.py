@@ -35,7 +35,7 @@ class Place(Protocol):
     def zarr(self, *, read_only: bool) -> Any: ...
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
-    def write(self, key: str, value: Any) -> None: ...
+    def write(self, key: str, *pieces: Any) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
@@ -118,16 +118,21 @@ class Directory:
             file.seek(start or 0)
             return file.read() if stop is None else file.read(stop - (start or 0))
 
-    def write(self, key: str, value: Any) -> None:
+    def write(self, key: str, *pieces: Any) -> None:
         """Write one file, whole or not at all; two writers of one file leave the bytes of one of them."""
-        file = self.path / key
-        partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
+        file = f"{self.path}/{key}"
+        partial = f"{file}.{uuid.uuid4().hex}.partial"
         try:
-            partial.write_bytes(value)
+            target = open(partial, "wb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(value)
-        partial.replace(file)
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            target = open(partial, "wb", buffering=0)  # noqa: SIM115
+        with target:
+            for piece in pieces:
+                left = memoryview(piece).cast("B")
+                while left:
+                    left = left[target.write(left) :]
+        os.replace(partial, file)
 
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
@@ -236,10 +241,10 @@ class Remote:
         with self.io(missing=True):
             return self._fs.cat_file(self._path(key), start=start, end=stop)
 
-    def write(self, key: str, value: Any, *, create: bool = False) -> None:
+    def write(self, key: str, *pieces: Any, create: bool = False) -> None:
         """Write one object; with `create` only if there is none, where the object store can promise that."""
         with self.io():
-            self._fs.pipe_file(self._path(key), bytes(value), **({"mode": "create"} if create else {}))
+            self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
 
     def files(self, prefix: str = "") -> list[str]:
         """All objects below a prefix, in order."""

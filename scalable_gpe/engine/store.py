@@ -197,11 +197,10 @@ class LooseTable:
         values = np.ascontiguousarray(values, self.dtype)
         if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
-        content = np.empty(values.nbytes + 4, np.uint8)
-        content[:-4] = values.reshape(-1).view(np.uint8)
-        content[-4:] = np.frombuffer(google_crc32c.value(content[:-4]).to_bytes(4, "little"), np.uint8)
+        content = values.reshape(-1).view(np.uint8)
+        checksum = google_crc32c.value(content).to_bytes(4, "little")
         with self.store.place.io(f"array {self.name!r}"):
-            self.store.place.write(f"{self.name}/{start // self.shard_rows}", content.data)
+            self.store.place.write(f"{self.name}/{start // self.shard_rows}", content.data, checksum)
 
 
 class StoredRagged(_Stored):

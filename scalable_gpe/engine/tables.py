@@ -18,10 +18,10 @@ def block_rows(n_rows: int) -> int:
     Examples
     --------
     >>> block_rows(3_000), block_rows(1_000_000), block_rows(100_000_000)
-    (1024, 16384, 65536)
+    (1024, 32768, 65536)
     """
     rows = 1024
-    while rows * 64 < n_rows and rows < 65_536:
+    while rows * 32 < n_rows and rows < 65_536:
         rows *= 2
     return rows
 

@@ -294,11 +294,11 @@ def _points_table(n_points: int, n_features: int, run: Run, name: str) -> Table:
 
 def _save_points(found: Found, n_features: int, run: Run, name: str) -> TableRows:
     """Points in storage order, as the search had them, in a table of the store."""
-    table = _points_table(len(found.order), n_features, run, name)
+    table, points = _points_table(len(found.order), n_features, run, name), found.points
 
     def save_points(piece: tuple[int, int]) -> None:
         if not table.has(piece[0]):
-            table.write(piece[0], found.points(*piece))
+            table.write(piece[0], points(*piece))
 
     pieces = ranges(len(found.order), table.shard_rows)
     with run.workers.progress.stage("points", len(pieces)):
@@ -350,11 +350,11 @@ def _save_lists(found: Found, n_neighbors: int, run: Run, name: str) -> None:
     inverse = np.empty(len(found.order), np.int32)
     inverse[found.order] = np.arange(len(found.order), dtype=np.int32)
     panels = Panels(run, run.scratch())
-    place = panels.of(inverse)
+    place, lists_of = panels.of(inverse), found.lists
 
     def save_lists(piece: tuple[int, int]) -> None:
         if not (lists.has(piece[0]) and lengths.has(piece[0])):
-            neighbors, squared = found.lists(*piece)
+            neighbors, squared = lists_of(*piece)
             lists.write(piece[0], place.whole()[neighbors])
             lengths.write(piece[0], np.sqrt(squared))
 

@@ -198,7 +198,7 @@ def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: 
     if cut:
         return min(cut, wanted)
     n_points = heat.kernel.edges.n_points
-    column = n_points * np.dtype(sketch.dtype).itemsize * (2 + len(plans))
+    column = n_points * np.dtype(sketch.dtype).itemsize * (2 + run.workers.remote + len(plans))
     flight = in_flight(heat.kernel.edges.largest_bytes, run.workers.n_jobs)
     fit = max(1, (int(0.95 * run.spare_bytes()) - flight) // column)
     if fit >= wanted:

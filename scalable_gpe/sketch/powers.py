@@ -151,14 +151,15 @@ class Sweeps:
             def chebyshev_step(block: int) -> None:
                 first, indptr, indices, weights = heat.kernel.edges.block(block)
                 stop = first + len(indptr) - 1
+                # in this order: what is used no more was used first, and is forgotten first
                 out, scale = previous.rows(first, stop), heat.step_scale[first:stop]
+                added = [total.rows(first, stop) for total, *_ in totals]
                 dense = current.whole(indices)
                 sparse.chebyshev_step(indptr, indices, weights, dense, out, scale, first, slope, shift)
                 fresh.put(first, out)
-                for total, share, after in totals:
-                    added = total.rows(first, stop)
-                    sparse.accumulate(added, out, share)
-                    after.put(first, added)
+                for rows, (_, share, after) in zip(added, totals, strict=True):
+                    sparse.accumulate(rows, out, share)
+                    after.put(first, rows)
 
             self._sweep(chebyshev_step)
         return fresh, [after for *_, after in totals]
