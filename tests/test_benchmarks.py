@@ -43,6 +43,7 @@ CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8
     --sweep-points 2500 --model-points 2000 2500 --columns 8 --traffic-rows 2048"""
 
 
+@pytest.mark.slow
 def test_the_table_of_the_cluster(tmp_path):
     script, out = SCRIPT.with_name("cluster.py"), tmp_path / "table.json"
     if not script.exists():

@@ -138,20 +138,6 @@ class Cluster(Workers):
             )
         return [results[number] for number in range(len(pieces))]
 
-    def _submit(self, task: "_Task", pieces: list[Any], keys: list[str]) -> list[Any]:
-        """One task per piece: neighbouring pieces go to one worker, and in every sweep to the same, if it is free.
-
-        It has their blocks of K, the rows it has written, and most of what they touch.
-        """
-        workers = sorted(self._client.nthreads())
-        futures: list[Any] = []
-        for number, worker in enumerate(workers or [None]):
-            first, stop = (len(pieces) * side // max(1, len(workers)) for side in (number, number + 1))
-            if stop > first:
-                where = {"workers": [worker], "allow_other_workers": True} if worker else {}
-                futures += self._client.map(task, pieces[first:stop], key=keys[first:stop], pure=False, **where)
-        return futures
-
     def _finished(self, function: Callable[[Any], Any], pieces: dict[int, Any]) -> Iterator[tuple[int, Any]]:
         """Results of tasks as they come; those of tasks that took their workers with them are left out."""
         from distributed import KilledWorker, as_completed
@@ -160,7 +146,8 @@ class Cluster(Workers):
         batch = uuid.uuid4().hex[:8]
         task = _Task(function, f"{_name(function)}-{batch}")
         keys = [f"{_name(function)}-{batch}-{number}" for number in pieces]
-        futures = self._submit(task, list(pieces.values()), keys)
+        # on any worker: a task that asks for one waits for ever when all workers die and others come in their place
+        futures = self._client.map(task, list(pieces.values()), key=keys, pure=False)
         numbers = dict(zip((future.key for future in futures), pieces, strict=True))
         try:
             for future in as_completed(futures):
