@@ -27,8 +27,11 @@ class MappedFile:
         return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None
 
     def rows(self, at: Any) -> np.ndarray:
-        """Rows of a slice, or by number."""
-        return self._array[at]
+        """Rows of a slice, or by number: copied, because pages that stay mapped count as memory of this process."""
+        values = np.array(self._array[at])
+        if hasattr(mmap, "MADV_DONTNEED") and self._array.mode != "c":  # changes to a copy would be lost
+            self._array.base.madvise(mmap.MADV_DONTNEED)
+        return values
 
     def __reduce__(self) -> Any:
         array = self._array

@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from scalable_gpe.engine.blocks import Workers
 from scalable_gpe.engine.kernels import search as loops
 from scalable_gpe.engine.panels import MemoryPanel, Panel
+from scalable_gpe.engine.run import give_back
 from scalable_gpe.engine.tables import ranges
 
 _PART_BYTES = 256 * 2**20  # rows and lists of one part: fixed, because the parts shape the result
@@ -270,7 +271,12 @@ class _Parts:
     def run(self, task: Callable[[int], None], n_parts: int, *name: Any) -> None:
         """Run a task for every part that is not done yet, `n_held` at a time."""
         left = [part for part in range(n_parts) if (*name, part) not in self.done]
-        self.workers.map(task, left, count=False, at_once=self.n_held, done=lambda part: self.done.add((*name, part)))
+
+        def done(part: int) -> None:
+            self.done.add((*name, part))
+            give_back()  # what a part has freed would count against the limit
+
+        self.workers.map(task, left, count=False, at_once=self.n_held, done=done)
 
 
 @dataclass(frozen=True)
