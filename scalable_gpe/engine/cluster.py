@@ -13,7 +13,9 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 import uuid
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,9 +23,11 @@ from scalable_gpe.engine.blocks import Cuts, Item, Result, Workers, current_cuts
 from scalable_gpe.engine.errors import GPEError
 from scalable_gpe.engine.panels import forget_panels, keep_panels
 from scalable_gpe.engine.progress import Progress, logger
-from scalable_gpe.engine.run import Run, forget, give_back, locked, once
+from scalable_gpe.engine.run import Run, forget, give_back, keep_memory, locked, once
 
 _ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
+_NEWS_SECONDS = 0.5  # between looks at which tasks have ended
+_LOOK_SECONDS = 2.0  # between looks at which workers there are
 _MOST_BYTES = 200_000  # of a task
 _SHARE = 0.7  # of a worker's memory: dask moves data to disk above, and stops workers at 0.95
 _LOST = (
@@ -54,6 +58,8 @@ class Cluster(Workers):
         super().__init__(n_jobs, progress)
         self._client = client
         self._here = Workers(n_jobs, self.progress)
+        self._known: dict[str, int] = {}
+        self._looked = -_LOOK_SECONDS
 
     @property
     def remote(self) -> bool:  # type: ignore[override]
@@ -120,17 +126,19 @@ class Cluster(Workers):
         pieces = list(pieces)
         results: dict[int, Any] = {}
         for attempt in range(_ATTEMPTS):
-            left = [number for number in range(len(pieces)) if number not in results]
+            left = {number: piece for number, piece in enumerate(pieces) if number not in results}
             if not left:
                 break
             if attempt:
                 logger.warning("%s: workers were lost; %d tasks are run again", _name(function), len(left))
-            for number, result in self._finished(function, {number: pieces[number] for number in left}):
-                results[number] = result
+
+            def finished(number: int) -> None:
                 if done is not None:
                     done(pieces[number])
                 if count:
                     self.progress.advance()
+
+            results |= self._run(function, left, finished, settled=at_once is None)
         else:
             raise GPEError(
                 f"workers died {_ATTEMPTS} times during {_name(function)}. Look at their logs; if they ran out of "
@@ -138,30 +146,46 @@ class Cluster(Workers):
             )
         return [results[number] for number in range(len(pieces))]
 
-    def _finished(self, function: Callable[[Any], Any], pieces: dict[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Results of tasks as they come; those of tasks that took their workers with them are left out."""
-        from distributed import KilledWorker, as_completed
+    def _run(
+        self, function: Callable[[Any], Any], pieces: dict[int, Any], finished: Callable[[int], None], *, settled: bool
+    ) -> dict[int, Any]:
+        """Results of tasks; those of tasks that took their workers with them are left out.
+
+        `settled`: neighbouring pieces go to the same worker whenever they are asked for, which still has what it read
+        and wrote for them. Otherwise a piece goes to the next worker that is free.
+        """
+        from distributed import KilledWorker
         from distributed.client import FutureCancelledError
 
-        batch = uuid.uuid4().hex[:8]
-        task = _Task(function, f"{_name(function)}-{batch}")
-        keys = [f"{_name(function)}-{batch}-{number}" for number in pieces]
-        # on any worker: a task that asks for one waits for ever when all workers die and others come in their place
-        futures = self._client.map(task, list(pieces.values()), key=keys, pure=False)
-        numbers = dict(zip((future.key for future in futures), pieces, strict=True))
+        batch = _Batch(self._client, function, pieces, self._homes(len(pieces)) if settled else [])
         try:
-            for future in as_completed(futures):
-                try:
-                    result = future.result()  # of a worker that died meanwhile: waits until it was run again
-                except KilledWorker:
-                    continue
-                except FutureCancelledError as error:
-                    raise GPEError(_LOST) from error
-                yield numbers[future.key], result
+            for number, future in batch:
+                if future.status == "error":
+                    with contextlib.suppress(KilledWorker):
+                        future.result()
+                    batch.drop(number)
+                else:
+                    finished(number)
+            return batch.results()
+        except KilledWorker:
+            return {}
+        except (FutureCancelledError, CancelledError) as error:
+            raise GPEError(_LOST) from error
         finally:
-            # a task that is still running must not write while the next step does
-            if left := [future for future in futures if not future.done()]:
-                self._client.cancel(left)
+            batch.cancel()
+
+    def _homes(self, n_pieces: int) -> list[str]:
+        """The worker of each piece: neighbours together, as many to each worker as it has threads."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            threads = self._client.nthreads()
+            new = [address for address in threads if address not in self._known]
+            # one that came takes the place of one that went, so that the others keep their pieces
+            known = [address if address in threads or not new else new.pop() for address in self._known]
+            self._known = {address: threads[address] for address in [*known, *new] if address in threads}
+            self._looked = now
+        slots = [address for address, n_threads in self._known.items() for _ in range(n_threads)]
+        return [slots[number * len(slots) // n_pieces] for number in range(n_pieces)] if slots else []
 
     def close(self) -> None:
         """End the threads, and leave the cluster; the client is the user's."""
@@ -174,6 +198,78 @@ class Cluster(Workers):
 
     def __reduce__(self) -> Any:
         return Workers, (1,)
+
+
+class _Batch:
+    """Tasks that were handed out together; iterating gives number and future of each as it ends.
+
+    A task that has a home asks for that worker and takes another one if there is none. Dask forgets the second half
+    for tasks that met a moment without any worker: those are handed out again, without a home.
+    """
+
+    def __init__(self, client: Any, function: Callable[[Any], Any], pieces: dict[int, Any], homes: list[str]) -> None:
+        self._client, self._pieces = client, pieces
+        self._name = f"{_name(function)}-{uuid.uuid4().hex[:8]}"
+        self._task = _Task(function, self._name)
+        self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
+        self.futures: dict[int, Any] = {}
+        self._submit(list(pieces), homes)
+
+    def _submit(self, numbers: list[int], homes: list[str]) -> None:
+        import dask
+
+        mark = "" if homes else "-anywhere"
+        keys = [f"{self._name}-{number}{mark}" for number in numbers]
+        where = dict(zip(keys, ([home] for home in homes), strict=False))
+        with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if homes else {})):
+            futures = self._client.map(self._task, [self._pieces[number] for number in numbers], key=keys, pure=False)
+        self.futures.update(zip(numbers, futures, strict=True))
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        from distributed import wait
+
+        left, looked = set(self.futures), time.monotonic()
+        while left:
+            with contextlib.suppress(TimeoutError):
+                # one question for all of them costs less than an answer from each
+                wait([self.futures[number] for number in left], timeout=_NEWS_SECONDS)
+            ended = [number for number in left if self.futures[number].done()]
+            for number in ended:
+                left.remove(number)
+                yield number, self.futures[number]
+            if ended:
+                looked = time.monotonic()
+            elif time.monotonic() - looked > _LOOK_SECONDS:
+                self._look()
+                looked = time.monotonic()
+
+    def results(self) -> dict[int, Any]:
+        """What the tasks returned; those of a worker that died meanwhile are waited for, they are run again."""
+        if all(future.type is type(None) for future in self.futures.values()):
+            return dict.fromkeys(self.futures)
+        return dict(zip(self.futures, self._client.gather(list(self.futures.values())), strict=True))
+
+    def _look(self) -> None:
+        """Hand out again what no worker has, twice in a row, although there are workers."""
+        left = {future.key: number for number, future in self.futures.items() if not future.done()}
+        at_work = self._client.processing()
+        waiting = set(left).difference(*at_work.values()) if at_work else set()
+        again = [left[key] for key in waiting & self._waiting if not key.endswith("-anywhere")]
+        self._waiting = waiting
+        if again:
+            old = [self.futures[number] for number in again]
+            self._submit(again, [])
+            self._client.cancel(old)
+
+    def drop(self, number: int) -> None:
+        """Forget a task."""
+        del self.futures[number]
+
+    def cancel(self) -> None:
+        """Stop what has not ended: it must not write while the next step does."""
+        left = [future for future in self.futures.values() if not future.done()]
+        if left and self._client.status == "running":
+            self._client.cancel(left)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -192,7 +288,7 @@ class _Task:
             logger.warning("%s: a task has %d bytes; arrays belong into the store", name, len(self.content))
 
     def __call__(self, piece: Any) -> Any:
-        _limit_threads()
+        _settle()
         keep_panels()
         function, in_force = once(("task", self.name), lambda: pickle.loads(self.content))
         if in_force == Cuts():
@@ -208,17 +304,18 @@ def _forget() -> None:
     give_back()
 
 
-_limited = itertools.count()
+_settled = itertools.count()
 
 
-def _limit_threads() -> None:
-    """Keep BLAS to one thread per task, once for each process."""
-    if next(_limited) == 0:
+def _settle() -> None:
+    """Once for each process: BLAS in one thread per task, and memory that is freed stays for the next task."""
+    if next(_settled) == 0:
         import scipy.linalg  # noqa: F401  (its libraries must be there to be limited)
         from threadpoolctl import threadpool_limits
 
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         threadpool_limits(limits=1)
+        keep_memory()
 
 
 @contextlib.contextmanager

@@ -10,14 +10,18 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from scalable_gpe.engine.blocks import current_cuts
 from scalable_gpe.engine.errors import DamageError
+from scalable_gpe.engine.loose import LooseTable
 from scalable_gpe.engine.run import Run
-from scalable_gpe.engine.tables import Table, ranges
+from scalable_gpe.engine.tables import ranges
+
+if TYPE_CHECKING:
+    from scalable_gpe.engine.store import Store
 
 CHUNK = 8192  # rows of one partial sum: a fixed number, so that sums do not depend on the blocks
 
@@ -34,6 +38,20 @@ class Panel(Protocol):
     def put(self, start: int, values: np.ndarray) -> None: ...
     def renewed(self) -> "Panel": ...
     def retire(self) -> None: ...
+
+
+class Rows(Protocol):
+    """A table of the store, as a panel uses it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    shard_rows: int
+
+    @property
+    def key(self) -> tuple[str, str]: ...
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+    def read_into(self, start: int, out: np.ndarray) -> None: ...
+    def write(self, start: int, values: np.ndarray) -> None: ...
 
 
 class MemoryPanel:
@@ -66,7 +84,7 @@ class MemoryPanel:
 class StoredPanel:
     """A panel that is a table of the store."""
 
-    def __init__(self, table: Table, owner: "Panels | None" = None) -> None:
+    def __init__(self, table: Rows, owner: "Panels | None" = None) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
         self._owner = owner
 
@@ -122,24 +140,24 @@ class _Held:
         self._read: set[int] = set()
         self._guard = threading.Lock()
 
-    def need(self, table: Table, indices: np.ndarray | None) -> np.ndarray:
+    def need(self, table: Rows, indices: np.ndarray | None) -> np.ndarray:
         n_rows, step = table.shape[0], table.shard_rows
         wanted = range(-(-n_rows // step)) if indices is None else _touched(indices, step, -(-n_rows // step))
         with self._guard:
             for shard in wanted:
                 if shard not in self._read:
                     start, stop = shard * step, min((shard + 1) * step, n_rows)
-                    self.values[start:stop] = table.read(start, stop)
+                    table.read_into(start, self.values[start:stop])
                     self._read.add(shard)
         return self.values
 
-    def keep(self, table: Table, start: int, values: np.ndarray) -> None:
+    def keep(self, table: Rows, start: int, values: np.ndarray) -> None:
         """Remember shards that this process has written: it is likely to read them next."""
         with self._guard:
             self.values[start : start + len(values)] = values
             self._read.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
 
-    def known(self, table: Table, start: int, stop: int) -> np.ndarray | None:
+    def known(self, table: Rows, start: int, stop: int) -> np.ndarray | None:
         """A copy of some rows, if this process has them all."""
         wanted = range(start // table.shard_rows, -(-stop // table.shard_rows))
         with self._guard:
@@ -161,7 +179,7 @@ def keep_panels() -> None:
 
 def _held(panel: StoredPanel) -> _Held:
     """What this process has of a panel; those that were not used for longest are forgotten."""
-    key, kind = panel.table.key, (panel.shape, panel.dtype)  # type: ignore[attr-defined]
+    key, kind = panel.table.key, (panel.shape, panel.dtype)
     with _panels_guard:
         if key not in _panels:
             alike = [k for k, held in _panels.items() if (held.values.shape, held.values.dtype) == kind]
@@ -202,7 +220,8 @@ class Panels:
         self._seconds = seconds if cut is None or seconds is None else cut
         self._count, self._made = 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
-        self._late: list[str] = []
+        self._late: list[LooseTable] = []
+        self._spare: list[LooseTable] = []
         self._began = self._last = time.monotonic()
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Panel:
@@ -211,8 +230,14 @@ class Panels:
             return MemoryPanel(np.empty(shape, dtype))
         self._made += 1
         name = f"{self._name}/panels/{self._run.token}-{self._made}"
-        rows = self._run.block_rows(shape[0])
-        return StoredPanel(self._run.home.loose(name, shape, dtype, rows), self)  # type: ignore[attr-defined]
+        rows, home = self._run.block_rows(shape[0]), cast("Store", self._run.home)
+        table = home.loose(name, shape, dtype, rows)
+        for spare in self._spare:
+            if (spare.shape, spare.dtype) == (table.shape, table.dtype):
+                self._spare.remove(spare)
+                table.spare = spare.name
+                break
+        return StoredPanel(table, self)
 
     def of(self, values: np.ndarray) -> Panel:
         """Make a panel of values that this process has."""
@@ -223,13 +248,14 @@ class Panels:
         return panel
 
     def retire(self, panel: StoredPanel) -> None:
-        """Remove a stored panel, now or as soon as no saved state needs it."""
-        self._late.append(panel.table.key[1])  # type: ignore[attr-defined]
+        """Let new panels take the files of a stored one, now or as soon as no saved state needs it."""
+        table = cast(LooseTable, panel.table)
+        if table.spare is not None:
+            self._run.home.remove(table.spare)  # of which a folder is left
+        self._late.append(table)
         kept = {name for names in self._pinned.values() for name in names}
-        for name in self._late:
-            if name not in kept:
-                self._run.home.remove(name)
-        self._late = [name for name in self._late if name in kept]
+        self._spare += [one for one in self._late if one.name not in kept]
+        self._late = [one for one in self._late if one.name in kept]
 
     def load(self) -> tuple[dict[str, Any], dict[str, Panel]] | None:
         """The latest state: its facts and its panels."""
@@ -263,12 +289,12 @@ class Panels:
     def _saved(self, panel: Panel, place: str) -> dict[str, Any]:
         """How to find a panel again; one that is not in the store yet is copied there."""
         if isinstance(panel, StoredPanel):
-            described = panel.table.describe()  # type: ignore[attr-defined]
-            self._run.home.flush(described["name"])  # type: ignore[attr-defined]
-            return described
-        table = self._run.home.table(place, panel.shape, panel.dtype)
-        for start, stop in ranges(panel.shape[0], table.shard_rows):
-            table.write(start, panel.rows(start, stop))
+            table = cast(LooseTable, panel.table)
+            table.store.flush(table.name)
+            return table.describe()
+        copy = self._run.home.table(place, panel.shape, panel.dtype)
+        for start, stop in ranges(panel.shape[0], copy.shard_rows):
+            copy.write(start, panel.rows(start, stop))
         return {"name": place}
 
     def clear(self) -> None:
@@ -283,7 +309,7 @@ class Panels:
             return None
 
     def _panels(self, names: dict[str, Any]) -> dict[str, Panel] | None:
-        home: Any = self._run.home
+        home = cast("Store", self._run.home)
         try:
             tables = {
                 name: home.loose(**one) if "shape" in one else home.open_table(one["name"])

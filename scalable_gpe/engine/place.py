@@ -35,7 +35,8 @@ class Place(Protocol):
     def zarr(self, *, read_only: bool) -> Any: ...
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
-    def write(self, key: str, *pieces: Any) -> None: ...
+    def read_into(self, key: str, *buffers: Any) -> None: ...
+    def write(self, key: str, *pieces: Any, over: str | None = None) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
@@ -118,21 +119,46 @@ class Directory:
             file.seek(start or 0)
             return file.read() if stop is None else file.read(stop - (start or 0))
 
-    def write(self, key: str, *pieces: Any) -> None:
-        """Write one file, whole or not at all; two writers of one file leave the bytes of one of them."""
+    def read_into(self, key: str, *buffers: Any) -> None:
+        """The bytes of a file, which must just fill the buffers."""
+        with open(self.path / key, "rb", buffering=0) as file:
+            for buffer in buffers:
+                left = memoryview(buffer).cast("B")
+                while left:
+                    n_bytes = file.readinto(left)
+                    if not n_bytes:
+                        raise ValueError("too short")
+                    left = left[n_bytes:]
+            if file.read(1):
+                raise ValueError("too long")
+
+    def write(self, key: str, *pieces: Any, over: str | None = None) -> None:
+        """Write one file, whole or not at all; two writers of one file leave the bytes of one of them.
+
+        `over`: a file that nobody reads any more, of about this length; if it is still there it is used up.
+        """
         file = f"{self.path}/{key}"
         partial = f"{file}.{uuid.uuid4().hex}.partial"
         try:
-            target = open(partial, "wb", buffering=0)  # noqa: SIM115
+            target = self._begin(partial, over)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(file), exist_ok=True)
-            target = open(partial, "wb", buffering=0)  # noqa: SIM115
+            target = self._begin(partial, over)
         with target:
             for piece in pieces:
                 left = memoryview(piece).cast("B")
                 while left:
                     left = left[target.write(left) :]
+            target.truncate()
         os.replace(partial, file)
+
+    def _begin(self, partial: str, over: str | None) -> Any:
+        """A file to be written from its beginning: one that was there already, or a new one."""
+        if over is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self.path / over, partial)
+                return open(partial, "r+b", buffering=0)
+        return open(partial, "wb", buffering=0)
 
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
@@ -241,8 +267,20 @@ class Remote:
         with self.io(missing=True):
             return self._fs.cat_file(self._path(key), start=start, end=stop)
 
-    def write(self, key: str, *pieces: Any, create: bool = False) -> None:
-        """Write one object; with `create` only if there is none, where the object store can promise that."""
+    def read_into(self, key: str, *buffers: Any) -> None:
+        """The bytes of an object, which must just fill the buffers."""
+        content = memoryview(self.read(key))
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        if len(content) != sum(map(len, views)):
+            raise ValueError("of another length")
+        for view in views:
+            view[:], content = content[: len(view)], content[len(view) :]
+
+    def write(self, key: str, *pieces: Any, over: str | None = None, create: bool = False) -> None:
+        """Write one object; with `create` only if there is none, where the object store can promise that.
+
+        An object takes the place of none, so that `over` is left alone.
+        """
         with self.io():
             self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
 

@@ -13,6 +13,7 @@ from typing import Any
 from scalable_gpe.engine.blocks import Workers, current_cuts
 from scalable_gpe.engine.tables import Home, Memory, block_rows
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 SAFETY = 32 * 2**20  # bytes left to the interpreter's own comings and goings
 
 
@@ -20,6 +21,14 @@ def give_back() -> None:
     """Hand memory that was freed back to the system: glibc keeps it, and it would count against the limit."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def keep_memory() -> None:
+    """Let glibc keep up to 32 MB that were freed: the nanny of dask makes it give back everything at once."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_TRIM_THRESHOLD, 32 * 2**20)
+        libc.mallopt(_MMAP_THRESHOLD, 32 * 2**20)
 
 
 @dataclass

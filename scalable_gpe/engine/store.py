@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.engine.errors import DamageError, StoreError
 from scalable_gpe.engine.lock import Lock
+from scalable_gpe.engine.loose import LooseTable, checked
 from scalable_gpe.engine.place import Place, open_place
 from scalable_gpe.engine.tables import Facts, block_rows
 
@@ -113,6 +113,10 @@ class StoredTable(_Stored):
         with self._named():
             return np.asarray(self.array[start:stop])
 
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Rows from start on, into an array."""
+        out[:] = self.read(start, start + len(out))
+
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by ascending number; touches only the chunks that hold them."""
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
@@ -151,56 +155,6 @@ class StoredTable(_Stored):
     def has(self, start: int) -> bool:
         """Whether the shard that begins at `start` stands in the store and reads back."""
         return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
-
-
-class LooseTable:
-    """A table for a while: one file of plain bytes and their checksum per shard, described by no metadata.
-
-    What it is, its owner knows; so it costs nothing to make and, in another process, nothing to open.
-    """
-
-    def __init__(self, store: "Store", name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int) -> None:
-        self.store, self.name, self.shape, self.dtype = store, name, tuple(shape), np.dtype(dtype)
-        self.shard_rows = shard_rows
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What tells this table from all others."""
-        return str(self.store.place), self.name
-
-    def describe(self) -> dict[str, Any]:
-        """What `Store.loose` needs to find it again, as JSON can hold it."""
-        return {"name": self.name, "shape": self.shape, "dtype": self.dtype.str, "shard_rows": self.shard_rows}
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, in an array of their own."""
-        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
-        for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
-            first = shard * self.shard_rows
-            low, high = max(start, first), min(stop, first + self.shard_rows)
-            out[low - start : high - start] = self._shard(shard)[low - first : high - first]
-        return out
-
-    def _shard(self, shard: int) -> np.ndarray:
-        rows = min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
-        key = f"{self.name}/{shard}"
-        try:
-            with self.store.place.io(f"array {self.name!r}", missing=True):
-                data = np.frombuffer(self.store.place.read(key), np.uint8)
-            return _checked(data).view(self.dtype).reshape(rows, *self.shape[1:])
-        except (FileNotFoundError, ValueError) as error:
-            raise DamageError(f"array {self.name!r} is damaged: {key}: {error}", self.name) from error
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write one whole shard."""
-        self.store.check_writable()
-        values = np.ascontiguousarray(values, self.dtype)
-        if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
-            raise ValueError("a task must write whole shards: two writers of one shard lose data")
-        content = values.reshape(-1).view(np.uint8)
-        checksum = google_crc32c.value(content).to_bytes(4, "little")
-        with self.store.place.io(f"array {self.name!r}"):
-            self.store.place.write(f"{self.name}/{start // self.shard_rows}", content.data, checksum)
 
 
 class StoredRagged(_Stored):
@@ -300,9 +254,11 @@ class Store:
             chunk = shard
         return StoredTable(self, self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
 
-    def loose(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> LooseTable:
-        """A table without metadata, which its owner writes and removes."""
-        return LooseTable(self, name, tuple(shape), dtype, shard_rows)
+    def loose(
+        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
+    ) -> LooseTable:
+        """A table without metadata, which its owner writes and removes; it uses up the files of a `spare` one."""
+        return LooseTable(self, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
 
     def flush(self, name: str) -> None:
         """See to it that what was written below a name is safe."""
@@ -613,21 +569,14 @@ def _read_row(array: zarr.Array, shard: bytes, length: int) -> np.ndarray:
     chunk, width = array.chunks[1], array.shape[1]
     places = np.array([[0, len(data)]], np.uint64)
     if array.shards is not None:
-        places = _checked(data[len(data) - 16 * (width // chunk) - 4 :]).view("<u8").reshape(-1, 2)
+        places = checked(data[len(data) - 16 * (width // chunk) - 4 :]).view("<u8").reshape(-1, 2)
     out = np.zeros(length, array.dtype)
     for number, start in enumerate(range(0, length, chunk)):
         offset, size = (int(value) for value in places[number])
         if offset != _ABSENT:  # else a chunk of zeros, which is not written
-            values = _checked(data[offset : offset + size]).view(array.dtype)
+            values = checked(data[offset : offset + size]).view(array.dtype)
             out[start : start + chunk] = values[: length - start]
     return out
-
-
-def _checked(stored: np.ndarray) -> np.ndarray:
-    """Bytes without the checksum at their end, which must be right."""
-    if google_crc32c.value(stored[:-4]) != int.from_bytes(stored[-4:].tobytes(), "little"):
-        raise ValueError("stored and computed checksum do not match")
-    return stored[:-4]
 
 
 def _checksum(content: Any) -> str:

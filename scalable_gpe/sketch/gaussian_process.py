@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
 from scalable_gpe.engine.budget import in_flight
-from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, StoredPanel
+from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, Rows, StoredPanel
 from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, ranges
@@ -313,5 +313,5 @@ def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run
 def opened_panel(run: Run, table: Table) -> Panel:
     """What was carried, as a panel."""
     if run.workers.remote:
-        return StoredPanel(table)
+        return StoredPanel(cast(Rows, table))
     return MemoryPanel(np.ascontiguousarray(table.read(0, table.shape[0])))
