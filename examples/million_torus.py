@@ -22,16 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     points = options.out / f"points-{options.points}.npy"
     if not points.exists():
         gpe.datasets.write(points, gpe.datasets.torus, options.points, n_features=16, noise=0.02, dtype="float32")
-    plan = gpe.estimate(options.points, 16, n_neighbors=16, power=options.powers)
-    limit = options.memory_limit or int(1.3 * plan["smallest_limit"])
-
     result = gpe.embed(
         points,
         n_neighbors=16,
         power=options.powers,
         tol=1e-3,  # far below the sampling error of 16 components
         store=options.out / f"embedding-{options.points}.zarr",
-        memory_limit=limit,
+        memory_limit=options.memory_limit,
     )
 
     report = result.report
@@ -52,7 +49,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--powers", type=int, nargs="+", default=[64, 512, 4096])
-    parser.add_argument("--memory-limit", help="resident memory, such as 2GB; by default what is needed and a third")
+    parser.add_argument("--memory-limit", default="1GB", help="resident memory, such as 2GB")
     parser.add_argument("--out", type=Path, default=Path("torus"))
     return parser.parse_args(arguments)
 

@@ -350,6 +350,42 @@ def test_workers_that_die(client, torus, tmp_path):
     assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
 
 
+def nap(piece):
+    time.sleep(0.3)
+    return os.getpid(), piece
+
+
+def test_tasks_that_meet_a_moment_without_any_worker(client, monkeypatch):
+    """They ask for the worker that died; dask would let them wait for it for ever."""
+    have(client, 1)
+    monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.5)
+    (pid,) = client.run(os.getpid).values()
+    workers = engine.Cluster(client)
+    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    found = workers.map(nap, range(8))
+    killer.join()
+    assert [piece for _, piece in found] == list(range(8))
+    assert {one for one, _ in found} != {pid}
+    workers.close()
+
+
+def test_neighbouring_pieces_have_one_worker(client, monkeypatch):
+    """And a worker that comes takes the pieces of one that went: the others keep theirs."""
+    workers = engine.Cluster(client)
+    monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.0)
+    there = {"a": 1, "b": 2, "c": 1}
+    monkeypatch.setattr(client, "nthreads", lambda: there)
+    assert workers._homes(8) == ["a", "a", "b", "b", "b", "b", "c", "c"]
+    assert workers._homes(2) == ["a", "b"]
+    there = {"a": 1, "c": 1, "d": 2}
+    assert workers._homes(8) == ["a", "a", "d", "d", "d", "d", "c", "c"]
+    there = {"c": 1, "d": 1, "e": 1, "f": 1}
+    assert workers._homes(4)[1:3] == ["d", "c"]
+    there = {}
+    assert workers._homes(4) == []
+
+
 class Killer(threading.Thread):
     """Ends a worker every `seconds`, by SIGKILL and by a segmentation fault in turn, as soon as all are back."""
 
@@ -380,7 +416,7 @@ def test_a_million_points_while_workers_die(client, tmp_path):
     how = {"n_neighbors": 16, "power": 64, "method": "cells", "progress": False}
     gpe.embed(X, store=tmp_path / "one.zarr", **how)
     have(client, 2)
-    with Killer(client, 1.5) as killer, client.as_current():
+    with Killer(client, 4.0) as killer, client.as_current():
         gpe.embed(X, store=tmp_path / "many.zarr", **how)
     assert killer.n_killed > 1
     one, many = (open_place(tmp_path / name) for name in ("one.zarr", "many.zarr"))

@@ -172,7 +172,7 @@ class Cluster(Workers):
         except (FutureCancelledError, CancelledError) as error:
             raise GPEError(_LOST) from error
         finally:
-            batch.cancel()
+            batch.close()
 
     def _homes(self, n_pieces: int) -> list[str]:
         """The worker of each piece: neighbours together, as many to each worker as it has threads."""
@@ -230,7 +230,7 @@ class _Batch:
 
         left, looked = set(self.futures), time.monotonic()
         while left:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError), self._client.as_current():
                 # one question for all of them costs less than an answer from each
                 wait([self.futures[number] for number in left], timeout=_NEWS_SECONDS)
             ended = [number for number in left if self.futures[number].done()]
@@ -260,16 +260,23 @@ class _Batch:
             old = [self.futures[number] for number in again]
             self._submit(again, [])
             self._client.cancel(old)
+            for future in old:
+                future.release()
 
     def drop(self, number: int) -> None:
         """Forget a task."""
-        del self.futures[number]
+        self.futures.pop(number).release()
 
-    def cancel(self) -> None:
-        """Stop what has not ended: it must not write while the next step does."""
+    def close(self) -> None:
+        """Stop what has not ended, which must not write while the next step does; and let go of the results.
+
+        Dask runs a task again whose result is lost and still wanted, although what it read may be gone by then.
+        """
         left = [future for future in self.futures.values() if not future.done()]
         if left and self._client.status == "running":
             self._client.cancel(left)
+        for future in self.futures.values():
+            future.release()
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -49,22 +49,12 @@ class LooseTable:
             first = shard * self.shard_rows
             last = min(first + self.shard_rows, self.shape[0])
             if start <= first and last <= stop:
-                self._fill(shard, out[first - start : last - start])
+                _fill(self, shard, out[first - start : last - start])
             else:
                 rows = np.empty((last - first, *self.shape[1:]), self.dtype)
-                self._fill(shard, rows)
+                _fill(self, shard, rows)
                 low, high = max(start, first), min(stop, last)
                 out[low - start : high - start] = rows[low - first : high - first]
-
-    def _fill(self, shard: int, rows: np.ndarray) -> None:
-        """All rows of one shard."""
-        key, content, checksum = f"{self.name}/{shard}", rows.reshape(-1).view(np.uint8), bytearray(4)
-        try:
-            with self.store.place.io(f"array {self.name!r}", missing=True):
-                self.store.place.read_into(key, content.data, checksum)
-            check(content, checksum)
-        except (FileNotFoundError, ValueError) as error:
-            raise DamageError(f"array {self.name!r} is damaged: {key}: {error}", self.name) from error
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -72,11 +62,51 @@ class LooseTable:
         values = np.ascontiguousarray(values, self.dtype)
         if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
-        content, shard = values.reshape(-1).view(np.uint8), start // self.shard_rows
-        checksum = google_crc32c.value(content).to_bytes(4, "little")
-        over = None if self.spare is None else f"{self.spare}/{shard}"
-        with self.store.place.io(f"array {self.name!r}"):
-            self.store.place.write(f"{self.name}/{shard}", content.data, checksum, over=over)
+        shard = start // self.shard_rows
+        _write(self, shard, values, None if self.spare is None else f"{self.spare}/{shard}")
+
+
+@dataclass(eq=False)
+class LooseRagged:
+    """Blocks of any length for a while, a file for each."""
+
+    store: "Store"
+    name: str
+    dtype: np.dtype[Any]
+
+    def read(self, block: int, length: int) -> np.ndarray:
+        """Entries of one block."""
+        out = np.empty(length, self.dtype)
+        _fill(self, block, out)
+        return out
+
+    def write(self, block: int, values: np.ndarray) -> None:
+        """Write the entries of one block."""
+        self.store.check_writable()
+        _write(self, block, np.ascontiguousarray(values, self.dtype))
+
+    def remove(self) -> None:
+        """Forget all blocks."""
+        self.store.remove(self.name)
+
+
+def _fill(of: LooseTable | LooseRagged, number: int, out: np.ndarray) -> None:
+    """One file of a table, which must have the length of `out`."""
+    key, content, checksum = f"{of.name}/{number}", out.reshape(-1).view(np.uint8), bytearray(4)
+    try:
+        with of.store.place.io(f"array {of.name!r}", missing=True):
+            of.store.place.read_into(key, content.data, checksum)
+        check(content, checksum)
+    except (FileNotFoundError, ValueError) as error:
+        raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
+
+
+def _write(of: LooseTable | LooseRagged, number: int, values: np.ndarray, over: str | None = None) -> None:
+    """One file of a table, in the place of one that is not needed any more."""
+    content = values.reshape(-1).view(np.uint8)
+    checksum = google_crc32c.value(content).to_bytes(4, "little")
+    with of.store.place.io(f"array {of.name!r}"):
+        of.store.place.write(f"{of.name}/{number}", content.data, checksum, over=over)
 
 
 def check(content: np.ndarray, checksum: Any) -> None:

@@ -101,7 +101,9 @@ class StoredPanel:
         return self.table.read(start, stop) if known is None else known
 
     def room(self, start: int, stop: int) -> np.ndarray:
-        """An array for some rows, to be handed to `put`."""
+        """An array for some rows, to be handed to `put`; where that is kept, already at its place."""
+        if _keeping:
+            return _held(self).values[start:stop]
         return np.empty((stop - start, *self.shape[1:]), self.dtype)
 
     def put(self, start: int, values: np.ndarray) -> None:
@@ -142,7 +144,10 @@ class _Held:
 
     def need(self, table: Rows, indices: np.ndarray | None) -> np.ndarray:
         n_rows, step = table.shape[0], table.shard_rows
-        wanted = range(-(-n_rows // step)) if indices is None else _touched(indices, step, -(-n_rows // step))
+        n_shards = -(-n_rows // step)
+        if len(self._read) == n_shards:
+            return self.values
+        wanted = range(n_shards) if indices is None else _touched(indices, step, n_shards)
         with self._guard:
             for shard in wanted:
                 if shard not in self._read:
@@ -154,7 +159,8 @@ class _Held:
     def keep(self, table: Rows, start: int, values: np.ndarray) -> None:
         """Remember shards that this process has written: it is likely to read them next."""
         with self._guard:
-            self.values[start : start + len(values)] = values
+            if not np.may_share_memory(values, self.values):
+                self.values[start : start + len(values)] = values
             self._read.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
 
     def known(self, table: Rows, start: int, stop: int) -> np.ndarray | None:

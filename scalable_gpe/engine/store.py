@@ -21,7 +21,7 @@ from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.engine.errors import DamageError, StoreError
 from scalable_gpe.engine.lock import Lock
-from scalable_gpe.engine.loose import LooseTable, checked
+from scalable_gpe.engine.loose import LooseRagged, LooseTable, checked
 from scalable_gpe.engine.place import Place, open_place
 from scalable_gpe.engine.tables import Facts, block_rows
 
@@ -259,6 +259,10 @@ class Store:
     ) -> LooseTable:
         """A table without metadata, which its owner writes and removes; it uses up the files of a `spare` one."""
         return LooseTable(self, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
+
+    def loose_ragged(self, name: str, dtype: Any) -> LooseRagged:
+        """Ragged blocks without metadata, which their owner writes and removes."""
+        return LooseRagged(self, name, np.dtype(dtype))
 
     def flush(self, name: str) -> None:
         """See to it that what was written below a name is safe."""

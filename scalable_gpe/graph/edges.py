@@ -1,17 +1,21 @@
 """CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from scalable_gpe.engine.loose import LooseRagged
 from scalable_gpe.engine.panels import Panels
 from scalable_gpe.engine.run import Run
 from scalable_gpe.engine.tables import Ragged, Table, ranges
+
+if TYPE_CHECKING:
+    from scalable_gpe.engine.store import Store
 
 _BYTES_PER_EDGE = 12
 
@@ -122,7 +126,7 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
     pieces = ranges(n_points, rows)
     panels = Panels(run, run.scratch())
     mine = panels.of(user_row)
-    incoming = _shuffle(indices, distances, pieces, run, name)
+    incoming = _shuffle(indices, distances, pieces, run)
     longest = max(
         int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
     )
@@ -159,19 +163,17 @@ class _Incoming:
     def __init__(self, n_blocks: int) -> None:
         self.counts = np.zeros(n_blocks, np.int64)
         self._held: list[list[tuple[np.ndarray, ...]]] = []
-        self._runs: list[tuple[Ragged, np.ndarray]] = []
-        self._forget: list[Any] = []
+        self._runs: list[tuple[LooseRagged, np.ndarray]] = []
 
     def hold(self, parts: list[tuple[np.ndarray, ...]]) -> None:
         """Keep a group of source blocks in memory."""
         self.counts += np.sum([np.diff(part[0]) for part in parts], axis=0)
         self._held.append(parts)
 
-    def keep(self, ragged: Ragged, counts: np.ndarray, forget: Callable[[], None]) -> None:
+    def keep(self, ragged: LooseRagged, counts: np.ndarray) -> None:
         """Remember a group of source blocks that stands in the home."""
         self.counts += counts
         self._runs.append((ragged, counts))
-        self._forget.append(forget)
 
     def edges(self, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Targets, sources and lengths of all edges into one block."""
@@ -184,11 +186,8 @@ class _Incoming:
     def forget(self) -> None:
         """Remove what was kept for the shuffle only."""
         self._held.clear()
-        for action in self._forget:
-            action()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_forget": []}
+        for ragged, _ in self._runs:
+            ragged.remove()
 
 
 def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
@@ -198,7 +197,7 @@ def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
     return np.concatenate(fields)
 
 
-def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], run: Run, name: str) -> _Incoming:
+def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], run: Run) -> _Incoming:
     """Turn all lists round, group after group of source blocks: the last one stays in memory, others in the home."""
     from scalable_gpe.engine.kernels import sparse
 
@@ -213,9 +212,7 @@ def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], ru
     groups = [pieces[first : first + together] for first in range(0, n_blocks, together)]
     if not run.workers.remote:
         incoming.hold(run.workers.map(bucket, groups.pop(), count=False))
-    names = [f"{name}/run{number}" for number in range(len(groups))]
-    longest = [3 * rows * n_neighbors * len(group) for group in groups]
-    runs = [run.home.ragged(*one, np.int32) for one in zip(names, [n_blocks] * len(groups), longest, strict=True)]
+    runs = [cast("Store", run.home).loose_ragged(run.scratch(), np.int32) for _ in groups]
 
     def turn(number: int) -> np.ndarray:
         parts = [bucket(piece) for piece in groups[number]]
@@ -225,7 +222,7 @@ def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], ru
         return counts
 
     for number, counts in enumerate(run.workers.map(turn, range(len(groups)), count=False)):
-        incoming.keep(runs[number], counts, partial(run.home.remove, names[number]))
+        incoming.keep(runs[number], counts)
     return incoming
 
 
