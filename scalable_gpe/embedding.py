@@ -214,7 +214,7 @@ def embed(
         neighbors = check_lists(neighbors, rows.n_rows if rows else None, asked["n_neighbors"])
     with workers_for(n_jobs, Progress(progress)) as workers:
         store = shared_store(workers, store)
-        shape = _shape(asked, rows, neighbors, store)
+        shape = _shape(asked, rows, neighbors, store, workers)
         given = asked["memory_limit"] or workers.memory_limit()
         limit = check_limit(given, shape, count_jobs(n_jobs))
         reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
@@ -413,7 +413,7 @@ def _check(given: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def _shape(asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any) -> budget.Shape:
+def _shape(asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any, workers: Workers) -> budget.Shape:
     if neighbors is None:
         assert rows is not None
         asked["n_neighbors"] = check_n_neighbors(asked["n_neighbors"], rows.n_rows)
@@ -429,6 +429,7 @@ def _shape(asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any)
         itemsize=4 if asked["precision"] == "single" else 8,
         stored=store is not None,
         resident=bool(rows and rows.resident),
+        remote=workers.remote,
     )
 
 

@@ -20,6 +20,7 @@ class Shape:
     itemsize: int = 4
     stored: bool = True
     resident: bool = False
+    remote: bool = False
 
     @property
     def nnz(self) -> int:
@@ -33,8 +34,13 @@ def vectors(shape: Shape) -> int:
 
 
 def column(shape: Shape) -> int:
-    """Bytes of one column of a panel: two vectors and one sum per power."""
-    return shape.n_rows * shape.itemsize * (2 + shape.n_powers)
+    """Bytes of one column of all panels."""
+    return shape.n_rows * shape.itemsize * n_panels(shape.n_powers, remote=shape.remote)
+
+
+def n_panels(n_powers: int, *, remote: bool) -> int:
+    """Panels of one sweep: two vectors and one sum per power; a worker of a cluster has a new one beside each old."""
+    return 3 + 2 * n_powers if remote else 2 + n_powers
 
 
 def blocks_in_flight(shape: Shape, n_jobs: int) -> int:

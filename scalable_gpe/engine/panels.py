@@ -84,12 +84,13 @@ class MemoryPanel:
 class StoredPanel:
     """A panel that is a table of the store."""
 
-    def __init__(self, table: Rows, owner: "Panels | None" = None) -> None:
+    def __init__(self, table: Rows, owner: "Panels | None" = None, n_live: int = 2) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
+        self.n_live = n_live  # panels that are read and written beside this one, itself included
         self._owner = owner
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"table": self.table, "shape": self.shape, "dtype": self.dtype, "_owner": None}
+        return {**vars(self), "_owner": None}
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
         """All rows, of which those that stand in the shards of `indices` (all without) have been read."""
@@ -170,8 +171,7 @@ class _Held:
             return self.values[start:stop].copy() if self._read.issuperset(wanted) else None
 
 
-# panels of one shape that a process keeps, and in all: a step of the recurrence reads three and writes two
-_KEPT, _MOST = 5, 12
+_OTHERS = 2  # panels that a process keeps beside those that a sweep uses
 _panels: OrderedDict[Any, _Held] = OrderedDict()
 _panels_guard = threading.Lock()
 _keeping = False
@@ -190,8 +190,8 @@ def _held(panel: StoredPanel) -> _Held:
         if key not in _panels:
             alike = [k for k, held in _panels.items() if (held.values.shape, held.values.dtype) == kind]
             # the memory of the oldest is used again: new memory costs a page fault every few rows
-            room = [_panels.pop(old).values for old in alike[: max(0, len(alike) + 1 - _KEPT)]]
-            while len(_panels) >= _MOST:
+            room = [_panels.pop(old).values for old in alike[: max(0, len(alike) + 1 - panel.n_live)]]
+            while len(_panels) >= panel.n_live + _OTHERS:
                 _panels.popitem(last=False)
             _panels[key] = _Held(room[0] if room else np.empty(*kind))
         _panels.move_to_end(key)
@@ -224,7 +224,7 @@ class Panels:
         cut = current_cuts().save_seconds
         self._run, self._name = run, name
         self._seconds = seconds if cut is None or seconds is None else cut
-        self._count, self._made = 0, 0
+        self._count, self._made, self._live = 0, 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
         self._late: list[LooseTable] = []
         self._spare: list[LooseTable] = []
@@ -235,6 +235,7 @@ class Panels:
         if not self._run.workers.remote:
             return MemoryPanel(np.empty(shape, dtype))
         self._made += 1
+        self._live += 1
         name = f"{self._name}/panels/{self._run.token}-{self._made}"
         rows, home = self._run.block_rows(shape[0]), cast("Store", self._run.home)
         table = home.loose(name, shape, dtype, rows)
@@ -243,7 +244,7 @@ class Panels:
                 self._spare.remove(spare)
                 table.spare = spare.name
                 break
-        return StoredPanel(table, self)
+        return StoredPanel(table, self, self._live)
 
     def of(self, values: np.ndarray) -> Panel:
         """Make a panel of values that this process has."""
@@ -255,6 +256,7 @@ class Panels:
 
     def retire(self, panel: StoredPanel) -> None:
         """Let new panels take the files of a stored one, now or as soon as no saved state needs it."""
+        self._live -= 1
         table = cast(LooseTable, panel.table)
         if table.spare is not None:
             self._run.home.remove(table.spare)  # of which a folder is left
@@ -329,7 +331,7 @@ class Panels:
 def pieces_of(run: Run, n_rows: int) -> list[tuple[int, int]]:
     """Ranges of rows for work that needs no block of K: whole chunks of sums, and whole shards of panels."""
     step = max(CHUNK, run.block_rows(n_rows) // CHUNK * CHUNK)
-    together = run.workers.share_of(-(-n_rows // step)) if run.workers.remote else 1
+    together = min(8, run.workers.share_of(-(-n_rows // step))) if run.workers.remote else 1
     return ranges(n_rows, together * step)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
-from scalable_gpe.engine.budget import in_flight
+from scalable_gpe.engine.budget import in_flight, n_panels
 from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, Rows, StoredPanel
 from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.run import Run, locked, open_home
@@ -198,9 +198,11 @@ def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: 
     if cut:
         return min(cut, wanted)
     n_points = heat.kernel.edges.n_points
-    column = n_points * np.dtype(sketch.dtype).itemsize * (2 + run.workers.remote + len(plans))
+    column = n_points * np.dtype(sketch.dtype).itemsize * n_panels(len(plans), remote=run.workers.remote)
     flight = in_flight(heat.kernel.edges.largest_bytes, run.workers.n_jobs)
-    fit = max(1, (int(0.95 * run.spare_bytes()) - flight) // column)
+    # what a worker has beside its panels is taken to be what this process has, and some more
+    share = 0.88 if run.workers.remote else 0.95
+    fit = max(1, (int(share * run.spare_bytes()) - flight) // column)
     if fit >= wanted:
         return wanted
     return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
