@@ -24,10 +24,12 @@ from scalable_gpe.engine.errors import GPEError
 from scalable_gpe.engine.panels import forget_panels, keep_panels
 from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.run import Run, forget, give_back, keep_memory, locked, once
+from scalable_gpe.engine.tables import ranges
 
 _ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
 _NEWS_SECONDS = 0.5  # between looks at which tasks have ended
 _LOOK_SECONDS = 2.0  # between looks at which workers there are
+_TOGETHER = 256  # tasks in one message to the scheduler
 _MOST_BYTES = 200_000  # of a task
 _SHARE = 0.7  # of a worker's memory: dask moves data to disk above, and stops workers at 0.95
 _LOST = (
@@ -219,11 +221,14 @@ class _Batch:
         import dask
 
         mark = "" if homes else "-anywhere"
-        keys = [f"{self._name}-{number}{mark}" for number in numbers]
-        where = dict(zip(keys, ([home] for home in homes), strict=False))
-        with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if homes else {})):
-            futures = self._client.map(self._task, [self._pieces[number] for number in numbers], key=keys, pure=False)
-        self.futures.update(zip(numbers, futures, strict=True))
+        for start, stop in ranges(len(numbers), _TOGETHER):
+            some = numbers[start:stop]
+            keys = [f"{self._name}-{number}{mark}" for number in some]
+            where = {key: [home] for key, home in zip(keys, homes[start:stop], strict=False)}
+            with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
+                pieces = [self._pieces[number] for number in some]
+                futures = self._client.map(self._task, pieces, key=keys, pure=False)
+            self.futures.update(zip(some, futures, strict=True))
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         from distributed import wait
