@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Row, best_of, show, timed
+from measure import Row, show, timed
 
 import scalable_gpe as gpe
 from scalable_gpe.engine.blocks import cuts
@@ -49,19 +49,17 @@ def measure_all(folder: Path, options: argparse.Namespace) -> list[Row]:
     np.save(folder / "X.npy", gpe.datasets.patches(options.points, options.features))
     warm_up(folder)
     runs = {0: run(folder, options)}
-    one = Swept(options.sweep_points, folder).make()
+    sizes = {options.sweep_points, *options.model_points}
+    swept = {n_points: Swept(n_points, folder).make() for n_points in sorted(sizes)}
     wide, seconds, models, sent = {}, {}, {}, []
     for n_workers in (1, 2):
         with workers(n_workers, folder) as client:
             runs[n_workers] = run(folder, options)
-            wide[n_workers] = one.seconds(options.columns)
+            wide[n_workers] = swept[options.sweep_points].seconds(options.columns)
             if n_workers == 2:
                 for n_points in options.model_points:
-                    # made by the threads of this process
-                    with no_client(client):
-                        swept = one if n_points == one.n_points else Swept(n_points, folder).make()
-                    seconds[n_points] = swept.seconds(options.model_columns)
-                    models[n_points] = model(client, swept, options.model_columns)
+                    seconds[n_points] = swept[n_points].seconds(options.model_columns)
+                    models[n_points] = model(client, swept[n_points], options.model_columns)
                 sent = traffic(folder, options)
     return [*compared(runs, options), *ratio(wide, options), *beside(seconds, models, options), *sent]
 
@@ -75,18 +73,6 @@ def workers(n_workers: int, folder: Path) -> Iterator[Any]:
     with LocalCluster(n_workers=n_workers, **kind) as cluster, Client(cluster) as client:
         warm_up(folder)
         yield client
-
-
-@contextmanager
-def no_client(client: Any) -> Iterator[None]:
-    """Threads of this process do the work for a while."""
-    from distributed.client import _del_global_client, _set_global_client
-
-    _del_global_client(client)
-    try:
-        yield
-    finally:
-        _set_global_client(client)
 
 
 def warm_up(folder: Path) -> None:
@@ -183,13 +169,13 @@ def model(client: Any, swept: Swept, n_columns: int) -> dict[str, float]:
     """
     edges = gpe.open(swept.store).kernel.edges
     pool, n_workers = Cluster(client), len(client.nthreads())
-    shard = edges.block_rows * n_columns * 4
+    shard, blocks = edges.block_rows * n_columns * 4, range(edges.n_blocks)
     read, write = _rates(pool, swept.folder / "rates.zarr", n_workers, edges.block_rows, n_columns)
     return {
-        "barrier": best_of(lambda: pool.map(_nothing, range(edges.n_blocks))),
+        "barrier": float(np.median([timed(lambda: pool.map(_nothing, blocks))[0] for _ in range(9)])),
         "read": _foreign(edges, n_workers) * shard / read,
         "write": edges.n_blocks / n_workers * shard / write,
-        "operations": _operations(edges, n_columns) / n_workers,
+        "operations": _operations(pool, swept, n_workers, n_columns) / n_workers,
     }
 
 
@@ -232,13 +218,22 @@ def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns
     return tuple(n_shards * values / slowest)
 
 
-def _operations(edges: Any, n_columns: int) -> float:
-    """Seconds of all blocks on one thread: that of one in the middle, times their number."""
-    _, indptr, indices, weights = edges.block(edges.n_blocks // 2)
-    source = np.ones((edges.n_points, n_columns), np.float32)
-    out, scale = np.empty((len(indptr) - 1, n_columns), np.float32), np.ones(len(indptr) - 1)
-    seconds = best_of(lambda: sparse.product(indptr, indices, weights, source, scale, out))
-    return seconds * edges.nnz / len(indices)
+def _operations(pool: Cluster, swept: Swept, n_workers: int, n_columns: int) -> float:
+    """Seconds of all blocks on one thread while all workers multiply, from some of them."""
+
+    def multiply(worker: int) -> float:
+        edges = gpe.open(swept.store).kernel.edges
+        source = np.ones((edges.n_points, n_columns), np.float32)
+        seconds, n_entries = 0.0, 0
+        for block in ranges(edges.n_blocks, -(-edges.n_blocks // n_workers))[worker][0] + np.arange(4):
+            _, indptr, indices, weights = edges.block(int(block))
+            out, scale = np.empty((len(indptr) - 1, n_columns), np.float32), np.ones(len(indptr) - 1)
+            sparse.product(indptr, indices, weights, source, scale, out)
+            seconds += timed(lambda: sparse.product(indptr, indices, weights, source, scale, out))[0]  # noqa: B023
+            n_entries += len(indices)
+        return seconds / n_entries * edges.nnz
+
+    return float(np.mean(pool.map(multiply, range(n_workers), count=False)))
 
 
 # --- bytes through the scheduler ------------------------------------------------------------------

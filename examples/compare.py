@@ -55,13 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def gaussian_process(data: Data, n_components: int, power: int) -> np.ndarray:
     """The embedding; in two dimensions the principal plane of one in 16, as pictures show it."""
-    points = gpe.embed(data.X, n_components=16, power=power, epsilon="local", progress=False).points
+    points = gpe.embed(data.X, n_components=16, power=power, progress=False).points
     return points if n_components == 16 else PCA(n_components).fit_transform(points)
 
 
 def diffusion_map(data: Data, n_components: int) -> np.ndarray:
     """Eigenvectors of the same kernel."""
-    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(data.X), "local"))
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(data.X)))
     return gpe.diffusion_map(heat, n_components)[0]
 
 
