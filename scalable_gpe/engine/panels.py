@@ -7,6 +7,7 @@ new table, so that a task which is run twice gives the same bytes.
 
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -171,6 +172,7 @@ class _Held:
             return self.values[start:stop].copy() if self._read.issuperset(wanted) else None
 
 
+_MOST_BLOCKS = 4096
 _OTHERS = 2  # panels that a process keeps beside those that a sweep uses
 _panels: OrderedDict[Any, _Held] = OrderedDict()
 _panels_guard = threading.Lock()
@@ -204,12 +206,24 @@ def forget_panels() -> None:
         _panels.clear()
 
 
+# for blocks of K that stay in memory: the shards that they touch
+_known_shards: dict[int, tuple[Any, int, list[int]]] = {}
+
+
 def _touched(indices: np.ndarray, rows: int, n_shards: int) -> list[int]:
+    """Shards of so many rows in which `indices` stand."""
     from scalable_gpe.engine.kernels import sparse
 
+    block, of_rows, shards = _known_shards.get(id(indices), (lambda: None, 0, []))
+    if block() is indices and of_rows == rows:
+        return shards
     flags = np.zeros(n_shards, np.bool_)
     sparse.touched(indices, rows, flags)
-    return np.flatnonzero(flags).tolist()
+    shards = np.flatnonzero(flags).tolist()
+    if len(_known_shards) >= _MOST_BLOCKS:
+        _known_shards.clear()
+    _known_shards[id(indices)] = weakref.ref(indices), rows, shards
+    return shards
 
 
 class Panels:
