@@ -123,7 +123,7 @@ ROOMS = {
     "pyarrow": ("engine/files.py", "interchange.py"),
     "anndata": ("interchange.py",),
     "fsspec": ("engine/place",),
-    "dask": ("engine/blocks",),
+    "dask": ("engine/blocks", "engine/cluster"),
     "distributed": ("engine/cluster",),
     "pynndescent": ("graph/",),
     "numba": ("engine/kernels/",),

@@ -158,9 +158,11 @@ class Cluster(Workers):
         """
         from distributed import KilledWorker
         from distributed.client import FutureCancelledError
+        from distributed.comm.core import CommClosedError
 
-        batch = _Batch(self._client, function, pieces, self._homes(len(pieces)) if settled else [])
+        batch = None
         try:
+            batch = _Batch(self._client, function, pieces, self._homes(len(pieces)) if settled else [])
             for number, future in batch:
                 if future.status == "error":
                     with contextlib.suppress(KilledWorker):
@@ -171,10 +173,11 @@ class Cluster(Workers):
             return batch.results()
         except KilledWorker:
             return {}
-        except (FutureCancelledError, CancelledError) as error:
+        except (FutureCancelledError, CancelledError, CommClosedError) as error:
             raise GPEError(_LOST) from error
         finally:
-            batch.close()
+            if batch is not None:
+                batch.close()
 
     def _homes(self, n_pieces: int) -> list[str]:
         """The worker of each piece: neighbours together, as many to each worker as it has threads."""

@@ -5,6 +5,7 @@ table in the store: each process reads what its blocks touch once, shares it amo
 new table, so that a task which is run twice gives the same bytes.
 """
 
+import sys
 import threading
 import time
 import weakref
@@ -85,13 +86,17 @@ class MemoryPanel:
 class StoredPanel:
     """A panel that is a table of the store."""
 
-    def __init__(self, table: Rows, owner: "Panels | None" = None, n_live: int = 2) -> None:
+    def __init__(self, table: Rows, owner: "Panels | None" = None) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
-        self.n_live = n_live  # panels that are read and written beside this one, itself included
-        self._owner = owner
+        self._owner, self._n_live = owner, 2
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}
+        return {**vars(self), "_owner": None, "_n_live": self.n_live}
+
+    @property
+    def n_live(self) -> int:
+        """Panels that are read and written beside this one, itself included."""
+        return self._n_live if self._owner is None else max(2, self._owner.n_live)
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
         """All rows, of which those that stand in the shards of `indices` (all without) have been read."""
@@ -191,11 +196,17 @@ def _held(panel: StoredPanel) -> _Held:
     with _panels_guard:
         if key not in _panels:
             alike = [k for k, held in _panels.items() if (held.values.shape, held.values.dtype) == kind]
-            # the memory of the oldest is used again: new memory costs a page fault every few rows
-            room = [_panels.pop(old).values for old in alike[: max(0, len(alike) + 1 - panel.n_live)]]
+            values = None
+            for old in alike[: max(0, len(alike) + 1 - panel.n_live)]:
+                held = _panels.pop(old)
+                # its memory is used again, because new memory costs a page fault every few rows; unless a task that is
+                # still running has it: then there is a reference beside the two of this line
+                if sys.getrefcount(held) == 2 and sys.getrefcount(held.values) == 2:
+                    values = held.values
+                del held
             while len(_panels) >= panel.n_live + _OTHERS:
                 _panels.popitem(last=False)
-            _panels[key] = _Held(room[0] if room else np.empty(*kind))
+            _panels[key] = _Held(np.empty(*kind) if values is None else values)
         _panels.move_to_end(key)
         return _panels[key]
 
@@ -238,7 +249,7 @@ class Panels:
         cut = current_cuts().save_seconds
         self._run, self._name = run, name
         self._seconds = seconds if cut is None or seconds is None else cut
-        self._count, self._made, self._live = 0, 0, 0
+        self._count, self._made, self.n_live = 0, 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
         self._late: list[LooseTable] = []
         self._spare: list[LooseTable] = []
@@ -249,7 +260,7 @@ class Panels:
         if not self._run.workers.remote:
             return MemoryPanel(np.empty(shape, dtype))
         self._made += 1
-        self._live += 1
+        self.n_live += 1
         name = f"{self._name}/panels/{self._run.token}-{self._made}"
         rows, home = self._run.block_rows(shape[0]), cast("Store", self._run.home)
         table = home.loose(name, shape, dtype, rows)
@@ -258,7 +269,7 @@ class Panels:
                 self._spare.remove(spare)
                 table.spare = spare.name
                 break
-        return StoredPanel(table, self, self._live)
+        return StoredPanel(table, self)
 
     def of(self, values: np.ndarray) -> Panel:
         """Make a panel of values that this process has."""
@@ -270,7 +281,7 @@ class Panels:
 
     def retire(self, panel: StoredPanel) -> None:
         """Let new panels take the files of a stored one, now or as soon as no saved state needs it."""
-        self._live -= 1
+        self.n_live -= 1
         table = cast(LooseTable, panel.table)
         if table.spare is not None:
             self._run.home.remove(table.spare)  # of which a folder is left
