@@ -177,6 +177,18 @@ class _Held:
             return self.values[start:stop].copy() if self._read.issuperset(wanted) else None
 
 
+def _references(held: _Held) -> tuple[int, int]:
+    """How often a panel and its memory are referred to."""
+    return sys.getrefcount(held), sys.getrefcount(held.values)
+
+
+def _alone() -> tuple[int, int]:
+    """References to a panel that only its finder has, as this interpreter counts them."""
+    held = _Held(np.empty(0))
+    return _references(held)
+
+
+_ALONE = _alone()
 _MOST_BLOCKS = 4096
 _OTHERS = 2  # panels that a process keeps beside those that a sweep uses
 _panels: OrderedDict[Any, _Held] = OrderedDict()
@@ -200,8 +212,8 @@ def _held(panel: StoredPanel) -> _Held:
             for old in alike[: max(0, len(alike) + 1 - panel.n_live)]:
                 held = _panels.pop(old)
                 # its memory is used again, because new memory costs a page fault every few rows; unless a task that is
-                # still running has it: then there is a reference beside the two of this line
-                if sys.getrefcount(held) == 2 and sys.getrefcount(held.values) == 2:
+                # still running has it
+                if _references(held) == _ALONE:
                     values = held.values
                 del held
             while len(_panels) >= panel.n_live + _OTHERS:
