@@ -1,5 +1,7 @@
 """The truncated kernel: its entries, the choice of epsilon, and what truncation loses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -231,3 +233,15 @@ def test_epsilon_sweep_without_points():
     assert np.isnan(table["lost_mass"]).all() and table["effective_neighbors"][0] > 0
     with pytest.raises(ValueError, match="epsilons must be a positive"):
         gpe.epsilon_sweep(graph, [0.1, -1])
+
+
+def test_blocks_that_are_read_ahead_are_those_asked_for(tmp_path):
+    how = {"n_neighbors": 6, "power": 2, "progress": False}
+    with cuts(block_rows=256):
+        result = gpe.embed(gpe.datasets.torus(1500), store=tmp_path / "run.zarr", **how)
+    edges = replace(result.kernel.edges, ahead=2, resident_bytes=0)
+    for number in [*range(6), 5, 0, 3, *range(6)]:
+        for found, truth in zip(edges.block(number), edges._read(number), strict=True):
+            np.testing.assert_array_equal(found, truth)
+    edges.block(0)
+    assert 2 in edges._coming
