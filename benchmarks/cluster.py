@@ -229,8 +229,9 @@ def _operations(pool: Cluster, swept: Swept, n_workers: int, n_columns: int) -> 
         edges = gpe.open(swept.store).kernel.edges
         source = np.ones((edges.n_points, n_columns), np.float32)
         seconds, n_entries = 0.0, 0
-        for block in ranges(edges.n_blocks, -(-edges.n_blocks // n_workers))[worker][0] + np.arange(4):
-            _, indptr, indices, weights = edges.block(int(block))
+        first = edges.n_blocks * worker // n_workers
+        for block in range(first, min(first + 4, edges.n_blocks)):
+            _, indptr, indices, weights = edges.block(block)
             out, scale = np.empty((len(indptr) - 1, n_columns), np.float32), np.ones(len(indptr) - 1)
             sparse.product(indptr, indices, weights, source, scale, out)
             seconds += timed(lambda: sparse.product(indptr, indices, weights, source, scale, out))[0]  # noqa: B023

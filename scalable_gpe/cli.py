@@ -267,6 +267,7 @@ def _add_export(commands: Any) -> None:
     add("out", metavar="OUT", help="the file, by its ending: .h5ad, .zarr, .npy or .parquet")
     add("--power", type=_count, metavar="P", help="which power of several (the largest; AnnData: all)")
     add("--no-graph", dest="graph", action="store_false", help="leave distances and connectivities out")
+    add("--overwrite", action="store_true", help="replace what stands at OUT")
 
 
 def _add_demo(commands: Any) -> None:
@@ -410,7 +411,7 @@ def _info(given: Any) -> None:
         if run["report"]:
             _print_pairs("report", report_lines(run["report"], run["parameters"].get("memory_limit")))
     if not runs:
-        print("no run was begun here")
+        print("no run was finished here: give its embed command again, and it goes on from what there is")
 
 
 def _verify(given: Any) -> None:
@@ -479,6 +480,8 @@ def _plot(given: Any) -> None:
     figure = _PICTURES[what](plot, result, components, _colors(given), given)
     if given.title and what not in ("powers", "scatter"):
         (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(given.title)
+    if not Path(given.picture).suffix:
+        given.picture += ".png"  # as matplotlib does
     figure.savefig(given.picture, dpi=given.dpi)
     _made(given, given.picture)
 
@@ -539,7 +542,8 @@ def _report(given: Any) -> None:
 def _export(given: Any) -> None:
     import scalable_gpe as gpe
 
-    _made(given, gpe.export(_open(given), given.out, power=given.power, graph=given.graph))
+    how = {"power": given.power, "graph": given.graph, "overwrite": given.overwrite}
+    _made(given, gpe.export(_open(given), given.out, **how))
 
 
 def _demo(given: Any) -> None:
@@ -681,7 +685,8 @@ def _how_to_resume(store: Any) -> str:
 
 def _again(given: Any, arguments: Sequence[str] | None) -> str:
     """The command to give again, unless it holds what should not be repeated in a log."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    # without --no-resume, which would begin from nothing
+    words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--no-resume"]
     if "again" not in given.resume_hint or getattr(given, "storage_options", None):
         return ""
     return f"\n  {PROGRAM} {shlex.join(words)}"

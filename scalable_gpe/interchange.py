@@ -26,7 +26,9 @@ _MOST_REPEATS = 8  # entries for each one between distinct points, from which it
 _NAMES = {"name": "name", "field_name": "name", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
 
 
-def export(embedding: Embedding, path: Any, *, power: int | None = None, graph: bool = True) -> Path:
+def export(
+    embedding: Embedding, path: Any, *, power: int | None = None, graph: bool = True, overwrite: bool = False
+) -> Path:
     r"""Write an embedding for other tools, by the ending of the path.
 
     ``.h5ad`` and ``.zarr`` are AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
@@ -43,12 +45,14 @@ def export(embedding: Embedding, path: Any, *, power: int | None = None, graph: 
     embedding : Embedding
         Of `embed` or `open`.
     path : path
-        The file (or folder, for .zarr); one that is there is replaced once the new one is complete.
+        The file (or folder, for .zarr).
     power : int, optional
         Which power of an embedding of several; by default the largest, and AnnData gets all of them, as
         ``obsm["X_gpe_<power>"]``.
     graph : bool
         Write distances and connectivities too (AnnData only).
+    overwrite : bool
+        Replace what stands at the path, once the new one is complete; an error without.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def export(embedding: Embedding, path: Any, *, power: int | None = None, graph: 
     points, chosen = points_of(embedding, power)
     if target.is_dir() and kind != ".zarr":
         raise IsADirectoryError(f"path {str(target)!r} is a folder. Name a file in it.")
-    _check_replaceable(target)
+    _check_replaceable(target, overwrite)
     unfinished = target.with_name(f".unfinished-{target.name}")
     _remove(unfinished)
     try:
@@ -87,9 +91,18 @@ def export(embedding: Embedding, path: Any, *, power: int | None = None, graph: 
     return target
 
 
-def _check_replaceable(target: Path) -> None:
-    """A folder is replaced only when it is an AnnData folder: never a run."""
-    if not target.is_dir() or not any(target.iterdir()):
+def _check_replaceable(target: Path, overwrite: bool) -> None:
+    """What is there is replaced only when that was asked for, and a folder only when it is AnnData: never a run."""
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write {target.name!r} into.")
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(
+            f"{str(target)!r} is there already, and an export holds the embedding alone. Choose another name, or "
+            "replace it with overwrite=True (--overwrite)."
+        )
+    if not target.is_dir():
         return
     for name in ("zarr.json", ".zattrs"):
         if (target / name).exists():

@@ -98,6 +98,8 @@ def write_report(
 def check_path(path: Any) -> Path:
     """Check that a page can be written to a path."""
     target = Path(os.fspath(path))
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"a page ends in .html; got {str(target)!r}.")
     if target.is_dir() or not target.parent.is_dir():
         raise FileNotFoundError(f"path must be a file in a folder that is there; got {str(target)!r}.")
     return target

@@ -195,6 +195,7 @@ MISTAKES = [
     (["plot", "run.zarr", "p.png", "--components", "0", "9"], "components must be below 4"),
     (["plot", "run.zarr", "p.png", "--what", "scatter", "--power", "5"], "power must be one of [4, 16]"),
     (["export", "run.zarr", "out.txt"], "ending of the path must be one of"),
+    (["report", "run.zarr", "cells.h5ad"], "a page ends in .html"),
     (["report", "run.zarr", "nowhere/page.html"], "folder that is there"),
 ]
 
@@ -209,6 +210,22 @@ def test_mistakes_take_one_line(arguments, words, capsys, folder):
     assert len(printed.err.strip().splitlines()) == 1
     assert printed.out == ""
     assert not (folder / "s.zarr").exists()
+
+
+def test_a_file_that_is_no_array(capsys, tmp_path):
+    junk = tmp_path / "junk.npy"
+    junk.write_text("no array", encoding="utf-8")
+    assert cli.main(["embed", str(junk), str(tmp_path / "s.zarr")]) == 1
+    assert "junk.npy' is not a .npy file of numbers" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folder):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalable_gpe.embed", interrupted)
+    assert cli.main(["embed", "points.npy", "s.zarr", "--no-resume", "--power", "4"]) == 130
+    assert "embed points.npy s.zarr --power 4" in capsys.readouterr().err
 
 
 def test_a_mistake_in_a_real_process(folder):

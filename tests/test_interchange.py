@@ -157,16 +157,27 @@ def test_an_unfinished_export_leaves_nothing(result, tmp_path, monkeypatch):
 
     monkeypatch.setattr(interchange, "_write_npy", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        gpe.export(result, target)
+        gpe.export(result, target, overwrite=True)
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_is_there_is_replaced_only_when_asked(result, tmp_path):
+    mine = tmp_path / "points.npy"
+    np.save(mine, np.arange(3))
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        gpe.export(result, mine)
+    np.testing.assert_array_equal(np.load(mine), np.arange(3))
+    assert np.load(gpe.export(result, mine, overwrite=True)).shape == result.points[16].shape
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        gpe.export(result, tmp_path / "nowhere" / "points.npy")
 
 
 def test_mistakes(result, tmp_path):
     store = tmp_path / "run.zarr"
     gpe.embed(gpe.datasets.circle(50), n_components=2, power=2, store=store)
     with pytest.raises(FileExistsError, match="holds something else"):
-        gpe.export(result, store)
+        gpe.export(result, store, overwrite=True)
     assert gpe.open(store).points.shape == (50, 2)
     with pytest.raises(ValueError, match=r"ending of the path must be one of '.h5ad', '.zarr', '.npy', '.parquet'"):
         gpe.export(result, tmp_path / "cells.txt")

@@ -97,8 +97,7 @@ def read_points(
         raise ValueError(f"index={index!r} names a column of a .csv or .parquet file; {text!r} has no columns by name.")
     if kind == "npy":
         remote = is_url(text)
-        values = RemoteFile(text, storage_options) if remote else np.load(text, mmap_mode="r", allow_pickle=False)
-        return Points(values, None, text)
+        return Points(RemoteFile(text, storage_options) if remote else _load_npy(text), None, text)
     if kind == "csv":
         return _read_csv(text, index)
     if kind == "parquet":
@@ -156,6 +155,14 @@ def _texts(parts: list[Any]) -> np.ndarray | None:
 
 
 # --- tables ---------------------------------------------------------------------------------------
+
+
+def _load_npy(path: str) -> np.ndarray:
+    """A .npy file, mapped."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:  # of a file that is none numpy advises to unpickle it
+        raise ValueError(f"{path!r} is not a .npy file of numbers. Write one with numpy.save.") from error
 
 
 def _read_csv(path: str, index: str | None) -> Points:
@@ -458,7 +465,7 @@ def read_column(path: str, column: str | None = None) -> np.ndarray:
         raise FileNotFoundError(f"color: there is no file {path!r}. Check the path.")
     kind = _kind(path)
     if kind == "npy":
-        return _numpy_column(np.load(path, mmap_mode="r", allow_pickle=False), column, path)
+        return _numpy_column(_load_npy(path), column, path)
     if kind == "csv":
         return _table_column(_needs("pyarrow.csv", "tables", "a .csv file").read_csv, path, column)
     if kind == "parquet":
