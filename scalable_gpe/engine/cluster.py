@@ -157,7 +157,7 @@ class Cluster(Workers):
         and wrote for them. Otherwise a piece goes to the next worker that is free.
         """
         from distributed import KilledWorker
-        from distributed.client import FutureCancelledError
+        from distributed.client import FutureCancelledError, FuturesCancelledError
         from distributed.comm.core import CommClosedError
 
         batch = None
@@ -173,7 +173,7 @@ class Cluster(Workers):
             return batch.results()
         except KilledWorker:
             return {}
-        except (FutureCancelledError, CancelledError, CommClosedError) as error:
+        except (FutureCancelledError, FuturesCancelledError, CancelledError, CommClosedError) as error:
             raise GPEError(_LOST) from error
         finally:
             if batch is not None:
