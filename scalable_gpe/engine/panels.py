@@ -42,7 +42,7 @@ class Panel(Protocol):
     def retire(self) -> None: ...
 
 
-class Rows(Protocol):
+class StoreTable(Protocol):
     """A table of the store, as a panel uses it."""
 
     shape: tuple[int, ...]
@@ -86,7 +86,7 @@ class MemoryPanel:
 class StoredPanel:
     """A panel that is a table of the store."""
 
-    def __init__(self, table: Rows, owner: "Panels | None" = None) -> None:
+    def __init__(self, table: StoreTable, owner: "Panels | None" = None) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
         self._owner, self._n_live = owner, 2
 
@@ -149,7 +149,7 @@ class _Held:
         self._read: set[int] = set()
         self._guard = threading.Lock()
 
-    def need(self, table: Rows, indices: np.ndarray | None) -> np.ndarray:
+    def need(self, table: StoreTable, indices: np.ndarray | None) -> np.ndarray:
         n_rows, step = table.shape[0], table.shard_rows
         n_shards = -(-n_rows // step)
         if len(self._read) == n_shards:
@@ -163,14 +163,14 @@ class _Held:
                     self._read.add(shard)
         return self.values
 
-    def keep(self, table: Rows, start: int, values: np.ndarray) -> None:
+    def keep(self, table: StoreTable, start: int, values: np.ndarray) -> None:
         """Remember shards that this process has written: it is likely to read them next."""
         with self._guard:
             if not np.may_share_memory(values, self.values):
                 self.values[start : start + len(values)] = values
             self._read.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
 
-    def known(self, table: Rows, start: int, stop: int) -> np.ndarray | None:
+    def known(self, table: StoreTable, start: int, stop: int) -> np.ndarray | None:
         """A copy of some rows, if this process has them all."""
         wanted = range(start // table.shard_rows, -(-stop // table.shard_rows))
         with self._guard:

@@ -12,7 +12,7 @@ import numpy as np
 from scalable_gpe.engine import checks
 from scalable_gpe.engine.blocks import current_cuts
 from scalable_gpe.engine.budget import in_flight, n_panels
-from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, Rows, StoredPanel
+from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, StoredPanel, StoreTable
 from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.run import Run, locked, open_home
 from scalable_gpe.engine.tables import Table, ranges
@@ -315,5 +315,5 @@ def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run
 def opened_panel(run: Run, table: Table) -> Panel:
     """What was carried, as a panel."""
     if run.workers.remote:
-        return StoredPanel(cast(Rows, table))
+        return StoredPanel(cast(StoreTable, table))
     return MemoryPanel(np.ascontiguousarray(table.read(0, table.shape[0])))
