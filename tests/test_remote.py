@@ -66,7 +66,7 @@ def in_s3(X, options):
 
     with pytest.raises(KeyboardInterrupt):
         gpe.embed(X, store=url, storage_options=options, **{**HOW, "progress": interrupt})
-    with pytest.raises(StoreError, match="unfinished run"):
+    with pytest.raises(StoreError, match="a run that is not finished"):
         gpe.open(url, storage_options=options)
     seen = set()
     how = {**HOW, "progress": lambda stage, *_: seen.add(stage)}
@@ -405,7 +405,7 @@ def test_an_array_is_opened_with_one_request(in_s3, options, monkeypatch):
         return await real(self, method, *arguments, **keywords)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", count)
-    from scalable_gpe.engine import store as module
+    from scalable_gpe.engine import stored as module
 
     module._opened.cache_clear()
     pickle.loads(sent)
