@@ -14,23 +14,36 @@ lists live (arrays in memory, or anything with the same three methods) and the n
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg  # loaded before BLAS is limited to one thread: the compiled loops call its matrix product
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from scalable_gpe.engine.blocks import Workers
 from scalable_gpe.engine.kernels import search as loops
 from scalable_gpe.engine.panels import MemoryPanel, Panel
 from scalable_gpe.engine.run import give_back
 from scalable_gpe.engine.tables import ranges
+from scalable_gpe.graph.trees import (
+    Candidates,
+    Each,
+    Floats,
+    Ints,
+    alone,
+    compare,
+    fit_reduction,
+    groups_of,
+    grow,
+    halve,
+    inverse_of,
+    on_ranges,
+    reduced,
+    repair,
+    root,
+    threads,
+)
 
 _PART_BYTES = 256 * 2**20  # rows and lists of one part: fixed, because the parts shape the result
 _PART_ROWS = 2**18
@@ -39,10 +52,7 @@ _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
 _WORTHWHILE = 0.004  # a round that gained less recall than this is the last
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int32]
 Load = Callable[[int, Ints], Floats]
-Each = Callable[[int, Callable[[int, int], Any]], None]
 
 
 class Rows(Protocol):
@@ -230,7 +240,7 @@ def search_rows(
     `piece_rows` rows.
     """
     sizes = plan(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
-    with _threads(n_jobs) as each, Workers(n_jobs) as own:
+    with threads(n_jobs) as each, Workers(n_jobs) as own:
         parts = _Parts(workers or own, set() if done is None else done, n_held)
         work = _Work(source, sizes, tables, parts, random_state, each, share, piece_rows)
         truth = _Truth(work, min(n_sampled, sizes.n_rows))
@@ -316,12 +326,12 @@ class _Work:
         self.position: Panel = self.order
         self.reduction: tuple[Panel, Panel] | None = None
         if sizes.n_reduced:
-            found = _reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
+            found = fit_reduction(self.sample(4096, "reduction"), sizes.n_reduced, self.seed("directions"))
             self.reduction = share(found[0]), share(found[1])
 
     def __getstate__(self) -> dict[str, Any]:
         # for a task in another process: it works alone there
-        away = {"parts": None, "tables": None, "share": None, "each": _alone}
+        away = {"parts": None, "tables": None, "share": None, "each": alone}
         return {**vars(self), **away}
 
     def seed(self, *names: Any) -> np.uint64:
@@ -357,7 +367,7 @@ class _Work:
                 start, stop = self.plan.part(part)
                 members[start:stop] = self.order.whole()[np.sort(self.position.whole()[members[start:stop]])]
             load = self.reload
-        inside, mine = self.share(_inverse(members)), self.share(members)
+        inside, mine = self.share(inverse_of(members)), self.share(members)
         order = self.table(f"order-{n}", 1, np.int32)
         neighbors = self.table(f"neighbors-{n}", self.plan.n_neighbors, np.int32)
         distances = self.table(f"distances-{n}", self.plan.n_neighbors, np.float32)
@@ -376,7 +386,7 @@ class _Work:
 
         self.parts.run(search_part, self.plan.n_parts, "part", n)
         final = np.concatenate([order.read(*self.plan.part(part))[:, 0] for part in range(self.plan.n_parts)])
-        position = self.share(_inverse(final))
+        position = self.share(inverse_of(final))
         if found is None:
             self.order, self.position = self.share(final), position
         return _Found(position, neighbors, distances)
@@ -449,10 +459,10 @@ class _Work:
             return np.arange(sizes.n_rows, dtype=np.int32)
         n_levels = min(15, int(np.ceil(np.log2(sizes.n_parts))) + 3)
         sample = self.sample(_CELL_SAMPLE << n_levels, "partition", n)
-        rows, bounds = _root(len(sample))
+        rows, bounds = root(len(sample))
         levels = []
         for level in range(n_levels):
-            levels.append(_halve(sample, rows, bounds, 1, self.seed("partition", n, level), 1, self.each))
+            levels.append(halve(sample, rows, bounds, 1, self.seed("partition", n, level), 1, self.each))
             bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
         planes = [self.share(np.concatenate(some)) for some in zip(*levels, strict=True)]
         cells = self.share(np.zeros(sizes.n_rows, np.uint16))
@@ -479,15 +489,15 @@ class _Work:
         """The order of the first tree's cells, and in that order the lists; X is put into that order too."""
         sizes, each = self.plan, self.each
         shape = len(X), sizes.n_neighbors
-        Z = X if self.reduction is None else _reduced(X, self.reduction[0].whole(), self.reduction[1].whole(), each)
+        Z = X if self.reduction is None else reduced(X, self.reduction[0].whole(), self.reduction[1].whole(), each)
         if earlier is None or earlier.origins is None:
-            rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, self.seed(*where, "leaves"), 3, each)
-            order, cells = _grow(Z, rows, leaves, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
+            rows, leaves = grow(Z, *root(len(X)), sizes.leaf_rows, self.seed(*where, "leaves"), 3, each)
+            order, cells = grow(Z, rows, leaves, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
             origins = np.full(len(X), -1, np.int32)
         else:
             leaves = None
-            groups = _groups(earlier.origins)
-            order, cells = _grow(Z, *groups, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
+            groups = groups_of(earlier.origins)
+            order, cells = grow(Z, *groups, sizes.cell_rows, self.seed(*where, "cells"), 3, each)
             origins = earlier.origins[order]
         loops.permute_rows(X, order)
         Z = X if self.reduction is None else Z[order]
@@ -495,27 +505,27 @@ class _Work:
         neighbors = np.full(shape, -1, np.int32)
         distances = np.full(shape, np.inf, np.float32)
         rows = identity = np.arange(len(X), dtype=np.int32)
-        nothing = _Candidates(np.empty((len(X), 0), np.int32), 0, sizes.leaf_rows, origins)
+        nothing = Candidates(np.empty((len(X), 0), np.int32), 0, sizes.leaf_rows, origins)
         for tree in range(sizes.n_trees if earlier is None else 1):
             if tree > 0 or leaves is None:
                 seed = self.seed(*where, "tree", tree)
-                rows, leaves = _grow(Z, *_root(len(X)), sizes.leaf_rows, seed, 1, each)
-            _compare(each, Z, rows, leaves, nothing, neighbors, distances)
+                rows, leaves = grow(Z, *root(len(X)), sizes.leaf_rows, seed, 1, each)
+            compare(each, Z, rows, leaves, nothing, neighbors, distances)
 
         known, n_used = neighbors.copy(), sizes.n_used
         if earlier is not None:
-            inside = np.append(_inverse(order), np.int32(-1))  # -1, a row outside the part, stays -1
+            inside = np.append(inverse_of(order), np.int32(-1))  # -1, a row outside the part, stays -1
             known = np.stack([inside[earlier.known[order]], neighbors], axis=2).reshape(len(X), -1)
             n_used += n_used // 2
         neighbors[:], distances[:] = -1, np.inf
-        joined = _Candidates(known, n_used, sizes.max_candidates, origins)
-        _compare(each, X, identity, cells, joined, neighbors, distances)
+        joined = Candidates(known, n_used, sizes.max_candidates, origins)
+        compare(each, X, identity, cells, joined, neighbors, distances)
 
         names = names[order]
         near = np.full(shape, -1, np.int32) if earlier is None else earlier.near[order]
         far = np.full(shape, np.inf, np.float32) if earlier is None else earlier.far[order]
-        _on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, near, far))
-        _repair(X, names, near, far)
+        on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, near, far))
+        repair(X, names, near, far)
         return order, near, far
 
 
@@ -577,115 +587,6 @@ class _Truth:
         return radius[own, -1]
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """With what the rows of a cell are compared, besides one another (see `loops.compare_cells`)."""
-
-    known: Ints
-    n_used: int
-    max_candidates: int
-    origins: Ints
-
-
-def _compare(
-    each: Each,
-    Z: Floats,
-    rows: Ints,
-    cells: NDArray[np.int64],
-    candidates: _Candidates,
-    neighbors: Ints,
-    distances: Floats,
-) -> None:
-    """Improve the lists of all cells; a snapshot is read and each list belongs to one cell, so order is no matter."""
-    with_what = (candidates.origins, candidates.n_used, candidates.max_candidates, candidates.known)
-    _on_ranges(each, loops.compare_cells, len(cells) - 1, (Z, rows, cells), (*with_what, neighbors, distances))
-
-
-def _root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
-    return np.arange(n_rows, dtype=np.int32), np.array([0, n_rows], np.int64)
-
-
-def _groups(labels: Ints) -> tuple[Ints, NDArray[np.int64]]:
-    """The rows label after label, and where each label begins and the last one ends."""
-    rows = np.argsort(labels, kind="stable").astype(np.int32)
-    begins = np.flatnonzero(np.diff(labels[rows], prepend=-1))
-    return rows, np.append(begins, len(labels)).astype(np.int64)
-
-
-def _grow(
-    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, each: Each
-) -> tuple[Ints, NDArray[np.int64]]:
-    """Halve nodes along their spread until none has more than `leaf_rows` rows: the rows in order, and the bounds."""
-    rows = rows.copy()
-    level = 0
-    while np.diff(bounds).max() > leaf_rows:
-        large = np.diff(bounds) > leaf_rows
-        _halve(Z, rows, bounds, leaf_rows, np.uint64(int(seed) ^ (level << 40)), n_powers, each)
-        middles = (bounds[:-1] + np.diff(bounds) // 2)[large]
-        bounds = np.sort(np.concatenate([bounds, middles]))
-        level += 1
-    return rows, bounds
-
-
-def _halve(
-    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, each: Each
-) -> tuple[Floats, Floats, Floats]:
-    """Order the rows of every node with more than `leaf_rows` rows by the side of its plane; the planes."""
-    n_nodes = len(bounds) - 1
-    planes = (
-        np.zeros((n_nodes, Z.shape[1]), np.float32),
-        np.zeros((n_nodes, Z.shape[1]), np.float32),
-        np.zeros(n_nodes, np.float32),
-    )
-    _on_ranges(each, loops.split_nodes, n_nodes, (Z, rows, bounds), (leaf_rows, seed, n_powers, *planes))
-    return planes
-
-
-def _reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floats, Floats]:
-    """The mean and the leading principal directions of a sample (randomised, two powers)."""
-    mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-    centred = sample - mean
-    start = np.random.default_rng(int(seed)).standard_normal((n_reduced + 16, len(sample))).astype(np.float32)
-    basis = np.ascontiguousarray(start @ centred).T
-    for _ in range(2):
-        basis = scipy.linalg.qr(basis, mode="economic")[0]
-        basis = centred.T @ (centred @ basis)
-    basis = scipy.linalg.qr(basis, mode="economic")[0]
-    _, _, turns = scipy.linalg.svd(centred @ basis, full_matrices=False)
-    return mean, np.ascontiguousarray((basis @ turns.T)[:, :n_reduced])
-
-
-def _reduced(X: Floats, mean: Floats, directions: Floats, each: Each) -> Floats:
-    out = np.empty((len(X), directions.shape[1]), np.float32)
-
-    def project(first: int, last: int) -> None:
-        for start in range(first * 1024, min(last * 1024, len(X)), 1024):
-            block = np.zeros((1024, X.shape[1]), np.float32)
-            rows = X[start : start + 1024]
-            np.subtract(rows, mean, out=block[: len(rows)])
-            out[start : start + 1024] = (block @ directions)[: len(rows)]
-
-    each(-(-len(X) // 1024), project)
-    return out
-
-
-def _repair(X: Floats, names: Ints, near: Ints, far: Floats) -> None:
-    """Compare rows whose lists are short with the whole part (distances that overflow leave lists short)."""
-    every = np.arange(len(X), dtype=np.int32)
-    for row in np.flatnonzero(near[:, -1] < 0):
-        others = np.delete(every, row)
-        with np.errstate(over="ignore"):
-            distances = ((X[others].astype(np.float64) - X[row]) ** 2).sum(axis=1).astype(np.float32)
-        best = np.lexsort((names[others], distances))[: near.shape[1]]
-        near[row], far[row] = names[others][best], distances[best]
-
-
-def _inverse(order: Ints) -> Ints:
-    inverse = np.empty_like(order)
-    inverse[order] = np.arange(len(order), dtype=order.dtype)
-    return inverse
-
-
 def _taken(table: Table, places: Ints) -> NDArray[Any]:
     """Rows of a table, asked for in ascending order."""
     by = np.argsort(places, kind="stable")
@@ -693,26 +594,3 @@ def _taken(table: Table, places: Ints) -> NDArray[Any]:
     taken = np.empty_like(rows)
     taken[by] = rows
     return taken
-
-
-def _on_ranges(each: Each, loop: Callable[..., Any], n: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
-    each(n, lambda first, last: loop(*before, first, last, *after))
-
-
-def _alone(n: int, task: Callable[[int, int], Any]) -> None:
-    """A loop without threads."""
-    task(0, n)
-
-
-@contextmanager
-def _threads(n_jobs: int | None) -> Iterator[Each]:
-    """A function that runs a task on the ranges of 0..n in threads, with BLAS kept to one thread each."""
-    n_threads = n_jobs if n_jobs is not None and n_jobs > 0 else os.cpu_count() or 1
-    with ThreadPoolExecutor(n_threads) as pool, threadpool_limits(limits=1, user_api="blas"):
-
-        def each(n: int, task: Callable[[int, int], Any]) -> None:
-            n_ranges = min(n, 4 * n_threads)
-            bounds = [i * n // n_ranges for i in range(n_ranges + 1)] if n else [0]
-            list(pool.map(task, bounds[:-1], bounds[1:]))
-
-        yield each
