@@ -9,6 +9,9 @@ from scipy.spatial.distance import pdist
 
 import scalable_gpe as gpe
 from scalable_gpe import accuracy
+from scalable_gpe.accuracy import carried
+from scalable_gpe.accuracy.carried import ExactRows
+from scalable_gpe.accuracy.law import distances, law
 
 
 def with_points(result, points):
@@ -43,22 +46,32 @@ def result(rows):
 @pytest.mark.parametrize("power", [1, 12, 200])
 def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
     result = gpe.embed(rows, n_components=2, power=1, n_neighbors=16, normalization=normalization)
-    exact = accuracy._ExactRows(result.heat, 20, 0)
-    got = exact.covariance(power)
+    exact = ExactRows(result.heat, 20, 0)
+    got = exact.covariances([power])[power]
     A = result.heat.to_scipy().astype(np.float64).toarray()
     expected = np.linalg.matrix_power(A, 2 * power)[np.ix_(exact.rows, exact.rows)]
     if normalization == "bistochastic":
         expected = expected - 1 / len(rows)
     assert np.abs(got - expected).max() <= 3e-8 * np.abs(expected).max()
     truth = np.linalg.norm(np.diff(np.linalg.matrix_power(A, power)[exact.rows], axis=0), axis=1)
-    assert np.allclose(np.diag(accuracy._distances(got), 1), truth, rtol=1e-6)
+    assert np.allclose(np.diag(distances(got), 1), truth, rtol=1e-6)
+
+
+def test_powers_share_their_products(result):
+    exact = ExactRows(result.heat, 20, 0)
+    together, sweeps = exact.covariances([2, 60, 400]), dict(result.graph.run.sweeps)
+    for power, covariance in together.items():
+        np.testing.assert_allclose(covariance, exact.covariances([power])[power], rtol=1e-9, atol=1e-15)
+    alone = result.graph.run.sweeps["sketch"] - sweeps["sketch"]
+    exact.covariances([2, 60, 400])
+    assert result.graph.run.sweeps["sketch"] - sweeps["sketch"] - alone < alone
 
 
 def test_narrow_panels_give_the_same(result, monkeypatch):
-    exact = accuracy._ExactRows(result.heat, 20, 0)
-    wide = exact.covariance(12)
+    exact = ExactRows(result.heat, 20, 0)
+    wide = exact.covariances([12])[12]
     monkeypatch.setattr(type(result.graph.run), "spare_bytes", lambda self: 0)
-    np.testing.assert_allclose(exact.covariance(12), wide, rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(exact.covariances([12])[12], wide, rtol=1e-12, atol=1e-16)
 
 
 def test_figures_against_dense_algebra(rows, result):
@@ -94,7 +107,7 @@ def test_trustworthiness_is_that_of_scikit_learn():
 def test_stated_intervals_cover_the_truth(monkeypatch):
     """100 seeded cases: data, sketch and sample all new; both figures of the headline."""
     monkeypatch.setattr(accuracy, "_DENSE_ROWS", 0)
-    monkeypatch.setattr(accuracy, "_N_COLUMNS", 1)
+    monkeypatch.setattr(carried, "_N_COLUMNS", 1)
     covered = {"median_error": 0, "bound_95": 0}
     for seed in range(100):
         X = (
@@ -128,12 +141,9 @@ def test_p_values_are_uniform():
     """The exact test on whitened rows: small p-values as rare as they should be."""
     X = gpe.datasets.torus(150, random_state=1)
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
-    exact = accuracy._ExactRows(heat, 32, 0)
-    covariance = exact.covariance(8)
-    laws = [
-        accuracy._law(covariance, gpe.gp_embedding(heat, 16, 8, random_state=seed)[exact.rows], 16)
-        for seed in range(100)
-    ]
+    exact = ExactRows(heat, 32, 0)
+    covariance = exact.covariances([8])[8]
+    laws = [law(covariance, gpe.gp_embedding(heat, 16, 8, random_state=seed)[exact.rows], 16) for seed in range(100)]
     for name in ("size_pvalue", "ks_pvalue"):
         assert sum(law[name] < 0.05 for law in laws) <= 12
 

@@ -178,3 +178,11 @@ def ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
     [(0, 4), (4, 8), (8, 10)]
     """
     return [(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def take_rows(values: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows of a numpy or zarr array by number."""
+    if isinstance(values, np.ndarray):
+        return values[rows]
+    unique, places = np.unique(rows, return_inverse=True)
+    return np.asarray(values.oindex[unique])[places]

@@ -1,0 +1,154 @@
+"""How exact is an embedding: measured on sampled rows, with error bars, in bounded memory at any size.
+
+What an embedding states is |y_i - y_j| ~ |(A^p)_i - (A^p)_j|. For sampled rows i the right-hand side is computed: unit
+vectors go through A^{2p} in double precision, and C_ij = (A^{2p})_ij gives d_ij^2 = C_ii + C_jj - 2 C_ij exactly.
+Whatever separates the two sides is then seen: the sketch, the polynomial, rounding. Recall and lost mass say how far
+the truncated kernel itself is from the dense one.
+"""
+
+import json
+import os
+import time
+from typing import Any
+
+from scalable_gpe.accuracy import words
+from scalable_gpe.accuracy.carried import ExactRows, measure_rounding
+from scalable_gpe.accuracy.law import distance_errors, law, sketch_alone
+from scalable_gpe.accuracy.sampled import Dense, Probes
+from scalable_gpe.embedding import Embedding
+from scalable_gpe.engine import checks
+from scalable_gpe.engine.cluster import on_cluster
+from scalable_gpe.engine.rows import Selected, open_rows
+from scalable_gpe.engine.tables import take_rows
+from scalable_gpe.planes import powers_of
+
+_DENSE_ROWS = 2000  # up to here the dense kernel is cheap enough to compare with
+
+
+class Audit(dict[str, Any]):
+    """What an audit measured: a dict that prints as a table and saves as JSON."""
+
+    def __str__(self) -> str:
+        lines = self.lines()
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
+
+    __repr__ = __str__
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Give the table as pairs of a name and a text."""
+        return list(words.table(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the audit as JSON.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self, file, indent=2)
+
+
+def audit(
+    embedding: Embedding, X: Any = None, *, n_probes: int = 1000, n_exact: int = 32, random_state: Any = 0
+) -> Audit:
+    r"""Measure how far an embedding can be trusted.
+
+    The headline is the relative error of distances, :math:`|\,|y_i - y_j| / d_{ij} - 1|` with
+    :math:`d_{ij} = |(A^p)_i - (A^p)_j|` the diffusion distance of the truncated kernel: its median and the bound that
+    95 % of pairs keep, each with a 95 % interval. The sketch alone gives a relative standard deviation of
+    :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding, which are measured too.
+
+    Parameters
+    ----------
+    embedding : Embedding
+        Of `embed` or `open`.
+    X : array-like, optional
+        The points, where the embedding does not hold them (it was made from neighbours alone).
+    n_probes : int
+        Rows whose neighbours are searched exactly, for recall, lost mass and trustworthiness.
+    n_exact : int
+        Rows whose diffusion distances are computed exactly; all pairs of them are compared.
+    random_state : int, None or numpy generator
+        Seed of the samples.
+
+    Returns
+    -------
+    Audit
+        A dict: ``headline`` (text), ``recall`` and ``lost_mass`` (``value``, ``low``, ``high``), and under ``powers``
+        for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``sketch`` (what the sketch
+        alone would give), ``law`` (against chi-square), ``rounding``, ``dense`` and ``trustworthiness``. What cannot
+        be known is None, with the reason under ``reasons``; ``warnings`` are those of the run.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> result = gpe.embed(gpe.datasets.torus(500), n_components=16, power=8)
+    >>> report = gpe.audit(result, n_probes=50)
+    >>> report["recall"]["value"], report["powers"][8]["median_error"]["value"] < 0.5
+    (1.0, True)
+    """
+    if not isinstance(embedding, Embedding):
+        raise TypeError(f"embedding must be an Embedding, as embed makes it; got {type(embedding).__name__}.")
+    n_probes, n_exact = (
+        checks.check_count(n_probes, "n_probes", minimum=2),
+        checks.check_count(n_exact, "n_exact", minimum=3),
+    )
+    with on_cluster(embedding.graph.run):
+        return _audit(embedding, X, n_probes, n_exact, checks.check_random_state(random_state))
+
+
+def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int) -> Audit:
+    began = time.perf_counter()
+    points, n_rows = _points(embedding, X), embedding.graph.n_rows
+    probes = Probes(embedding, points, n_probes, seed) if points is not None else None
+    exact = ExactRows(embedding.heat, n_exact, seed)
+    dense = Dense(embedding, points, exact) if points is not None and n_rows <= _DENSE_ROWS else None
+    reasons: dict[str, str] = {}
+    if probes is None:
+        reasons |= dict.fromkeys(("recall", "lost_mass", "trustworthiness", "dense"), "neighbors were given without X")
+    elif dense is None:
+        reasons["dense"] = f"the dense kernel is formed for up to {_DENSE_ROWS} rows"
+    published = powers_of(embedding)
+    covariances, rounding = exact.covariances(list(published)), measure_rounding(embedding)
+    k = embedding.parameters["n_components"]
+    powers = {}
+    for power, values in published.items():
+        covariance, embedded = covariances[power], take_rows(values, exact.rows)
+        powers[power] = {
+            **distance_errors(covariance, embedded, exact),
+            "sketch": sketch_alone(k),
+            "law": law(covariance, embedded, k),
+            "rounding": rounding[power],
+            "dense": dense.compare(power, covariance) if dense else None,
+            "trustworthiness": probes.trustworthiness(values) if probes else None,
+        }
+    found = Audit(
+        headline="",
+        n_rows=n_rows,
+        n_components=k,
+        n_probes=probes.n_probes if probes else 0,
+        n_exact=exact.n_exact,
+        recall=probes.recall() if probes else None,
+        lost_mass=probes.lost_mass() if probes else None,
+        powers=powers,
+        warnings=list(embedding.report.get("warnings", [])),
+        reasons=reasons,
+        seconds=0.0,
+    )
+    found["headline"] = " ".join(words.headline(found, power) for power in published)
+    found["seconds"] = time.perf_counter() - began
+    return found
+
+
+def _points(embedding: Embedding, X: Any) -> Any:
+    """Training points in storage order, or None."""
+    graph = embedding.graph
+    if graph.points is not None or X is None:
+        return graph.points
+    rows = open_rows(X, embedding.parameters["metric"])
+    if rows.n_rows != graph.n_rows:
+        raise ValueError(f"X must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
+    return Selected(rows, graph.numbering.user_row)
