@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import re
 import struct
 import time
@@ -19,6 +18,7 @@ from scalable_gpe.accuracy import Audit
 from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.charts import Axis, Series, span
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.engine.files import check_target
 from scalable_gpe.heat.bandwidth import epsilon_sweep
 from scalable_gpe.planes import blocks, edges_of, powers_of, principal_axes
 from scalable_gpe.sketch.spectrum import spectrum
@@ -31,7 +31,7 @@ _STEPS = 65_534  # of a coordinate; one more number says that a row is too far o
 _COVERAGE = 0.999  # part of the rows within the first view, along each axis
 _PIXELS = 256
 _NIGHT = (15, 15, 23)
-_RAMP = re.findall(".{7}", "#440154#482475#414487#355f8d#2a788e#21918c#22a884#44bf70#7ad151#bddf26#fde725")
+_RAMP = re.findall(".{7}", "#414487#375a8c#2e6f8e#26828e#1f958b#22a884#3bbb75#63cb5f#95d840#cae11f#fde725")
 _LABELS = re.findall(
     ".{7}",
     "#4e9bd1#ff9a3c#5fc35f#f0605f#b18ad6#b07d6c#f19ad2#a5a5a5#d3d347#3fd0df"
@@ -97,11 +97,9 @@ def write_report(
 
 def check_path(path: Any) -> Path:
     """Check that a page can be written to a path."""
-    target = Path(os.fspath(path))
+    target = check_target(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"a page ends in .html; got {str(target)!r}.")
-    if target.is_dir() or not target.parent.is_dir():
-        raise FileNotFoundError(f"path must be a file in a folder that is there; got {str(target)!r}.")
     return target
 
 
@@ -315,15 +313,13 @@ def _tiles(embedding: Embedding, found: Audit | None) -> str:
 def _warnings(embedding: Embedding) -> str:
     """What a reader must know before trusting the rest."""
     report = embedding.report
-    lines = []
-    if not report["converged"]:
-        lines.append(f"The scaling did not converge: residual {plain(report['sinkhorn_residual'])}.")
+    lines = [text[0].upper() + text[1:] for text in report.get("warnings", [])]
     if report["n_connected_components"] > 1:
         lines.append(
             f"The neighbour graph falls into {report['n_connected_components']:,} pieces; distances between pieces "
             "mean only that."
         )
-    if report["n_isolated"]:
+    if report["n_isolated"] and not any("no effective neighbours" in line for line in lines):
         lines.append(f"{report['n_isolated']:,} rows have no effective neighbours and lie where chance put them.")
     return f'<ul class="warnings">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>' if lines else ""
 

@@ -15,7 +15,6 @@ _PANELS = 4  # in one row
 _PIXELS = 300
 _NIGHT = (0.06, 0.06, 0.09)  # behind densities: single points stay visible in every colour
 _MANY_LABELS = 20
-_COLORS = "viridis"
 
 
 def scatter(
@@ -278,6 +277,7 @@ def audit(found: Any) -> Any:
     least = min([one["low"] for _, one in shares], default=0.0)
     right.set(xlabel="share (1 is best)", xlim=(least - 0.05 * (1.02 - least) - 0.002, 1 + 0.05 * (1.02 - least)))
     right.set_yticks(range(len(shares)), [name for name, _ in shares])
+    right.locator_params(axis="x", nbins=5)
     right.set_ylim(max(len(shares), 1) - 0.5, -0.6)
     for panel in (left, right):
         panel.grid(axis="x", color="0.9")
@@ -322,9 +322,13 @@ def _frame(ax: Any, limits: Any, names: tuple[str, ...]) -> None:
         getattr(ax, f"set_{axis}lim")(limit)
         getattr(ax, f"set_{axis}label")(name)
     ax.set_aspect("equal")
-    if hasattr(ax, "set_zlim"):
-        ax.set_box_aspect(None, zoom=0.86)  # room for the names of the axes
-    ax.locator_params(nbins=4)
+    solid = hasattr(ax, "set_zlim")
+    if solid:
+        ax.set_box_aspect(None, zoom=0.82)  # room for the names of the axes
+        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
+            axis.labelpad = 9
+        ax.tick_params(labelsize=8, pad=1)
+    ax.locator_params(nbins=3 if solid else 4)
     ax.ticklabel_format(style="sci", scilimits=(-2, 3))
 
 
@@ -362,6 +366,15 @@ def _column(color: Any, n_rows: int) -> np.ndarray:
 
 def _ink(ax: Any) -> str:
     return "white" if ax.get_facecolor()[:3] == _NIGHT else "black"
+
+
+def _shades(ax: Any) -> Any:
+    """The colours of numbers: viridis, by night without its darkest part."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    least = 0.2 if _ink(ax) == "white" else 0.0
+    return ListedColormap(colormaps["viridis"](np.linspace(least, 1, 256)), name="shades")
 
 
 def _title(n_rows: int, power: Any) -> str:
@@ -404,7 +417,7 @@ def _draw_points(ax: Any, drawn: np.ndarray, column: np.ndarray | None, whole: n
     if column is None:
         ax.scatter(*drawn.T, s=size, lw=0, alpha=0.7)
     elif labels is None:
-        ax.scatter(*drawn.T, s=size, lw=0, c=column, cmap=_COLORS, norm=_norm(whole))
+        ax.scatter(*drawn.T, s=size, lw=0, c=column, cmap=_shades(ax), norm=_norm(whole))
     else:
         for label, shade in zip(labels, _palette(len(labels)), strict=True):
             ax.scatter(*drawn[column == label].T, s=size, lw=0, color=shade, alpha=0.8)
@@ -420,7 +433,8 @@ def _legend(panels: Any, column: np.ndarray | None, title: str) -> None:
     elif labels is None:
         from matplotlib.cm import ScalarMappable
 
-        panels[-1].figure.colorbar(ScalarMappable(_norm(column), _COLORS), ax=list(panels), label=title, shrink=0.8)
+        shown = ScalarMappable(_norm(column), _shades(panels[-1]))
+        panels[-1].figure.colorbar(shown, ax=list(panels), label=title, shrink=0.8)
     else:
         from matplotlib.lines import Line2D
 
@@ -435,7 +449,6 @@ def _legend(panels: Any, column: np.ndarray | None, title: str) -> None:
 
 def _draw_density(ax: Any, drawn: np.ndarray, column: np.ndarray | None, limits: Any, norm: Any) -> None:
     """Pixels shaded by log(1 + points); coloured by the column where there is one."""
-    from matplotlib import colormaps
     from matplotlib.colors import LogNorm
 
     place, counts = pixels(drawn, limits, _PIXELS)
@@ -443,14 +456,14 @@ def _draw_density(ax: Any, drawn: np.ndarray, column: np.ndarray | None, limits:
     ax.set_facecolor(_NIGHT)
     if column is None:
         shown = np.ma.masked_equal(counts.T, 0)
-        ax.imshow(shown, origin="lower", extent=extent, norm=LogNorm(1, max(2, counts.max())), cmap=_COLORS)
+        ax.imshow(shown, origin="lower", extent=extent, norm=LogNorm(1, max(2, counts.max())), cmap=_shades(ax))
         return
     labels = _labels(column)
     if labels is None:
         known = ~_missing(column)
         total = np.bincount(place[known], column[known].astype(np.float64), minlength=counts.size)
         mean = total / np.maximum(np.bincount(place[known], minlength=counts.size), 1)
-        shades = colormaps[_COLORS](norm(mean))[:, :3]
+        shades = _shades(ax)(norm(mean))[:, :3]
     else:
         votes = np.array([np.bincount(place[column == label], minlength=counts.size) for label in labels])
         shades = _palette(len(labels))[votes.argmax(axis=0)]
