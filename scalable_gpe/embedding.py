@@ -38,7 +38,7 @@ from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
 from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
 from scalable_gpe.planning import check_limit
-from scalable_gpe.report import make_report, versions, warn_about, with_int_keys
+from scalable_gpe.report import make_report, versions, with_int_keys
 from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish
 from scalable_gpe.sketch.new_points import NewPoints, transform
 from scalable_gpe.sketch.power_choice import choose_power
@@ -46,6 +46,7 @@ from scalable_gpe.sketch.powers import Sketch
 
 _SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
 _GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
+_SIZES = ("n_rows", "n_features", "shape")  # what a fingerprint says in plain numbers
 _REPAIRS = 8  # damaged stages that one call makes again
 
 
@@ -74,7 +75,7 @@ class Embedding:
     names: np.ndarray | None = None
     _columns: dict[int, Any] = field(default_factory=dict, repr=False)
 
-    def transform(self, X_new: Any) -> Any:
+    def transform(self, X_new: Any, *, power: int | None = None, storage_options: dict[str, Any] | None = None) -> Any:
         r"""Place new rows in the embedding.
 
         .. math:: y(x) = a(x, \cdot)\, A^{p-1} G / \sqrt{k}
@@ -86,6 +87,10 @@ class Embedding:
         ----------
         X_new : array-like (M, d)
             Any input that `embed` takes, with the features of the training rows. Read batch by batch.
+        power : int, optional
+            Which power of an embedding of several; by default all of them, as a dict.
+        storage_options : dict, optional
+            As in `embed`, where X_new is a URL.
 
         Returns
         -------
@@ -99,7 +104,7 @@ class Embedding:
         >>> result.transform(torus[1000:]).shape
         (100, 8)
         """
-        return transform(self, X_new)
+        return transform(self, X_new, power, storage_options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_new_points"}
@@ -261,8 +266,7 @@ def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -
             power: publish(heat, columns[power], asked["n_components"], run, arrays[power]) for power in asked["powers"]
         }
         _save_names(rows, run)
-    report = make_report(graph, kernel, heat, plans, asked, curve, run)
-    warn_about(report, tables)
+    report = make_report(graph, kernel, heat, plans, asked, curve, tables, run)
     log.finish(report, arrays, asked)
     return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
 
@@ -362,8 +366,8 @@ def open_embedding(store: Any, X: Any = None, *, storage_options: dict[str, Any]
     runs = [(name, facts) for name in home.names("runs") if (facts := home.facts(f"runs/{name}")) is not None]
     finished = [(name, facts) for name, facts in runs if facts["finished"]]
     if not finished:
-        state = "an unfinished run" if runs else "no run"
-        raise StoreError(f"store {str(store)!r} holds {state}. Call embed with the same arguments to finish it.")
+        state = "a run that is not finished" if runs else "no finished stage of a run"
+        raise StoreError(f"store {str(store)!r} holds {state}. Run embed again with the same arguments to go on.")
     facts = max(finished, key=lambda one: one[1]["report"].get("finished_at", 0))[1]
     asked, keys = facts["parameters"], facts["keys"]
     run = Run(home, Workers())
@@ -484,7 +488,8 @@ def _opened(store: Any, storage_options: dict[str, Any] | None, resume: bool) ->
     with locked(home):
         if home.stored and not resume:
             there = [group for group in _GROUPS if home.names(group)]
-            logger.warning("resume=False: removing %s from %s", ", ".join(there) or "nothing", store)
+            if there:
+                logger.warning("resume=False: removing %s from %s", ", ".join(there), store)
             for group in there:
                 home.remove(group)
         yield home
@@ -496,17 +501,21 @@ def _check_input(run: Run, keys: dict[str, Any]) -> None:
         facts = run.home.record(f"runs/{name}")
         if facts is None or facts["keys"]["input"] == keys["input"]:
             continue
-        there, here = facts["keys"]["input"], keys["input"]
-        differences = [
-            f"{part}.{key}: stored {(there[part] or {}).get(key)!r}, now {(here[part] or {}).get(key)!r}"
-            for part in here
-            for key in sorted({*(there[part] or {}), *(here[part] or {})})
-            if (there[part] or {}).get(key) != (here[part] or {}).get(key)
-        ]
+        difference = _difference(facts["keys"]["input"], keys["input"])
         raise StoreError(
-            f"the store was made from another input ({'; '.join(differences)}). Pass another store, or resume=False to "
-            "start over in this one."
+            f"the store was made from another input ({difference}). Pass another store, or resume=False to start over "
+            "in this one."
         )
+
+
+def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """How the input of a store differs from the one at hand; both are fingerprints."""
+    part, what = ("rows", "points") if there["rows"] != here["rows"] else ("neighbors", "neighbour lists")
+    old, new = there[part], here[part]
+    if old is None or new is None:
+        return f"stored {'without' if old is None else 'with'} {what}, now {'without' if new is None else 'with'}"
+    sizes = [f"{key}: stored {old[key]}, now {new[key]}" for key in _SIZES if old.get(key) != new.get(key)]
+    return "; ".join(sizes) or f"{what} of the same shape with other values"
 
 
 def _stage(run: Run, name: str, make: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.engine.checks import check_choice
+from scalable_gpe.engine.files import check_target
 from scalable_gpe.engine.numbering import Numbering
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.edges import Edges
@@ -67,13 +68,11 @@ def export(
     >>> np.load(gpe.export(result, "torus.npy")).shape
     (500, 8)
     """
-    target = Path(os.fspath(path))
+    target = check_target(path, folder=os.fspath(path).lower().endswith(".zarr"))
     if not isinstance(embedding, Embedding):
         raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
     kind = check_choice(target.suffix.lower(), FORMATS, "the ending of the path")
     points, chosen = points_of(embedding, power)
-    if target.is_dir() and kind != ".zarr":
-        raise IsADirectoryError(f"path {str(target)!r} is a folder. Name a file in it.")
     _check_replaceable(target, overwrite)
     unfinished = target.with_name(f".unfinished-{target.name}")
     _remove(unfinished)
@@ -93,14 +92,12 @@ def export(
 
 def _check_replaceable(target: Path, overwrite: bool) -> None:
     """What is there is replaced only when that was asked for, and a folder only when it is AnnData: never a run."""
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write {target.name!r} into.")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
         raise FileExistsError(
             f"{str(target)!r} is there already, and an export holds the embedding alone. Choose another name, or "
-            "replace it with overwrite=True (--overwrite)."
+            "replace it with overwrite=True."
         )
     if not target.is_dir():
         return
@@ -293,7 +290,7 @@ def _connectivities(embedding: Embedding) -> tuple[np.ndarray, Iterator[tuple[np
     if pointers[-1] > max(_MOST_ENTRIES, _MOST_REPEATS * edges.nnz):
         raise ValueError(
             f"connectivities would have {pointers[-1]:.1e} entries, because many rows are equal. Export with "
-            "graph=False (--no-graph), or embed the distinct rows."
+            "graph=False, or embed the distinct rows."
         )
     room = max(_LEAST_ENTRIES, embedding.graph.run.spare_bytes() // 4 // 48)
     return pointers, _kernel_pieces(edges, numbering, members, pointers, room)

@@ -29,13 +29,14 @@ def make_report(
     plans: dict[int, Plan],
     asked: dict[str, Any],
     curve: Any,
+    tables: dict[int, Any],
     run: Run,
 ) -> dict[str, Any]:
     """Everything that was measured on the way; what cannot be known is None, with the reason in ``reasons``."""
     several = isinstance(asked["power"], list)
     errors = {power: plan.error for power, plan in plans.items()}
     n_points = graph.numbering.n_points
-    return {
+    report = {
         "n_rows": graph.n_rows,
         "n_distinct": n_points,
         "n_duplicates": graph.n_rows - n_points,
@@ -68,6 +69,9 @@ def make_report(
         "reasons": _reasons(graph, kernel, heat, plans, asked),
         "finished_at": time.time(),
     }
+    stages = (run.home.facts(stage.name) or {} for stage in (graph, kernel, heat))
+    report["warnings"] = [facts["warning"] for facts in stages if "warning" in facts] + _warn_about(report, tables)
+    return report
 
 
 def versions() -> dict[str, str]:
@@ -116,19 +120,21 @@ def with_int_keys(report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def warn_about(report: dict[str, Any], tables: dict[int, Any]) -> None:
+def _warn_about(report: dict[str, Any], tables: dict[int, Any]) -> list[str]:
     """Warn about rows without neighbours and powers that leave nothing."""
+    said = []
     if report["n_isolated"] > 0.01 * report["n_rows"]:
-        warn(
+        text = (
             f"{report['n_isolated']} of {report['n_rows']} rows have no effective neighbours: they stay where the "
-            "sketch puts them. Raise n_neighbors or epsilon.",
-            ConnectivityWarning,
+            "sketch puts them. Raise n_neighbors or epsilon."
         )
+        said.append(warn(text, ConnectivityWarning))
     for power, table in tables.items():
         rows = table.read(0, min(4096, table.shape[0]))
         # rounding leaves a vector in which all rows are the same, and which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
-            warn(
-                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power.",
-                VanishingWarning,
+            text = (
+                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power."
             )
+            said.append(warn(text, VanishingWarning))
+    return said

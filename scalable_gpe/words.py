@@ -30,6 +30,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     lines.append(("time in all", in_time(report["total_seconds"])))
     within = "" if limit is None else f" of {in_bytes(limit)} allowed"
     lines.append(("peak memory", in_bytes(report["peak_memory"]) + within))
+    lines += [("warning", text) for text in report.get("warnings", [])]
     return lines
 
 

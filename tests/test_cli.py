@@ -14,6 +14,9 @@ from scipy.sparse import save_npz
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
+from scalable_gpe.cli.options import parse
+from scalable_gpe.cli.speech import in_options
+from scalable_gpe.engine.errors import VanishingWarning
 
 COMMAND = [sys.executable, "-m", "scalable_gpe.cli"]
 
@@ -30,6 +33,10 @@ def folder(tmp_path_factory):
     np.save(path / "points.npy", gpe.datasets.torus(600))
     done = run("embed", "points.npy", "run.zarr", "-k", 4, "--neighbors", 12, "--power", 4, 16, "--json", cwd=path)
     assert done.returncode == 0, done.stderr
+    holes = gpe.datasets.torus(100)
+    holes[17, 1] = np.nan
+    np.save(path / "holes.npy", holes)
+    gpe.embed(gpe.datasets.torus(300), n_components=1, power=1, store=path / "other.zarr", progress=False)
     (path / "embed.json").write_text(done.stdout, encoding="utf-8")
     return path
 
@@ -52,14 +59,12 @@ def test_embed_is_the_function(folder):
 def test_every_option_of_embed_is_there():
     import inspect
 
-    given = vars(cli._parser().parse_args(["embed", "X.npy", "S.zarr"]))
-    other = {"X": "input", "n_components": "components", "n_neighbors": "neighbors", "neighbors": "neighbors_file"}
-    other["progress"] = "quiet"
+    given = vars(parse(["embed", "X.npy", "S.zarr"]))
+    other = {"X": "input", "neighbors": "neighbors_file", "progress": "quiet"}
     parameters = inspect.signature(gpe.embed).parameters
     assert {other.get(name, name) for name in parameters} <= set(given)
-    for name in set(parameters) - {"X", "n_components", "n_neighbors", "neighbors", "power", "store", "progress"}:
+    for name in set(parameters) - {"X", "neighbors", "power", "store", "progress"}:
         assert given[name] == parameters[name].default, name
-    assert given["components"] == parameters["n_components"].default
     assert given["power"] == [parameters["power"].default]
 
 
@@ -86,11 +91,40 @@ def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
     (one,) = json.loads(capsys.readouterr().out)["runs"]
     assert not one["finished"]
     assert one["stages"] == {"graph": True, "kernel": True, "heat": False, "sketch": False, "write": False}
+    assert cli.main(["info", store]) == 0
+    assert "in its stage heat, or was stopped in it" in capsys.readouterr().out
+    assert cli.main(["plot", store, str(tmp_path / "p.png")]) == 1
+    assert "a run that is not finished. Run embed again" in capsys.readouterr().err
+
+
+def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsys):
+    from scalable_gpe import embedding
+
+    monkeypatch.setattr(embedding, "make_graph", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    store = str(tmp_path / "begun.zarr")
+    assert cli.main(["embed", "points.npy", store, "-q"]) == 130
+    capsys.readouterr()
+    assert cli.main(["info", store]) == 0
+    assert "in its first one, graph, or was stopped in it" in capsys.readouterr().out
+
+
+def test_a_collapsed_embedding_says_so_whenever_it_is_used(tmp_path, capsys):
+    store, words = str(tmp_path / "s.zarr"), "--power 30000 leaves nothing of the data"
+    with pytest.warns(VanishingWarning):
+        gpe.embed(np.load("points.npy")[:100], power=30_000, n_components=3, store=store, progress=False)
+    assert cli.main(["info", store]) == 0
+    assert "power=30000 leaves nothing" in capsys.readouterr().out
+    assert cli.main(["export", store, str(tmp_path / "out.npy")]) == 0
+    assert words in capsys.readouterr().err
+    assert cli.main(["audit", store, "--n-probes", "20", "--n-exact", "4"]) == 0
+    assert "power=30000 leaves nothing" in capsys.readouterr().out
+    assert cli.main(["report", store, str(tmp_path / "page.html"), "--no-audit", "-q"]) == 0
+    assert "<li>Power=30000 leaves nothing" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_estimate(capsys):
     assert cli.main(["estimate", "1e7", "16", "--neighbors", "16", "--memory-limit", "2GB"]) == 0
-    assert "smallest memory_limit" in capsys.readouterr().out
+    assert "smallest --memory-limit" in capsys.readouterr().out
     assert cli.main(["estimate", "10_000_000", "16", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gpe.estimate(10_000_000, 16)
 
@@ -180,10 +214,10 @@ def test_each_command_has_help_with_an_example(command, capsys):
 
 MISTAKES = [
     (["embed", "nothing.npy", "s.zarr"], "there is no file 'nothing.npy'"),
-    (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "metric must be"),
-    (["embed", "points.npy", "s.zarr", "--epsilon", "-1"], "epsilon must be"),
-    (["embed", "points.npy", "s.zarr", "--neighbors", "600"], "n_neighbors must be between 1 and"),
-    (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "memory_limit must be at least"),
+    (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "error: --metric must be"),
+    (["embed", "points.npy", "s.zarr", "--epsilon", "-1"], "error: --epsilon must be"),
+    (["embed", "points.npy", "s.zarr", "--neighbors", "600"], "--n-neighbors must be between 1 and 599"),
+    (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
     (["embed", "points.npy", "points.npy"], "is a file"),
     (["info", "nothing.zarr"], "does not exist"),
     (["estimate", "1", "2"], "n_rows must be"),
@@ -196,7 +230,11 @@ MISTAKES = [
     (["plot", "run.zarr", "p.png", "--what", "scatter", "--power", "5"], "power must be one of [4, 16]"),
     (["export", "run.zarr", "out.txt"], "ending of the path must be one of"),
     (["report", "run.zarr", "cells.h5ad"], "a page ends in .html"),
-    (["report", "run.zarr", "nowhere/page.html"], "folder that is there"),
+    (["report", "run.zarr", "nowhere/page.html"], "there is no folder 'nowhere'"),
+    (["plot", "run.zarr", "nowhere/p.png"], "there is no folder 'nowhere'"),
+    (["export", "run.zarr", "points.npy"], "or replace it with --overwrite."),
+    (["embed", "holes.npy", "s.zarr"], "INPUT must be finite and below 3e38; NaN or infinity in row 17. Drop them, or"),
+    (["embed", "points.npy", "other.zarr"], "n_rows: stored 300, now 600). Pass another store, or --no-resume to"),
 ]
 
 
@@ -224,8 +262,32 @@ def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folde
         raise KeyboardInterrupt
 
     monkeypatch.setattr("scalable_gpe.embed", interrupted)
-    assert cli.main(["embed", "points.npy", "s.zarr", "--no-resume", "--power", "4"]) == 130
-    assert "embed points.npy s.zarr --power 4" in capsys.readouterr().err
+    assert cli.main(["embed", "points.npy", "run.zarr", "--no-resume", "--power", "4"]) == 130
+    assert "embed points.npy run.zarr --power 4" in capsys.readouterr().err
+    assert cli.main(["embed", "points.npy", "s.zarr"]) == 130
+    assert "interrupted. Nothing was left behind." in capsys.readouterr().err
+
+
+def test_arguments_of_the_library_are_options_here():
+    options = parse(["embed", "X.npy", "S.zarr"]).options
+    assert options["n_components"] == "--n-components" and options["neighbors"] == "--neighbors-file"
+    assert "resume" not in options
+    for text, expected in [
+        ("power=8 leaves nothing. Choose a smaller power.", "--power 8 leaves nothing. Choose a smaller power."),
+        ("X must be 2-D", "INPUT must be 2-D"),
+        ("Raise n_neighbors, or choose method='brute'.", "Raise --n-neighbors, or choose --method 'brute'."),
+        ("Pass key=, or resume=False.", "Pass --key, or --no-resume."),
+        ("Convert it, for instance with astype('float32').", "Convert it."),
+        ("distances in neighbors= are others", "distances in --neighbors-file are others"),
+    ]:
+        assert in_options(text, options) == expected
+
+
+def test_an_unknown_option_is_explained_by_its_command(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["embed", "points.npy", "s.zarr", "--n-neighbours", "4"])
+    printed = capsys.readouterr().err
+    assert "usage: scalable-gpe embed" in printed and "did you mean --n-neighbors?" in printed
 
 
 def test_a_mistake_in_a_real_process(folder):

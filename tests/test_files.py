@@ -168,7 +168,7 @@ def test_missing_values_are_named_by_row(frame, tmp_path):
     holes = frame.copy()
     holes.iloc[17, 1] = np.nan
     holes.to_csv(tmp_path / "holes.csv")
-    with pytest.raises(ValueError, match="rows 17 hold NaN"):
+    with pytest.raises(ValueError, match="NaN or infinity in row 17"):
         gpe.embed(read_points(tmp_path / "holes.csv", index="name"), **OPTIONS)
 
 

@@ -211,7 +211,7 @@ def test_a_brought_distance_of_zero_is_an_edge():
         (([[1], [0]],), TypeError, "neighbors must be a pair"),
         (([[1], [0]], [[1.0]]), ValueError, "two arrays of one shape"),
         (([1, 0], [1.0, 1.0]), ValueError, "two arrays of one shape"),
-        (([[1], [5]], [[1.0], [1.0]]), ValueError, r"between 0 and 1.*rows 1"),
+        (([[1], [5]], [[1.0], [1.0]]), ValueError, r"between 0 and 1.*in row 1"),
         (([[1], [-2]], [[1.0], [1.0]]), ValueError, "between 0 and 1"),
         (([[1.0], [0.0]], [[1.0], [1.0]]), TypeError, "integers"),
         (([[1], [0]], [[1.0], [-1.0]]), ValueError, "finite distances of at least 0"),

@@ -137,7 +137,7 @@ def test_a_users_matrix_is_not_changed():
         (csr_matrix(np.array([[1, 0.5], [0.2, 1]])), ValueError, "symmetric"),
         (csr_matrix(np.array([[1, -0.5], [-0.5, 1]])), ValueError, "at least 0"),
         (csr_matrix(np.array([[1, np.nan], [np.nan, 1]])), ValueError, "finite"),
-        (csr_matrix(np.array([[1, 0.5], [0.5, 0]])), ValueError, "positive diagonal; rows 1"),
+        (csr_matrix(np.array([[1, 0.5], [0.5, 0]])), ValueError, "positive diagonal; none in row 1"),
     ],
 )
 def test_bad_matrices(matrix, error, words):

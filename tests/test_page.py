@@ -184,7 +184,7 @@ def test_mistakes(result, tmp_path):
         gpe.write_report(result, tmp_path / "p.html", color=[1, 2])
     with pytest.raises(ValueError, match="at most 20"):
         gpe.write_report(result, tmp_path / "p.html", color=np.arange(6000).astype(str))
-    with pytest.raises(FileNotFoundError, match="folder that is there"):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
         gpe.write_report(result, tmp_path / "nowhere" / "p.html")
     assert not list(tmp_path.iterdir())
 

@@ -4,6 +4,8 @@ import importlib.util
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,38 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-WITH_PICTURES = ["quickstart.md", "choosing-parameters.md"]
+WITH_PICTURES = ["choosing-parameters.md", "quickstart.md"]
+PAGES = [*WITH_PICTURES, "audit.md", "interchange.md", "isolated-rows.md", "larger-than-memory.md", "new-points.md"]
+PAGES += ["report-page.md"]
 
 
-@pytest.mark.parametrize(
-    "page", [*WITH_PICTURES, "new-points.md", "audit.md", "isolated-rows.md", "report-page.md", "interchange.md"]
-)
+def python_of(page: Path) -> list[str]:
+    """The code that a page shows; blocks that need a bucket or machines say so and are left out."""
+    # blocks that are marked py need scanpy, which .ci/full installs
+    kind = "py(?:thon)?" if importlib.util.find_spec("scanpy") else "python"
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(rf"^(<!-- not run.*-->\n)?```{kind}\n(.*?)```", text, re.S | re.M)
+    return [code for apart, code in blocks if not apart]
+
+
+def test_every_page_with_python_is_run():
+    if not DOCS.exists():
+        pytest.skip("docs/ is not beside the tests")
+    assert sorted(page.name for page in DOCS.glob("*.md") if python_of(page)) == sorted([*PAGES, "cluster.md"])
+
+
+@pytest.mark.slow
+def test_python_on_the_page_of_the_cluster(tmp_path):
+    pytest.importorskip("distributed")
+    import scalable_gpe as gpe
+
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(python_of(DOCS / "cluster.md")), encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
+    assert gpe.open(tmp_path / "run.zarr").points.shape == (50_000, 16)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_python_on_a_page(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     if not DOCS.exists():
@@ -26,11 +54,8 @@ def test_python_on_a_page(page, tmp_path, monkeypatch):
         pytest.importorskip("anndata")
         pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
-    # blocks that are marked py need scanpy, which .ci/full installs
-    kind = "py(?:thon)?" if importlib.util.find_spec("scanpy") else "python"
-    blocks = re.findall(rf"```{kind}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S)
-    names: dict[str, object] = {}
-    for block in blocks:
+    names: dict[str, object] = {"__name__": "page"}
+    for block in python_of(DOCS / page):
         exec(block, names)
     assert bool(list(tmp_path.glob("*.png"))) == (page in WITH_PICTURES)
 

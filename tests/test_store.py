@@ -157,7 +157,7 @@ def test_another_input_is_refused_and_nothing_is_lost(X, store):
         gpe.embed(X[:900], store=store, **OPTIONS)
     with pytest.raises(StoreError, match=r"another input.*n_features: stored 4, now 2"):
         gpe.embed(X[:, :2], store=store, **OPTIONS)
-    with pytest.raises(StoreError, match=r"another input.*sample"):
+    with pytest.raises(StoreError, match=r"another input.*points of the same shape with other values"):
         gpe.embed(X + 1, store=store, **OPTIONS)
     one_row = X.copy()
     sampled = np.unique(np.linspace(0, 1199, 1024).astype(int))
@@ -205,7 +205,7 @@ def test_nothing_to_open(tmp_path, X):
         gpe.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     Store(tmp_path / "empty")
-    with pytest.raises(StoreError, match="holds no run"):
+    with pytest.raises(StoreError, match="holds no finished stage"):
         gpe.open(tmp_path / "empty")
 
 
@@ -290,7 +290,7 @@ def test_an_interrupted_run_goes_on(X, store, stage):
     with cuts(block_rows=400, panel_columns=2):
         with pytest.raises(KeyboardInterrupt):
             gpe.embed(X, store=store, progress=interrupt, n_jobs=1 + len(stage) % 2, **OPTIONS)
-        with pytest.raises(StoreError, match=r"holds (an unfinished|no) run"):
+        with pytest.raises(StoreError, match=r"holds (a run that is not finished|no finished stage)"):
             gpe.open(store)
         assert not list(store.rglob("*.partial"))
         resumed = gpe.embed(X, store=store, **OPTIONS)

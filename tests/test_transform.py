@@ -211,3 +211,16 @@ def test_a_dense_kernel_gives_the_nystrom_extension():
     s = result.heat.scale
     expected = (k @ (s[:, None] * Z)) / (k @ s)[:, None] / 2
     assert relative(result.transform(X[150:]), expected) < 1e-5
+
+
+def test_one_power_of_several():
+    X = gpe.datasets.torus(400)
+    several = gpe.embed(X[:350], n_components=3, power=[2, 8])
+    every = several.transform(X[350:])
+    assert list(every) == [2, 8]
+    for power, placed in every.items():
+        np.testing.assert_array_equal(several.transform(X[350:], power=power), placed)
+    with pytest.raises(ValueError, match=r"power must be one of \[2, 8\]; got 4"):
+        several.transform(X[350:], power=4)
+    single = gpe.embed(X[:350], n_components=3, power=8)
+    np.testing.assert_array_equal(single.transform(X[350:], power=8), every[8])

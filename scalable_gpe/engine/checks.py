@@ -30,7 +30,8 @@ def check_shape(shape: tuple[int, ...], name: str = "X", min_rows: int = 2) -> N
     """Shape of a set of points: 2-D, enough rows, at least one column."""
     if len(shape) != 2:
         raise ValueError(
-            f"{name} must be 2-D, one point per row; got shape {shape}. Use reshape(-1, 1) for a single feature."
+            f"{name} must be 2-D, one point per row; got shape {shape}. Use reshape(-1, 1) for a single feature, "
+            "reshape(1, -1) for a single row."
         )
     if shape[0] < min_rows:
         raise ValueError(f"{name} must have at least {min_rows} rows; got {shape[0]}. Pass more points.")
@@ -50,7 +51,7 @@ def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.
         if bad.size:
             bad = bad + first_row if isinstance(first_row, int) else first_row[bad]
             raise ValueError(
-                f"{name} must be finite and below 3e38; rows {some(bad)} hold NaN or infinity. "
+                f"{name} must be finite and below 3e38; NaN or infinity in {rows_named(bad)}. "
                 f"Drop them, for instance {name}[np.isfinite({name}).all(axis=1)], or fill them in."
             )
 
@@ -96,8 +97,12 @@ def check_powers(value: Any, name: str = "power") -> tuple[int, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be an int or a sequence of ints; got {value!r} ({_kind(value)}).")
     powers = tuple(check_power(one, name) for one in value)
-    if not powers or len(set(powers)) < len(powers):
-        raise ValueError(f"{name} must hold different powers, at least one; got {powers}. Leave out repeats.")
+    if not powers:
+        raise ValueError(
+            f"{name} must hold at least one power; got {value!r}. Pass an int, or a list such as [16, 64]."
+        )
+    if len(set(powers)) < len(powers):
+        raise ValueError(f"{name} must hold different powers; got {powers}. Leave out repeats.")
     return powers
 
 
@@ -167,6 +172,17 @@ def some(values: npt.NDArray[Any], most: int = 5) -> str:
     """Write the first few numbers, and how many more there are."""
     rest = f" and {values.size - most} more" if values.size > most else ""
     return ", ".join(str(int(value)) for value in values[:most]) + rest
+
+
+def rows_named(numbers: npt.NDArray[Any]) -> str:
+    """Write which rows are meant.
+
+    Examples
+    --------
+    >>> rows_named(np.array([17])), rows_named(np.array([3, 5]))
+    ('row 17', 'rows 3, 5')
+    """
+    return f"row{'s' * (numbers.size > 1)} {some(numbers)}"
 
 
 def _words(choices: Iterable[str]) -> str:

@@ -54,9 +54,10 @@ class VanishingWarning(GPEWarning):
     """The power is so large that nothing is left of the data."""
 
 
-def warn(message: str, category: type[GPEWarning]) -> None:
-    """Warn with the line of the caller's code that called this library."""
+def warn(message: str, category: type[GPEWarning]) -> str:
+    """Warn with the line of the caller's code that called this library; gives the message, for the record."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+    return message

@@ -227,9 +227,7 @@ def _explain(error: Exception, columns: list[str]) -> str:
     if not found:
         return text
     name = columns[int(found[1])]
-    return (
-        f"column {name!r} holds {found[2]!r}. Name the column of row names with index={name!r} (--index), or drop it."
-    )
+    return f"column {name!r} holds {found[2]!r}. Name the column of row names with index={name!r}, or drop it."
 
 
 def _check_index(index: str | None, columns: list[str], path: str) -> None:
@@ -340,7 +338,7 @@ def _check_type(field: Any, path: str) -> None:
     if not _is_numeric(field.type):
         raise TypeError(
             f"X: column {field.name!r} of {path!r} has type {field.type}; it must be numeric. Name the column of row "
-            f"names with index={field.name!r} (--index), or drop it."
+            f"names with index={field.name!r}, or drop it."
         )
 
 
@@ -381,7 +379,7 @@ def _mapped(dataset: Any, path: str) -> np.ndarray:
 
 
 def _read_zarr(path: str, key: str | None, storage_options: dict[str, Any] | None) -> Points:
-    from scalable_gpe.engine.store import open_array, open_node
+    from scalable_gpe.engine.foreign import open_array, open_node
 
     node = open_node(path, storage_options)
     if hasattr(node, "shape") or (key is None and "obs" not in node):
@@ -401,8 +399,9 @@ def _choose(group: Any, key: str | None, path: str) -> str:
     there += [f"{part}/{name}" for part in ("obsm", "layers") if part in group for name in group[part]]
     found = next((name for name in _ANNDATA if name in there), None) if key is None else key
     if found is None or found not in group:
-        asked = "a key" if key is None else repr(key)
-        raise ValueError(f"{path!r} does not hold {asked}; it has {_some(there) or 'no matrix'}. Pass key= (--key).")
+        wanted = "points (X or obsm/X_pca)" if key is None else repr(key)
+        way_out = "Name one of them with key=." if there else "Write the points into it first."
+        raise ValueError(f"{path!r} does not hold {wanted}; it has {_some(there) or 'no matrix'}. {way_out}")
     return found
 
 
@@ -422,7 +421,7 @@ def _row_names(group: Any) -> np.ndarray | None:
 
 def _check_codecs(item: Any) -> None:
     if hasattr(item, "metadata"):
-        from scalable_gpe.engine.store import check_codecs
+        from scalable_gpe.engine.foreign import check_codecs
 
         check_codecs(item)
 
@@ -456,6 +455,18 @@ def _sparse(group: Any, key: str, path: str) -> Any:
     return matrix.tocsr()
 
 
+def check_target(path: Any, *, folder: bool = False) -> Path:
+    """Check that a file (or a folder) of this name can be written, before the work that it is for."""
+    target = Path(os.fspath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {str(target.parent)!r} to write {target.name!r} into. Make it first."
+        )
+    if target.is_dir() and not folder:
+        raise IsADirectoryError(f"{str(target)!r} is a folder. Name a file in it.")
+    return target
+
+
 # --- one column, and neighbour lists --------------------------------------------------------------
 
 
@@ -479,7 +490,7 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     if array.ndim == 1:
         return np.asarray(array)
     if array.ndim != 2 or column is None or not column.isdigit() or int(column) >= array.shape[1]:
-        raise ValueError(f"color: {path!r} has shape {array.shape}; name a column by its number (--column 0).")
+        raise ValueError(f"color: {path!r} has shape {array.shape}; name a column by its number, from 0.")
     return np.asarray(array[:, int(column)])
 
 

@@ -266,6 +266,6 @@ def _unit(values: np.ndarray, ids: np.ndarray) -> np.ndarray:
     if not (length > 0).all():
         zero = ids[length == 0]
         raise ValueError(
-            f"metric='cosine' has no meaning for rows of zeros; got rows {checks.some(zero)}. Drop them first."
+            f"metric='cosine' has no meaning for rows of zeros; got {checks.rows_named(zero)}. Drop them first."
         )
     return np.ascontiguousarray(values / length[:, None], dtype=np.float32)

@@ -51,8 +51,8 @@ def _check_arrays(indices: np.ndarray, distances: np.ndarray, n_rows: int | None
     outside = np.flatnonzero(((indices < -1) | (indices >= len(indices))).any(axis=1))
     if outside.size:
         raise ValueError(
-            f"neighbors[0] must lie between 0 and {len(indices) - 1} (or be -1 for none); rows {checks.some(outside)} "
-            "do not."
+            f"neighbors[0] must lie between 0 and {len(indices) - 1} (or be -1 for none); others in "
+            f"{checks.rows_named(outside)}."
         )
     used = distances[indices >= 0]
     if used.dtype.kind not in "fiu" or not np.isfinite(used).all() or (used < 0).any():

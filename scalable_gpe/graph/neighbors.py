@@ -184,8 +184,8 @@ def check_n_neighbors(n_neighbors: Any, n_rows: int) -> int:
     number = checks.check_count(n_neighbors, "n_neighbors")
     if number > n_rows - 1:
         raise ValueError(
-            f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {number}. "
-            "Lower it, or use exact.heat_kernel for so few rows."
+            f"n_neighbors must be between 1 and {n_rows - 1}, the number of other rows; got {number}. Lower it, or "
+            "leave it out."
         )
     return number
 
@@ -386,7 +386,7 @@ def _finish(
         _save(run, f"{name}/listed", scan.listed, len(scan.listed))
         facts |= {"recall": scan.recall, "recall_error": scan.recall_error}
         if target is not None and scan.recall + scan.recall_error < target:
-            warn(
+            facts["warning"] = warn(
                 f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below recall={target}. "
                 "Raise n_neighbors, or choose method='brute'.",
                 RecallWarning,

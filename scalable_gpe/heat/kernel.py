@@ -120,13 +120,14 @@ def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> Spar
         run.workers.map(weigh, range(edges.n_blocks))
     kernel = SparseKernel(run, name, graph.numbering, edges.with_values(weights), number, None, graph, scales)
     lost = _lost_mass(kernel)
+    facts = {"epsilon": number, "lost_mass": lost, "sigma": scales and scales.facts}
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
-        warn(
+        facts["warning"] = warn(
             f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
             "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
             TruncationWarning,
         )
-    run.home.mark(name, {"epsilon": number, "lost_mass": lost, "sigma": scales and scales.facts})
+    run.home.mark(name, facts)
     return open_kernel(graph, run, name)
 
 
@@ -214,7 +215,7 @@ def _check_matrix(csr: Any) -> None:
     zero = np.flatnonzero(csr.diagonal() <= 0)
     if zero.size:
         raise ValueError(
-            f"kernel must have a positive diagonal; rows {checks.some(zero)} have none. Set it to 1: without it the "
+            f"kernel must have a positive diagonal; none in {checks.rows_named(zero)}. Set it to 1: without it the "
             "scaling may not exist."
         )
     if abs(csr - csr.T).max() > 1e-6 * csr.data.max():

@@ -135,13 +135,15 @@ def heat_kernel(
 def make_heat(kernel: SparseKernel, normalization: str, tol: float, max_iter: int, run: Run, name: str) -> HeatKernel:
     """Find the scale, and mark it under `name`."""
     if normalization == "symmetric":
-        scale, n_iter, residual, converged = _symmetric(kernel, run), 2, 0.0, True
+        scale, n_iter, residual, warning = _symmetric(kernel, run), 2, 0.0, None
     else:
-        scale, n_iter, residual, converged = _bistochastic(kernel, tol, max_iter, run, name)
+        scale, n_iter, residual, warning = _bistochastic(kernel, tol, max_iter, run, name)
     table = run.home.table(f"{name}/scale", scale.shape, np.float64)
     for start in range(0, len(scale), table.shard_rows):
         table.write(start, scale[start : start + table.shard_rows])
-    facts = {"normalization": normalization, "n_iter": n_iter, "residual": residual, "converged": converged}
+    facts = {"normalization": normalization, "n_iter": n_iter, "residual": residual, "converged": warning is None}
+    if warning is not None:
+        facts["warning"] = warning
     run.home.mark(name, facts)
     return open_heat(kernel, run, name)
 
@@ -152,7 +154,8 @@ def open_heat(kernel: SparseKernel, run: Run, name: str) -> HeatKernel:
     if facts is None:
         raise KeyError(name)
     scale = run.home.open_table(f"{name}/scale").read(0, kernel.edges.n_points)
-    return HeatKernel(kernel=kernel, name=name, scale_points=scale, **facts)
+    known = {key: facts[key] for key in ("normalization", "n_iter", "residual", "converged")}
+    return HeatKernel(kernel=kernel, name=name, scale_points=scale, **known)
 
 
 def row_sums(kernel: SparseKernel, vector: np.ndarray, run: Run, kind: str) -> np.ndarray:
@@ -187,8 +190,11 @@ def _symmetric(kernel: SparseKernel, run: Run) -> np.ndarray:
 
 def _bistochastic(
     kernel: SparseKernel, tol: float, max_iter: int, run: Run, name: str
-) -> tuple[np.ndarray, int, float, bool]:
-    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d."""
+) -> tuple[np.ndarray, int, float, str | None]:
+    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d.
+
+    Gives the scale, the sweeps, the residual, and a warning where it did not get there.
+    """
     m = kernel.numbering.weights
     panels = Panels(run, f"{name}/saved", _SAVE_SECONDS)
     saved = panels.load()
@@ -208,13 +214,14 @@ def _bistochastic(
             panels.offer({"n_iter": n_iter}, {"v": v})
     scale = v.rows(0, len(m)) / m
     panels.clear()
+    warning = None
     if not converged:
-        warn(
+        warning = warn(
             f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} (tol={tol:g})."
             " Raise max_iter, or use normalization='symmetric'.",
             ConvergenceWarning,
         )
-    return scale, n_iter, residual, converged
+    return scale, n_iter, residual, warning
 
 
 def _sinkhorn(kernel: SparseKernel, v: Panel, after: Panel, run: Run) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.engine.rows import Rows, open_rows
-from scalable_gpe.engine.tables import ranges
+from scalable_gpe.engine.tables import ranges, take_rows
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 
 _LEAF = 64
@@ -74,9 +74,9 @@ class NewPoints:
         else:
             self._vectors = (weights * heat.scale_points,)
 
-    def apply(self, X: Any, extensions: Sequence[Extension]) -> list[np.ndarray]:
+    def apply(self, X: Any, extensions: Sequence[Extension], storage_options: Any = None) -> list[np.ndarray]:
         """Values at new rows, of several extensions at once; rows that equal a training row get its value."""
-        rows = self._open(X)
+        rows = self._open(X, storage_options)
         n_columns = [sum(table.shape[1] for table in one.tables) for one in extensions]
         dtypes = [np.dtype(one.values.dtype) for one in extensions]
         out = [np.empty((rows.n_rows, k), dtype) for k, dtype in zip(n_columns, dtypes, strict=True)]
@@ -89,8 +89,8 @@ class NewPoints:
                 self._run.workers.progress.advance()
         return out
 
-    def _open(self, X: Any) -> Rows:
-        rows = open_rows(X, self._metric, name="X_new", min_rows=1)
+    def _open(self, X: Any, storage_options: Any) -> Rows:
+        rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
         if rows.n_features != self._points.n_features:
             raise ValueError(
                 f"X_new must have the {self._points.n_features} features of the training rows; got {rows.n_features}. "
@@ -121,7 +121,7 @@ class NewPoints:
             result = np.concatenate(columns, axis=1)
             known = np.flatnonzero(match >= 0)
             if len(known):
-                result[known] = _take(extension.values, self._user_row[match[known]])
+                result[known] = take_rows(extension.values, self._user_row[match[known]])
             results.append(result)
         return results
 
@@ -155,20 +155,24 @@ class NewPoints:
         kernels.exponents(indptr, squares, 1.0)
 
 
-def transform(embedding: Any, X: Any) -> Any:
-    """Place new rows in an embedding: an array, or one for each power."""
+def transform(embedding: Any, X: Any, power: int | None = None, storage_options: Any = None) -> Any:
+    """Place new rows in an embedding: an array, or one for each power where none is named."""
     columns, k = embedding._columns, embedding.parameters["n_components"]
     several = isinstance(embedding.points, dict)
     known = embedding.points if several else dict.fromkeys(columns, embedding.points)
+    if power is not None:
+        if power not in known:
+            raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
+        known, several = {power: known[power]}, False
     extensions = [
         Extension(
             [part.table if part.stop <= k else _First(part.table, k - part.first) for part in columns[power]],
             known[power],
             1 / np.sqrt(k),
         )
-        for power in columns
+        for power in known
     ]
-    placed = dict(zip(columns, embedding._new_points.apply(X, extensions), strict=True))
+    placed = dict(zip(known, embedding._new_points.apply(X, extensions, storage_options), strict=True))
     return placed if several else next(iter(placed.values()))
 
 
@@ -309,11 +313,3 @@ def _check_points(graph: Any) -> Any:
                 "without neighbors=, or embed old and new rows together."
             )
     return graph.points
-
-
-def _take(values: Any, rows: np.ndarray) -> np.ndarray:
-    """Rows of a numpy or zarr array by number."""
-    if isinstance(values, np.ndarray):
-        return values[rows]
-    unique, places = np.unique(rows, return_inverse=True)
-    return np.asarray(values.oindex[unique])[places]
