@@ -21,6 +21,7 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.engine.files import check_target
 from scalable_gpe.heat.bandwidth import epsilon_sweep
 from scalable_gpe.planes import blocks, edges_of, powers_of, principal_axes
+from scalable_gpe.sketch.power_choice import FEW_DIRECTIONS
 from scalable_gpe.sketch.spectrum import spectrum
 from scalable_gpe.words import in_bytes, in_time, plain, report_lines
 
@@ -437,10 +438,14 @@ def _rank_chart(embedding: Embedding) -> str:
     ranks = density.effective_rank(powers)
     k = embedding.parameters["n_components"]
     x = Axis("power p", *span(powers, log=True), log=True)
-    y = Axis("directions left", *span([*ranks, 10 * k, 20 * k], log=True, floor=0.5), log=True)
-    line = Series("effective rank of Aᵖ", powers, ranks, 0)
+    y = Axis("directions left", *span([*ranks, k, 1.0], log=True, floor=0.5), log=True)
+    curves = [
+        Series("effective rank of Aᵖ", powers, ranks, 0),
+        Series(f"k = {k} dimensions", powers[[0, -1]], [k, k], 1),
+    ]
     own: dict[str, Any] = {"marks": list(powers_of(embedding)), "marks_name": "powers of this run"}
-    return charts.lines("What a power leaves", x, y, [line], band=(10 * k, 20 * k, f"10 to 20 times k = {k}"), **own)
+    few = (0.5, FEW_DIRECTIONS, f"fewer than {FEW_DIRECTIONS:g} directions left")
+    return charts.lines("What a power leaves", x, y, curves, band=few, **own)
 
 
 def _stages(embedding: Embedding) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from scalable_gpe.engine import checks
 from scalable_gpe.planes import limits_of, pixels, plane, points_of, powers_of
+from scalable_gpe.sketch.power_choice import FEW_DIRECTIONS
 
 __all__ = ["scatter", "powers", "epsilon_sweep", "spectrum", "audit"]
 
@@ -139,6 +140,7 @@ def powers(
     n_rows, n_components = next(iter(points.values())).shape
     _legend(panels, None if color is None else _column(color, n_rows), color_label)
     figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
+    figure.get_layout_engine().set(h_pad=0.1)  # between that title and those of the panels
     return figure
 
 
@@ -190,8 +192,12 @@ def epsilon_sweep(table: Any, *, epsilon: float | None = None, ax: Any = None) -
     return ax
 
 
-def spectrum(spectrum: Any, *, powers: Any = None, n_components: int | None = None, ax: Any = None) -> Any:
+def spectrum(
+    spectrum: Any, *, powers: Any = None, n_components: int | None = None, marks: Any = (), ax: Any = None
+) -> Any:
     """Draw the effective rank of A^p for every power p: how many directions are left to embed.
+
+    With fewer than four left, little of the data can be told apart: a band marks that.
 
     Parameters
     ----------
@@ -200,7 +206,9 @@ def spectrum(spectrum: Any, *, powers: Any = None, n_components: int | None = No
     powers : sequence of int, optional
         Powers to draw; by default those which the quadrature resolves.
     n_components : int, optional
-        A dimension k to mark: useful powers leave some 10 to 20 times as many directions.
+        A dimension k to mark.
+    marks : sequence of int
+        Powers to mark, such as those of an embedding.
     ax : matplotlib axes, optional
         Where to draw; a new figure by default.
 
@@ -222,7 +230,13 @@ def spectrum(spectrum: Any, *, powers: Any = None, n_components: int | None = No
     ax.plot(powers, spectrum.effective_rank(powers), "o-", ms=3, label="effective rank of $A^p$")
     if n_components is not None:
         k = checks.check_count(n_components, "n_components")
-        ax.axhspan(10 * k, 20 * k, color="C1", alpha=0.25, lw=0, label=f"10 to 20 times k = {k}")
+        ax.axhline(k, color="C1", ls="--", lw=1, label=f"k = {k} dimensions")
+    low = min(ax.get_ylim()[0], 1.0)
+    ax.axhspan(
+        low, FEW_DIRECTIONS, color="0.6", alpha=0.25, lw=0, label=f"fewer than {FEW_DIRECTIONS:g} directions left"
+    )
+    for number, power in enumerate(marks):
+        ax.axvline(power, color="0.4", lw=1, label="_" * (number > 0) + "powers of the embedding")
     ax.set(xscale="log", yscale="log", xlabel="power p", ylabel="effective rank", title="what a power leaves")
     ax.legend(fontsize=8, frameon=False)
     return ax

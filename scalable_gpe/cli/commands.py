@@ -140,9 +140,11 @@ def _draw_epsilon(plot: Any, result: Any, *_: Any) -> Any:
 
 
 def _draw_spectrum(plot: Any, result: Any, *_: Any) -> Any:
+    from scalable_gpe.planes import powers_of
     from scalable_gpe.sketch.spectrum import spectrum
 
-    return plot.spectrum(spectrum(result.heat), n_components=result.parameters["n_components"]).figure
+    k, powers = result.parameters["n_components"], list(powers_of(result))
+    return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers).figure
 
 
 def _draw_audit(plot: Any, result: Any, components: Any, colors: dict[str, Any], given: Any) -> Any:

@@ -38,7 +38,7 @@ def demo(given: Any) -> None:
     )
     show_result(given, result, str(store))
     _draw(given, result, points)
-    tell(given, f"next: {PROGRAM} report {store} page.html --no-audit writes a page about this run, to zoom into")
+    tell(given, f"next: {PROGRAM} report {store} page.html writes a page to zoom into, with an audit (a minute or so)")
 
 
 def _write_torus(path: Path, given: Any) -> None:

@@ -27,7 +27,7 @@ from scalable_gpe.sketch.spectrum import Lanczos, Spectrum, steps_for
 _POWERS = tuple(2**j for j in range(11))
 _MARGIN = 17.0
 _QUANTILE = 0.05
-_DIRECTIONS = 4.0  # effective rank below which a power is too large
+FEW_DIRECTIONS = 4.0  # effective rank below which a power is too large
 _ISOLATED = 0.99
 
 
@@ -71,7 +71,7 @@ def read_power(curve: list[dict[str, Any]], n_components: int) -> int:
     wanted = float(chi2.ppf(_QUANTILE, n_components)) / n_components / _MARGIN
     chosen = curve[0]["power"]
     for row in curve:
-        if row["effective_rank"] < _DIRECTIONS:
+        if row["effective_rank"] < FEW_DIRECTIONS:
             break
         chosen = row["power"]
         if row["roughness"] <= wanted:
