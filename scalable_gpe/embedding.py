@@ -21,7 +21,7 @@ from scalable_gpe.engine.errors import DamageError, GPEWarning, StoreError, warn
 from scalable_gpe.engine.place import check_options
 from scalable_gpe.engine.progress import Progress, logger
 from scalable_gpe.engine.rows import Rows, open_rows
-from scalable_gpe.engine.run import Run, locked, open_home
+from scalable_gpe.engine.run import Run, hand_back_arrays, locked, open_home
 from scalable_gpe.engine.tables import ranges
 from scalable_gpe.graph.brought import check_lists, fingerprint_lists
 from scalable_gpe.graph.distinct import fingerprint
@@ -222,6 +222,8 @@ def embed(
         shape = _shape(asked, rows, neighbors, store, workers)
         given = asked["memory_limit"] or workers.memory_limit()
         limit = check_limit(given, shape, count_jobs(n_jobs))
+        if limit is not None:
+            hand_back_arrays()
         reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
             shape, count_jobs(n_jobs)
         )

@@ -9,10 +9,10 @@ import signal
 import sys
 
 import scalable_gpe as gpe
+from scalable_gpe.engine import budget
 from scalable_gpe.engine.blocks import cuts
-from scalable_gpe.graph import cells
 
-cells._PART_ROWS = 1300
+budget._PART_ROWS = 1300
 POINTS = 3000
 
 

@@ -168,11 +168,11 @@ class Fragile(cells.Held):
     resident = False
     left = 0
 
-    def write(self, start, values):
+    def write(self, start, values, order=None):
         if Fragile.left == 0:
             raise Killed
         Fragile.left -= 1
-        super().write(start, values)
+        super().write(start, values, order)
 
 
 def test_resumes_at_parts(rng):

@@ -17,11 +17,11 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
+from scalable_gpe.engine import budget
 from scalable_gpe.engine import cluster as engine
 from scalable_gpe.engine.blocks import cuts
 from scalable_gpe.engine.errors import DamageError, GPEError
 from scalable_gpe.engine.place import open_place
-from scalable_gpe.graph import cells
 
 distributed = pytest.importorskip("distributed")
 
@@ -124,7 +124,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_same_bytes(client, tmp_path, monkeypatch, case):
-    monkeypatch.setattr(cells, "_PART_ROWS", 1300)
+    monkeypatch.setattr(budget, "_PART_ROWS", 1300)
     n_workers, kind, make, how, cut = CASES[case]
     X = make()
     if kind == "zarr":

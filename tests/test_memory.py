@@ -50,6 +50,23 @@ def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
 
 
 @pytest.mark.slow
+def test_wide_rows_of_a_mapped_file(tmp_path):
+    """A file larger than the limit: pages that stay mapped, and copies of a part while it is written, would count."""
+    import scalable_gpe as gpe
+
+    gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.patches, 150_000, n_features=1000, dimension=3)
+    limit = budget.smallest_limit(budget.Shape(n_rows=150_000, n_features=1000, n_neighbors=12, n_components=16))
+    assert limit < 600e6 <= (tmp_path / "X.npy").stat().st_size
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "X.npy"), str(tmp_path / "run.zarr"), str(limit)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["peak"] <= limit
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [512 * 10**6, 800 * 10**6, 2 * 10**9])
 def test_peak_of_a_million_points(tmp_path, limit):
     import scalable_gpe as gpe

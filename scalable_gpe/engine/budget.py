@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from scalable_gpe.engine.tables import block_rows
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
+_BASE_SEARCH = 240 * 10**6  # the same before the loops of the later stages are compiled, as measured
+_PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
+_PART_ROWS = 2**18
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 
 
@@ -54,14 +57,31 @@ def in_flight(block_bytes: int, n_jobs: int) -> int:
     return 3 * (n_jobs + 1) * block_bytes
 
 
+def part_rows(n_features: int, n_neighbors: int) -> int:
+    """Rows of one part of a search, whatever the limit is."""
+    return min(_PART_ROWS, _PART_BYTES // _row_of_part(n_features, n_neighbors))
+
+
+def _row_of_part(n_features: int, n_neighbors: int) -> int:
+    """Bytes that the search of a part takes for each of its rows: the row, six numbers for each neighbour."""
+    return 4 * n_features + 24 * n_neighbors
+
+
+def part_bytes(shape: Shape) -> int:
+    """Bytes of the search of one part."""
+    rows = min(shape.n_rows, part_rows(shape.n_features, shape.n_neighbors))
+    return rows * _row_of_part(shape.n_features, shape.n_neighbors)
+
+
 def graph_bytes(shape: Shape) -> int:
     """Bytes of the search when all rows are held at once: rows, lists and their exchange."""
     return shape.n_rows * (8 * shape.n_features + 24 * shape.n_neighbors + 40)
 
 
 def smallest_limit(shape: Shape, n_jobs: int = 2) -> int:
-    """Least memory_limit that a run can keep: one column at a time, no block of K resident."""
-    least = BASE + vectors(shape) + column(shape) + blocks_in_flight(shape, n_jobs)
+    """Least memory_limit that a run can keep: one part of the search; one column at a time, no block of K resident."""
+    sketch = BASE + column(shape) + blocks_in_flight(shape, n_jobs)
+    least = vectors(shape) + max(sketch, _BASE_SEARCH + part_bytes(shape))
     if shape.resident:
         least += 4 * shape.n_rows * shape.n_features
     return least if shape.stored else least + 8 * shape.nnz + 8 * shape.n_rows * shape.n_neighbors

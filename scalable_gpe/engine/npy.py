@@ -5,6 +5,7 @@ Both are sent to other processes by name and opened there.
 
 import io
 import mmap
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from scalable_gpe.engine.place import open_place
 
 _HEADER = 2**16  # bytes that hold the header of any file of numbers
+_SPAN = 2**24  # bytes of a mapped file within which rows are taken at once
+_FEW = 64  # rows that are taken at once wherever they are
 _GAP = 2**17  # bytes between two rows that are read rather than asked for separately
 
 
@@ -24,10 +27,36 @@ class MappedFile:
     @staticmethod
     def is_whole(array: Any) -> bool:
         """Whether an array is a mapped file as it was opened, and not a part of one, which has lost its place."""
-        return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None
+        return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+
+    @property
+    def has_name(self) -> bool:
+        """Whether another process can open the file."""
+        return self._array.filename is not None
 
     def rows(self, at: Any) -> np.ndarray:
         """Rows of a slice, or by number: copied, because pages that stay mapped count as memory of this process."""
+        if isinstance(at, slice):
+            return self._copied(at)
+        ids = np.asarray(at)
+        order = np.argsort(ids, kind="stable")
+        out = np.empty((len(ids), *self._array.shape[1:]), self._array.dtype)
+        for some in self._near(ids[order]):
+            out[order[some]] = self._copied(ids[order[some]])
+        return out
+
+    def _near(self, ids: np.ndarray) -> Iterator[slice]:
+        """Ranges of ascending row numbers that are few, or near each other: the kernel maps what lies around a row."""
+        row_bytes = max(1, self._array.nbytes // max(1, len(self._array)))
+        places = ids.astype(np.int64) * row_bytes // _SPAN
+        bounds = np.append(np.flatnonzero(np.diff(places)) + 1, len(ids))
+        start = 0
+        for stop in bounds.tolist():
+            if stop - start >= _FEW or stop == len(ids):
+                yield slice(start, stop)
+                start = stop
+
+    def _copied(self, at: Any) -> np.ndarray:
         values = np.array(self._array[at])
         if hasattr(mmap, "MADV_DONTNEED") and self._array.mode != "c":  # changes to a copy would be lost
             self._array.base.madvise(mmap.MADV_DONTNEED)
@@ -35,8 +64,21 @@ class MappedFile:
 
     def __reduce__(self) -> Any:
         array = self._array
+        if not self.has_name:
+            return _Held, (np.array(array),)
         order = "C" if array.flags.c_contiguous else "F"
         return _map, (str(array.filename), array.dtype, array.shape, array.offset, order)
+
+
+class _Held:
+    """Rows of a file that has no name, in another process."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def rows(self, at: Any) -> np.ndarray:
+        """Rows of a slice, or by number."""
+        return self._array[at]
 
 
 def _map(path: str, dtype: Any, shape: tuple[int, ...], offset: int, order: Any) -> MappedFile:

@@ -70,7 +70,9 @@ class Rows:
     def shared(self) -> bool:
         """Whether other processes can read the same rows: an array in a file or a store, not one in this process."""
         source: Any = getattr(self._get, "args", (getattr(self._get, "__self__", None),))[0]
-        if isinstance(source, MappedFile | RemoteFile):
+        if isinstance(source, MappedFile):
+            return source.has_name
+        if isinstance(source, RemoteFile):
             return True
         return type(source).__module__.startswith("zarr") and "Memory" not in type(source.store).__name__
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scalable_gpe.engine import budget
 from scalable_gpe.engine.blocks import Workers
 from scalable_gpe.engine.kernels import search as loops
 from scalable_gpe.engine.panels import MemoryPanel, Panel
@@ -45,8 +46,6 @@ from scalable_gpe.graph.trees import (
     threads,
 )
 
-_PART_BYTES = 256 * 2**20  # rows and lists of one part: fixed, because the parts shape the result
-_PART_ROWS = 2**18
 _READ_BYTES = 2**23  # one streaming read
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -66,11 +65,11 @@ class Rows(Protocol):
 
 
 class Table(Protocol):
-    """Where lists go: a matrix that is written in whole ranges of rows."""
+    """Where lists go: a matrix that is written in whole ranges of rows, as they are or in an order."""
 
     def read(self, start: int, stop: int) -> NDArray[Any]: ...
     def take(self, rows: NDArray[np.integer]) -> NDArray[Any]: ...
-    def write(self, start: int, values: NDArray[Any]) -> None: ...
+    def write(self, start: int, values: NDArray[Any], order: NDArray[np.integer] | None = None) -> None: ...
 
 
 Tables = Callable[[str, tuple[int, int], type], Table]
@@ -92,8 +91,8 @@ class Held:
     def take(self, rows: NDArray[np.integer]) -> NDArray[Any]:
         return self.values[rows]
 
-    def write(self, start: int, values: NDArray[Any]) -> None:
-        self.values[start : start + len(values)] = values
+    def write(self, start: int, values: NDArray[Any], order: NDArray[np.integer] | None = None) -> None:
+        self.values[start : start + len(values)] = values if order is None else values[order]
 
 
 def held(name: str, shape: tuple[int, int], dtype: type) -> Held:
@@ -152,7 +151,7 @@ def plan(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | Non
         raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
     leaf_rows = max(512, 8 * (n_neighbors + 1))
     if part_rows is None:
-        part_rows = min(_PART_ROWS, _PART_BYTES // (4 * n_features + 24 * n_neighbors))
+        part_rows = budget.part_rows(n_features, n_neighbors)
     return Plan(
         n_rows=n_rows,
         n_features=n_features,
@@ -291,16 +290,29 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What earlier rounds know about the rows of a part.
+    """What earlier rounds know about the rows of a part; read when it is needed, because a part is large.
 
-    `known` lists positions inside the part (-1: outside), `near` and `far` row numbers and distances; `origins` is the
-    part of the last round that a row was in, None where there is only one part.
+    `places` is where the list of each row stands; `origins` the part of the last round that a row was in, None where
+    there is only one part.
     """
 
-    known: Ints
-    near: Ints
-    far: Floats
+    found: _Found
+    places: Ints
+    inside: Panel
+    range: tuple[int, int]
     origins: Ints | None
+
+    def lists(self, order: Ints) -> tuple[Ints, Floats]:
+        """Row numbers and distances."""
+        places = self.places[order]
+        return _taken(self.found.neighbors, places), _taken(self.found.distances, places)
+
+    def known(self, order: Ints) -> Ints:
+        """Lists of places inside the part (-1: outside)."""
+        known = self.inside.whole()[_taken(self.found.neighbors, self.places[order])]
+        known -= np.int32(self.range[0])
+        known[(known < 0) | (known >= self.range[1] - self.range[0])] = -1
+        return known
 
 
 class _Work:
@@ -375,7 +387,7 @@ class _Work:
         def search_part(part: int) -> None:
             start, stop = self.plan.part(part)
             ids = mine.rows(start, stop)
-            X = np.array(load(part, ids), np.float32, order="C")
+            X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self.earlier(found, ids, inside, start, stop)
             cell_order, near, far = self.search_part(X, ids, earlier, (n, part))
             if found is None and not self.resident:
@@ -412,14 +424,19 @@ class _Work:
 
         def move_part(part: int) -> None:
             start, stop = sizes.part(part)
-            rows = self.source.read(start, stop)
-            moved.write(start, np.asarray(rows, np.float32)[np.argsort(homes.rows(start, stop), kind="stable")])
+            rows = np.empty((stop - start, sizes.n_features), np.float32)
+            for first, last in ranges(len(rows), sizes.read_rows):
+                rows[first:last] = self.source.read(start + first, start + last)
+            moved.write(start, rows, np.argsort(homes.rows(start, stop), kind="stable"))
 
         self.parts.run(move_part, sizes.n_parts, "moved")
 
         def load(part: int, ids: Ints) -> Floats:
-            pieces = zip(ends[:, part] - counts[:, part], ends[:, part], strict=True)
-            return np.concatenate([moved.read(int(start), int(stop)) for start, stop in pieces])
+            out, filled = np.empty((len(ids), sizes.n_features), np.float32), 0
+            for stop, count in zip(ends[:, part], counts[:, part], strict=True):
+                out[filled : filled + count] = moved.read(int(stop - count), int(stop))
+                filled += int(count)
+            return out
 
         return load
 
@@ -430,11 +447,8 @@ class _Work:
     def earlier(self, found: _Found, ids: Ints, inside: Panel, start: int, stop: int) -> _Earlier:
         """What has been found about the rows `ids`, which stand at `start` to `stop` of this round's parts."""
         places = found.position.whole()[ids]
-        near, far = _taken(found.neighbors, places), _taken(found.distances, places)
-        known = inside.whole()[near] - np.int32(start)
-        known[(known < 0) | (known >= stop - start)] = -1
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
-        return _Earlier(known, near, far, origins)
+        return _Earlier(found, places, inside, (start, stop), origins)
 
     def restored(self, found: _Found) -> _Found:
         """The lists in storage order, the order of the first round."""
@@ -512,18 +526,23 @@ class _Work:
                 rows, leaves = grow(Z, *root(len(X)), sizes.leaf_rows, seed, 1, each)
             compare(each, Z, rows, leaves, nothing, neighbors, distances)
 
-        known, n_used = neighbors.copy(), sizes.n_used
+        known, n_used = neighbors, sizes.n_used
         if earlier is not None:
             inside = np.append(inverse_of(order), np.int32(-1))  # -1, a row outside the part, stays -1
-            known = np.stack([inside[earlier.known[order]], neighbors], axis=2).reshape(len(X), -1)
+            known = np.empty((*shape, 2), np.int32)
+            known[:, :, 0], known[:, :, 1] = inside[earlier.known(order)], neighbors
+            known = known.reshape(len(X), -1)
             n_used += n_used // 2
-        neighbors[:], distances[:] = -1, np.inf
+        neighbors, distances[:] = np.full(shape, -1, np.int32), np.inf
         joined = Candidates(known, n_used, sizes.max_candidates, origins)
         compare(each, X, identity, cells, joined, neighbors, distances)
+        del known, joined, distances  # a part is the largest thing that a search holds
 
         names = names[order]
-        near = np.full(shape, -1, np.int32) if earlier is None else earlier.near[order]
-        far = np.full(shape, np.inf, np.float32) if earlier is None else earlier.far[order]
+        if earlier is None:
+            near, far = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
+        else:
+            near, far = earlier.lists(order)
         on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, near, far))
         repair(X, names, near, far)
         return order, near, far
@@ -589,8 +608,5 @@ class _Truth:
 
 def _taken(table: Table, places: Ints) -> NDArray[Any]:
     """Rows of a table, asked for in ascending order."""
-    by = np.argsort(places, kind="stable")
-    rows = table.take(places[by])
-    taken = np.empty_like(rows)
-    taken[by] = rows
-    return taken
+    by = np.argsort(places, kind="stable").astype(np.int32)
+    return table.take(places[by])[inverse_of(by)]

@@ -9,6 +9,7 @@ import numpy as np
 from scalable_gpe.engine.panels import Panel, Panels
 from scalable_gpe.engine.rows import Selected
 from scalable_gpe.engine.run import Run, once
+from scalable_gpe.engine.tables import ranges
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 EXACT = ("kdtree", "brute")
@@ -18,6 +19,7 @@ Indices = Callable[[np.ndarray], np.ndarray]
 _TREE_FEATURES = 8
 _BRUTE_ROWS = 20_000
 _CHUNK_ROWS = 4096  # shards of the tables of parts are a multiple of their chunks
+_SHARD_BYTES = 2**24
 
 
 class Found(NamedTuple):
@@ -171,22 +173,27 @@ def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int,
     starts = np.array([sizes.part(part)[0] for part in range(sizes.n_parts)] + [sizes.n_rows])
 
     def make(table: str, shape: tuple[int, int], dtype: type) -> Any:
-        rows = -(-int(np.diff(starts).max()) // _CHUNK_ROWS) * _CHUNK_ROWS
-        whole = run.home.table(f"{name}/{table}", (rows * sizes.n_parts, shape[1]), dtype, shard_rows=rows)
-        return _Parted(whole, starts)
+        row_bytes = shape[1] * np.dtype(dtype).itemsize
+        longest = int(np.diff(starts).max())
+        # a shard is copied some times while it is written, so that a part of wide rows has several
+        n_shards = max(1, longest * row_bytes // _SHARD_BYTES)
+        shard = -(-longest // (n_shards * _CHUNK_ROWS)) * _CHUNK_ROWS
+        part_rows = -(-longest // shard) * shard
+        shape = (part_rows * sizes.n_parts, shape[1])
+        return _Parted(run.home.table(f"{name}/{table}", shape, dtype, shard_rows=shard), starts, part_rows)
 
     return make
 
 
 class _Parted:
-    """A table that is written part by part; each part begins at a shard of its own."""
+    """A table that is written part by part; each part begins at a shard of its own, `part_rows` after the last one."""
 
-    def __init__(self, table: Any, starts: np.ndarray) -> None:
-        self._table, self._starts = table, starts
+    def __init__(self, table: Any, starts: np.ndarray, part_rows: int) -> None:
+        self._table, self._starts, self._part_rows = table, starts, part_rows
 
     def _place(self, ids: np.ndarray) -> np.ndarray:
         part = np.searchsorted(self._starts, ids, side="right") - 1
-        return part * self._table.shard_rows + ids - self._starts[part]
+        return part * self._part_rows + ids - self._starts[part]
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
@@ -202,16 +209,20 @@ class _Parted:
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number, in any order."""
         places = self._place(np.asarray(ids))
+        if (places[1:] >= places[:-1]).all():
+            return self._table.take(places)
         by = np.argsort(places, kind="stable")
         out = np.empty((len(places), self._table.shape[1]), self._table.dtype)
         out[by] = self._table.take(places[by])
         return out
 
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write one whole part."""
-        padded = np.zeros((self._table.shard_rows, self._table.shape[1]), self._table.dtype)
-        padded[: len(values)] = values
-        self._table.write(int(self._place(np.array([start]))[0]), padded)
+    def write(self, start: int, values: np.ndarray, order: np.ndarray | None = None) -> None:
+        """Write one whole part, shard by shard: the rows, or the rows in an order."""
+        first = int(self._place(np.array([start]))[0])
+        for begin, end in ranges(self._part_rows, self._table.shard_rows):
+            rows = values[begin:end] if order is None else values[order[begin:end]]
+            padding = np.zeros((end - begin - len(rows), self._table.shape[1]), self._table.dtype)
+            self._table.write(first + begin, np.concatenate([rows, padding]) if len(padding) else rows)
 
 
 def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
