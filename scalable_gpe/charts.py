@@ -108,7 +108,8 @@ def lines(
 
 
 def _line(one: Series, across: Any, down: Any, y: Axis) -> str:
-    known = [(a, b) for a, b in zip(one.x, one.y, strict=True) if np.isfinite(b) and (b > 0 or not y.log)]
+    # what lies below the axis is left out: on its floor it would look like a measurement
+    known = [(a, b) for a, b in zip(one.x, one.y, strict=True) if np.isfinite(b) and b >= y.low]
     points = [(float(across(a)), float(down(np.clip(b, y.low, y.high))), a, b) for a, b in known]
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b, *_ in points)
     words = [escape(f"{one.name}: {number(v)} at {number(u)}") for *_, u, v in points]

@@ -43,6 +43,7 @@ from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_co
 from scalable_gpe.sketch.new_points import NewPoints, transform
 from scalable_gpe.sketch.power_choice import choose_power
 from scalable_gpe.sketch.powers import Sketch
+from scalable_gpe.words import plain
 
 _SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
 _GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
@@ -227,7 +228,7 @@ def embed(
         reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
             shape, count_jobs(n_jobs)
         )
-        with _opened(store, storage_options, resume) as home:
+        with _opened(store, storage_options, resume) as home, _nothing_left(home):
             return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit, reserved)))
 
 
@@ -257,6 +258,7 @@ def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -
         columns = make_columns(heat, how, asked["n_components"], plans, run, keys["sketch"])
     names = rows.names if rows else None
     if log.finished is not None:
+        log.use()
         tables = {power: run.home.open_table(log.finished["arrays"][str(power)]) for power in asked["powers"]}
         for power, table in tables.items():
             _check_sound(table, log.finished["arrays"][str(power)])
@@ -312,6 +314,12 @@ class _Log:
         if self.finished is None:
             self._write({"finished": False})
 
+    def use(self) -> None:
+        """Write down that this run, which was finished already, was asked for again."""
+        if self._run.home.stored and self.finished is not None:
+            facts = {**self.finished, "used_at": time.time()}
+            self._run.home.mark(self._name, _plain(facts), arrays=list(facts["arrays"].values()))
+
     def finish(self, report: dict[str, Any], arrays: dict[int, str], asked: dict[str, Any]) -> None:
         """Write down that all is done."""
         self._asked = asked
@@ -347,7 +355,9 @@ def _embedding(
     )
 
 
-def open_embedding(store: Any, X: Any = None, *, storage_options: dict[str, Any] | None = None) -> Embedding:
+def open_embedding(
+    store: Any, X: Any = None, *, run: str | None = None, storage_options: dict[str, Any] | None = None
+) -> Embedding:
     """Open a run that stands in a store.
 
     Parameters
@@ -356,13 +366,16 @@ def open_embedding(store: Any, X: Any = None, *, storage_options: dict[str, Any]
         The store of an earlier ``embed(..., store=...)``.
     X : array-like, optional
         The points, where the store does not hold them.
+    run : str, optional
+        Which run of several: its name, as ``scalable-gpe info`` lists it, or the beginning of it. By default the one
+        that `embed` was last called for.
     storage_options : dict, optional
         As in `embed`.
 
     Returns
     -------
     Embedding
-        Of the latest finished run.
+        Of a finished run.
     """
     home = open_home(store, storage_options, read_only=True)
     runs = [(name, facts) for name in home.names("runs") if (facts := home.facts(f"runs/{name}")) is not None]
@@ -370,20 +383,36 @@ def open_embedding(store: Any, X: Any = None, *, storage_options: dict[str, Any]
     if not finished:
         state = "a run that is not finished" if runs else "no finished stage of a run"
         raise StoreError(f"store {str(store)!r} holds {state}. Run embed again with the same arguments to go on.")
-    facts = max(finished, key=lambda one: one[1]["report"].get("finished_at", 0))[1]
+    facts = _chosen(finished, run)
     asked, keys = facts["parameters"], facts["keys"]
-    run = Run(home, Workers())
+    place = Run(home, Workers())
     points = open_rows(X, asked["metric"], storage_options=storage_options) if X is not None else None
-    graph = open_graph(run, keys["graph"], points)
-    kernel = open_kernel(graph, run, keys["kernel"])
-    heat = open_heat(kernel, run, keys["heat"])
+    graph = open_graph(place, keys["graph"], points)
+    kernel = open_kernel(graph, place, keys["kernel"])
+    heat = open_heat(kernel, place, keys["heat"])
     asked["powers"] = tuple(asked["powers"])
     how = Sketch(asked["sketch"], asked["random_state"], asked["precision"])
-    plans = make_plans(heat, how, asked["powers"], asked["tol"], run, keys["sketch"])
-    columns = make_columns(heat, how, asked["n_components"], plans, run, keys["sketch"])
+    plans = make_plans(heat, how, asked["powers"], asked["tol"], place, keys["sketch"])
+    columns = make_columns(heat, how, asked["n_components"], plans, place, keys["sketch"])
     tables = {power: home.open_table(facts["arrays"][str(power)]) for power in asked["powers"]}
     report = with_int_keys(facts["report"])
-    return _embedding(graph, kernel, heat, tables, columns, asked, report, _open_names(run, graph.n_rows))
+    return _embedding(graph, kernel, heat, tables, columns, asked, report, _open_names(place, graph.n_rows))
+
+
+def _chosen(finished: list[tuple[str, dict[str, Any]]], name: str | None) -> dict[str, Any]:
+    """The finished run of a name, or the latest."""
+    if name is None:
+        return max((facts for _, facts in finished), key=last_used)
+    found = [facts for one, facts in finished if one.startswith(name)]
+    if len(found) != 1:
+        runs = ", ".join(f"{one!r} (power {plain(facts['parameters']['power'])})" for one, facts in finished)
+        raise ValueError(f"run= must name one of {runs}; got {name!r}.")
+    return found[0]
+
+
+def last_used(facts: dict[str, Any]) -> float:
+    """When `embed` was last called for a run, which is the one that is opened."""
+    return max(facts.get("used_at", 0.0), (facts.get("report") or {}).get("finished_at", 0.0))
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -391,7 +420,9 @@ def open_embedding(store: Any, X: Any = None, *, storage_options: dict[str, Any]
 
 def _check(given: dict[str, Any]) -> dict[str, Any]:
     """All arguments of embed that are not data, checked before any work."""
-    automatic = isinstance(given["power"], str) and checks.check_choice(given["power"], ("auto",), "power") == "auto"
+    automatic = isinstance(given["power"], str)
+    if automatic and given["power"] != "auto":
+        raise ValueError(f"power must be a whole number, several of them, or 'auto'; got {given['power']!r}.")
     if automatic:
         given = {**given, "power": 1}  # its place is taken by the power that is chosen
     asked = check_sketch(
@@ -491,10 +522,22 @@ def _opened(store: Any, storage_options: dict[str, Any] | None, resume: bool) ->
         if home.stored and not resume:
             there = [group for group in _GROUPS if home.names(group)]
             if there:
-                logger.warning("resume=False: removing %s from %s", ", ".join(there), store)
+                logger.warning("starting over: removing %s from %s", ", ".join(there), store)
             for group in there:
                 home.remove(group)
         yield home
+
+
+@contextmanager
+def _nothing_left(home: Any) -> Iterator[None]:
+    """Input that is refused leaves no store behind: what the first stage had written is of no use."""
+    new = home.stored and not any(home.names(group) for group in _GROUPS)
+    try:
+        yield
+    except (ValueError, TypeError):
+        if new and not home.names("runs"):
+            home.discard()
+        raise
 
 
 def _check_input(run: Run, keys: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """The library in scikit-learn's clothes: thin adapters of `embed` and `diffusion_map`."""
 
 import os
-import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scalable_gpe.embedding import Embedding, embed
-from scalable_gpe.engine.errors import GPEWarning
+from scalable_gpe.engine.errors import GPEWarning, warn
 from scalable_gpe.engine.rows import open_rows
 from scalable_gpe.engine.tables import MemoryTable
 from scalable_gpe.sketch.eigenvectors import diffusion_map
@@ -89,12 +88,8 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         parameters = self.get_params(deep=False)
         n_rows = int(X.n_rows if hasattr(X, "n_rows") else X.shape[0])
         if parameters["n_neighbors"] is not None and parameters["n_neighbors"] > n_rows - 1:
-            warnings.warn(
-                f"n_neighbors={parameters['n_neighbors']} is more than the {n_rows - 1} other rows: all of them are "
-                "used.",
-                GPEWarning,
-                stacklevel=5,
-            )
+            given = parameters["n_neighbors"]
+            warn(f"n_neighbors={given} is more than the {n_rows - 1} other rows: all of them are used.", GPEWarning)
             parameters["n_neighbors"] = n_rows - 1
         return embed(X, **{**parameters, **changes})
 
@@ -298,12 +293,8 @@ class DiffusionMap(_Estimator):
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
         if isinstance(n_components, int | np.integer) and n_components > most:
-            warnings.warn(
-                f"n_components={n_components} is more than {most}, one less than the number of different rows: "
-                f"{most} are used.",
-                GPEWarning,
-                stacklevel=3,
-            )
+            text = f"n_components={n_components} is more than {most}, one less than the number of different rows"
+            warn(f"{text}: {most} are used.", GPEWarning)
             n_components = most
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import __version__, charts
-from scalable_gpe.accuracy import Audit
+from scalable_gpe.accuracy import LEAST_POINTS, Audit
 from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.charts import Axis, Series, span
 from scalable_gpe.embedding import Embedding
@@ -88,7 +88,8 @@ def write_report(
         raise TypeError(f"audit must be True, False or an Audit; got {type(audit).__name__}.")
     target = check_path(path)
     view = _View(embedding, color, color_label)
-    found = make_audit(embedding) if audit is True else audit or None
+    enough = embedding.graph.numbering.n_points >= LEAST_POINTS
+    found = (make_audit(embedding) if enough else None) if audit is True else audit or None
     text = _page(embedding, found, view, title)
     unfinished = target.with_name(f".unfinished-{target.name}")
     unfinished.write_text(text, encoding="utf-8")
@@ -371,7 +372,7 @@ def _color_legend(color: dict[str, Any] | None) -> str:
 
 def _accuracy(found: Audit | None) -> str:
     if found is None:
-        return "<p>No audit was made for this page.</p>"
+        return f"<p>No audit was made for this page (it needs {LEAST_POINTS} different rows or more).</p>"
     rows: list[tuple[str, dict[str, float], int, float | None]] = []
     for power, one in found["powers"].items():
         rows.append((f"power {power}, median", one["median_error"], 0, one["sketch"]["median_error"]))

@@ -43,6 +43,8 @@ def plane(points: Any, components: Any, n_axes: Sequence[int] = (2,)) -> tuple[n
     chosen = [checks.check_count(one, "components", minimum=0) for one in components]
     if len(chosen) not in n_axes:
         raise ValueError(f"components must be {' or '.join(map(str, n_axes))} columns; got {components!r}.")
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"components must be different columns; got {components!r}.")
     if max(chosen) >= points.shape[1]:
         raise ValueError(f"components must be below {points.shape[1]}; got {components!r}.")
     return np.concatenate([block[:, chosen] for block in blocks(points)]), tuple(f"component {c}" for c in chosen)

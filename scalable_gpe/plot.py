@@ -238,7 +238,7 @@ def spectrum(
     for number, power in enumerate(marks):
         ax.axvline(power, color="0.4", lw=1, label="_" * (number > 0) + "powers of the embedding")
     ax.set(xscale="log", yscale="log", xlabel="power p", ylabel="effective rank", title="what a power leaves")
-    ax.legend(fontsize=8, frameon=False)
+    ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
     return ax
 
 
@@ -332,18 +332,28 @@ def _axes(ax: Any, solid: bool = False) -> Any:
 
 def _frame(ax: Any, limits: Any, names: tuple[str, ...]) -> None:
     """Limits and names of the axes, the same length for a unit of each."""
+    solid = hasattr(ax, "set_zlim")
     for axis, limit, name in zip("xyz", limits, names, strict=False):
         getattr(ax, f"set_{axis}lim")(limit)
-        getattr(ax, f"set_{axis}label")(name)
+        getattr(ax, f"set_{axis}label")(name + (_in_tens(getattr(ax, f"{axis}axis"), limit) if solid else ""))
     ax.set_aspect("equal")
-    solid = hasattr(ax, "set_zlim")
     if solid:
         ax.set_box_aspect(None, zoom=0.82)  # room for the names of the axes
         for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
             axis.labelpad = 9
         ax.tick_params(labelsize=8, pad=1)
     ax.locator_params(nbins=3 if solid else 4)
-    ax.ticklabel_format(style="sci", scilimits=(-2, 3))
+    if not solid:
+        ax.ticklabel_format(style="sci", scilimits=(-2, 3))
+
+
+def _in_tens(axis: Any, limit: Any) -> str:
+    """Write the power of ten of the ticks beside the name: a solid's axis would print it over the name."""
+    exponent = int(np.floor(np.log10(max(np.abs(limit).max(), 1e-300))))
+    if -3 < exponent < 4:
+        return ""
+    axis.set_major_formatter(lambda value, _: f"{value / 10.0**exponent:.3g}")
+    return f" (1e{exponent})"
 
 
 def _note(ax: Any, text: str) -> None:

@@ -17,7 +17,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     lines = [
         ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates"),
         ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
-        ("connected components", f"{report['n_connected_components']:,}; isolated rows: {report['n_isolated']:,}"),
+        ("connected components", _pieces(report)),
         ("recall", figure("recall", "{:.4f}") + error),
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}")),
@@ -32,6 +32,12 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     lines.append(("peak memory", in_bytes(report["peak_memory"]) + within))
     lines += [("warning", text) for text in report.get("warnings", [])]
     return lines
+
+
+def _pieces(report: dict[str, Any]) -> str:
+    pieces = report["n_connected_components"]
+    apart = ", and distances between them mean only that they are apart" if pieces > 1 else ""
+    return f"{pieces:,}{apart}; isolated rows: {report['n_isolated']:,}"
 
 
 def _spread(sigma: dict[str, Any] | None) -> str:

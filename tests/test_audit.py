@@ -209,3 +209,11 @@ def test_wrong_arguments(result):
         gpe.audit(result.points)
     with pytest.raises(ValueError, match="n_exact must be at least 3"):
         gpe.audit(result, n_exact=2)
+
+
+def test_too_few_rows_for_an_audit(tmp_path):
+    small = gpe.embed(gpe.datasets.torus(9), n_components=2, power=2)
+    with pytest.raises(ValueError, match="needs 10 different rows or more; this embedding has 9"):
+        gpe.audit(small)
+    page = gpe.write_report(small, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "No audit was made" in page

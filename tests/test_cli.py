@@ -36,6 +36,7 @@ def folder(tmp_path_factory):
     holes = gpe.datasets.torus(100)
     holes[17, 1] = np.nan
     np.save(path / "holes.npy", holes)
+    np.save(path / "equal.npy", np.ones((50, 3)))
     gpe.embed(gpe.datasets.torus(300), n_components=1, power=1, store=path / "other.zarr", progress=False)
     (path / "embed.json").write_text(done.stdout, encoding="utf-8")
     return path
@@ -233,7 +234,16 @@ MISTAKES = [
     (["report", "run.zarr", "nowhere/page.html"], "there is no folder 'nowhere'"),
     (["plot", "run.zarr", "nowhere/p.png"], "there is no folder 'nowhere'"),
     (["export", "run.zarr", "points.npy"], "or replace it with --overwrite."),
-    (["embed", "holes.npy", "s.zarr"], "INPUT must be finite and below 3e38; NaN or infinity in row 17. Drop them, or"),
+    (["export", "run.zarr", "out.npy", "--run", "none"], "--run must name one of"),
+    (["plot", "run.zarr", "p.png", "--column", "kind"], "--column names a column of the file of --color"),
+    (["plot", "run.zarr", "p.png", "--what", "audit", "--color", "points.npy"], "--color is for --what powers"),
+    (["plot", "run.zarr", "p.png", "--components", "1", "1"], "--components must be different columns"),
+    (["plot", "run.zarr", "p.png", "--color", "points.npy"], "--column must be the number of a column"),
+    (["embed", "equal.npy", "s.zarr"], "at least 2 different rows"),
+    (
+        ["embed", "holes.npy", "s.zarr"],
+        "INPUT must be finite and below 3e38; NaN, infinity or more in row 17. Drop them, fill",
+    ),
     (["embed", "points.npy", "other.zarr"], "n_rows: stored 300, now 600). Pass another store, or --no-resume to"),
 ]
 
@@ -319,6 +329,31 @@ def test_help_is_quick_and_has_examples():
     seconds, loaded = done.stdout.splitlines()[-1].split(" ", 1)
     assert float(seconds) < 1
     assert loaded == "[]"
+
+
+def test_the_run_that_was_asked_for_last_is_the_one_that_is_used(tmp_path, capsys):
+    store, out = str(tmp_path / "s.zarr"), str(tmp_path / "out.npy")
+    for power in ("4", "8", "4"):
+        assert cli.main(["embed", "points.npy", store, "--power", power, "-k", "2", "-q"]) == 0
+    assert cli.main(["export", store, out]) == 0
+    assert "holds several runs: this is the latest" in capsys.readouterr().err
+    expected = {power: gpe.embed(np.load("points.npy"), power=power, n_components=2).points for power in (4, 8)}
+    np.testing.assert_array_equal(np.load(out), expected[4])
+    assert cli.main(["info", store, "--json"]) == 0
+    other = json.loads(capsys.readouterr().out)["runs"][0]
+    assert other["parameters"]["power"] == 8
+    assert cli.main(["export", store, out, "--overwrite", "--run", other["name"][:5]]) == 0
+    assert "several runs" not in capsys.readouterr().err
+    np.testing.assert_array_equal(np.load(out), expected[8])
+
+
+def test_a_reader_that_goes_away_is_no_failure(folder):
+    process = subprocess.Popen(
+        [*COMMAND, "info", "run.zarr"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
+    )
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == b""
 
 
 def test_quiet(capsys, tmp_path):

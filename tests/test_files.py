@@ -168,7 +168,7 @@ def test_missing_values_are_named_by_row(frame, tmp_path):
     holes = frame.copy()
     holes.iloc[17, 1] = np.nan
     holes.to_csv(tmp_path / "holes.csv")
-    with pytest.raises(ValueError, match="NaN or infinity in row 17"):
+    with pytest.raises(ValueError, match="NaN, infinity or more in row 17"):
         gpe.embed(read_points(tmp_path / "holes.csv", index="name"), **OPTIONS)
 
 
@@ -184,7 +184,11 @@ def test_mistakes(frame, cells, tmp_path):
     np.save(tmp_path / "t.npy", frame.to_numpy())
     for arguments, error, words in [
         (("nothing.csv", {}), FileNotFoundError, "there is no file"),
-        (("t.csv", {}), TypeError, r"column 'name' holds 'cell 0 é'. Name the column of row names with index='name'"),
+        (
+            ("t.csv", {}),
+            TypeError,
+            r"column 'name' holds 'cell 0 é'. If it holds the names of the rows, say so with index='name'",
+        ),
         (("t.csv", {"index": "id"}), ValueError, "index must be one of the columns"),
         (("t.csv", {"key": "a"}), ValueError, "has no such parts"),
         (("t.npy", {"index": "a"}), ValueError, "has no columns by name"),
@@ -268,9 +272,9 @@ def test_columns_to_colour_by(frame, X, cells, tmp_path):
     np.testing.assert_array_equal(read_column(str(tmp_path / "one.npy")), X[:, 2])
     np.testing.assert_array_equal(read_column(str(cells / "cells.h5ad"), "size"), X[:, 0])
     assert read_column(str(cells / "cells.h5ad"), "kind")[:4].tolist() == ["missing", "left", "right", "missing"]
-    with pytest.raises(ValueError, match="column must be one of"):
+    with pytest.raises(ValueError, match="column= must name one of"):
         read_column(str(tmp_path / "t.csv"), "nothing")
-    with pytest.raises(ValueError, match="name a column by its number"):
+    with pytest.raises(ValueError, match="column= must be the number of a column"):
         read_column(str(tmp_path / "X.npy"))
 
 

@@ -194,11 +194,11 @@ def frame_with_text():
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"X": with_value(np.nan)}, ValueError, r"X must be finite.*NaN or infinity in row 7"),
-        ({"X": with_value(np.inf)}, ValueError, r"NaN or infinity in row 7"),
+        ({"X": with_value(np.nan)}, ValueError, r"X must be finite.*NaN, infinity or more in row 7"),
+        ({"X": with_value(np.inf)}, ValueError, r"NaN, infinity or more in row 7"),
         ({"X": with_value(1e300)}, ValueError, r"below 3e38; NaN"),
-        ({"X": sp.csr_matrix(with_value(np.nan))}, ValueError, "NaN or infinity in row 7"),
-        ({"X": with_value(np.nan), "metric": "cosine"}, ValueError, "NaN or infinity in row 7"),
+        ({"X": sp.csr_matrix(with_value(np.nan))}, ValueError, "NaN, infinity or more in row 7"),
+        ({"X": with_value(np.nan), "metric": "cosine"}, ValueError, "NaN, infinity or more in row 7"),
         ({"X": with_value(0.0) * np.arange(40)[:, None], "metric": "cosine"}, ValueError, "rows of zeros; got row 0"),
         ({"X": GOOD[:, 0]}, ValueError, r"X must be 2-D.*reshape"),
         ({"X": GOOD[None]}, ValueError, "X must be 2-D"),
@@ -229,7 +229,7 @@ def frame_with_text():
         ({"power": True}, TypeError, "power must be a whole number"),
         ({"power": []}, ValueError, "power must hold at least one power"),
         ({"power": (4, 4)}, ValueError, "power must hold different powers"),
-        ({"power": 2.0}, TypeError, "power must be an int"),
+        ({"power": 2.0}, TypeError, "power must be a whole number, or several"),
         ({"n_components": 0}, ValueError, "n_components must be at least 1"),
         ({"n_components": True}, TypeError, "n_components must be a whole number"),
         ({"normalization": "row"}, ValueError, "normalization must be one of 'bistochastic', 'symmetric'"),
@@ -287,7 +287,7 @@ def test_a_bad_row_that_no_sample_sees(method, tmp_path):
     X = gpe.datasets.torus(5000, random_state=0).astype(np.float32)
     bad = X.copy()
     bad[3] = np.nan
-    with pytest.raises(ValueError, match=r"NaN or infinity in row 3"):
+    with pytest.raises(ValueError, match=r"NaN, infinity or more in row 3"):
         gpe.embed(bad, method=method, store=tmp_path / "run", **OPTIONS)
     with pytest.raises((StoreError, FileNotFoundError)):
         gpe.open(tmp_path / "run")
@@ -313,3 +313,23 @@ def test_estimate_speaks_of_the_same_limit():
     for arguments in ((1, 2), (10, 0)):
         with pytest.raises(ValueError, match="must be at least"):
             gpe.estimate(*arguments)
+
+
+def test_masked_entries_are_not_taken_for_numbers():
+    X = np.ma.masked_array(gpe.datasets.torus(50), mask=False)
+    assert gpe.embed(X, n_components=1, power=1).points.shape == (50, 1)
+    X[3, 1] = np.ma.masked
+    with pytest.raises(ValueError, match="X has masked entries"):
+        gpe.embed(X)
+
+
+def test_rows_by_number_from_a_mapped_file(tmp_path):
+    """In any order, repeated, few and far apart or many and near: rows are taken some at a time."""
+    from scalable_gpe.engine import npy
+
+    X = np.arange(3000 * 7, dtype=np.float32).reshape(3000, 7)
+    np.save(tmp_path / "X.npy", X)
+    rows = npy.MappedFile(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    rng = np.random.default_rng(0)
+    for ids in (rng.integers(0, 3000, 500), np.arange(2999, -1, -1), np.array([5, 5, 2999]), np.array([], np.int64)):
+        np.testing.assert_array_equal(rows.rows(ids.astype(np.int32)), X[ids])

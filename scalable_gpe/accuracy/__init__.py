@@ -22,6 +22,7 @@ from scalable_gpe.engine.rows import Selected, open_rows
 from scalable_gpe.engine.tables import take_rows
 from scalable_gpe.planes import powers_of
 
+LEAST_POINTS = 10  # below this a sample says nothing
 _DENSE_ROWS = 2000  # up to here the dense kernel is cheap enough to compare with
 
 
@@ -96,6 +97,9 @@ def audit(
         checks.check_count(n_probes, "n_probes", minimum=2),
         checks.check_count(n_exact, "n_exact", minimum=3),
     )
+    n_points = embedding.graph.numbering.n_points
+    if n_points < LEAST_POINTS:
+        raise ValueError(f"an audit needs {LEAST_POINTS} different rows or more; this embedding has {n_points}.")
     with on_cluster(embedding.graph.run):
         return _audit(embedding, X, n_probes, n_exact, checks.check_random_state(random_state))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g} %" if share < 10 else f"{share:.2g} times"
 
 
 def _interval(figure: dict[str, float], write: Callable[[float], str] = _percent) -> str:
@@ -48,6 +48,9 @@ def table(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
             words = (
                 f"median {_percent(dense['median'])}, 95 % within {_percent(dense['bound_95'])} (kernel, not sketch)"
             )
+            lost = found["lost_mass"]
+            if dense["median"] > 0.5 and lost:
+                words += f": another kernel, which the lists miss {_percent(lost['value'])} of"
             lines.append(("  dense kernel", words))
         elif "dense" in found["reasons"]:
             lines.append(("  dense kernel", f"not compared: {found['reasons']['dense']}"))

@@ -1,5 +1,6 @@
 """The command line: scalable-gpe embed | estimate | info | audit | plot | report | export | demo."""
 
+import logging
 import os
 import shlex
 import sys
@@ -15,6 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status says how it ended."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     given = parse(words)
+    if given.quiet:
+        logging.getLogger("scalable_gpe").setLevel(logging.ERROR)
     try:
         with plain_warnings(given.options):
             given.run(given)
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     except Exception as error:
         if given.debug:
             raise

@@ -76,8 +76,13 @@ def _open(given: Any) -> Any:
     import scalable_gpe as gpe
     from scalable_gpe.engine.blocks import Workers
     from scalable_gpe.engine.progress import Progress
+    from scalable_gpe.engine.run import open_home
 
-    result = gpe.open(given.store, getattr(given, "input", None), storage_options=given.storage_options)
+    home: Any = open_home(given.store, given.storage_options, read_only=True)
+    if given.run_name is None and len(home.names("runs")) > 1:
+        caution(f"{given.store} holds several runs: this is the latest. --run chooses, info lists them.", {})
+    points = getattr(given, "input", None)
+    result = gpe.open(given.store, points, run=given.run_name, storage_options=given.storage_options)
     result.graph.run.workers = Workers(progress=Progress(bars(given)))
     return result
 
@@ -116,6 +121,10 @@ def plot(given: Any) -> None:
         given.picture += ".png"  # as matplotlib does
     check_target(given.picture)
     result = _open(given)
+    if given.what not in ("powers", "scatter"):
+        for option in ("color", "column", "components", "power"):
+            if getattr(given, option) is not None:
+                raise ValueError(f"--{option} is for --what powers and scatter; got --what {given.what}.")
     components = "principal" if given.components is None else tuple(given.components)
     what = "scatter" if given.what == "powers" and given.power is not None else given.what
     figure = PICTURES[what](plot, result, components, _colors(given), given)
@@ -163,6 +172,8 @@ PICTURES: dict[str, Callable[..., Any]] = {
 def _colors(given: Any) -> dict[str, Any]:
     """The column to colour by, and what to call it."""
     if given.color is None:
+        if given.column is not None:
+            raise ValueError("--column names a column of the file of --color, which was not given.")
         return {}
     from scalable_gpe.engine.files import read_column
 
@@ -172,12 +183,14 @@ def _colors(given: Any) -> dict[str, Any]:
 def report(given: Any) -> None:
     """Write the page of a run."""
     import scalable_gpe as gpe
+    from scalable_gpe.accuracy import LEAST_POINTS
     from scalable_gpe.page import check_path
 
     check_path(given.page)  # before the audit, which takes a while
     colors = _colors(given)
     result = _open(given)
-    found = _measure(given, result) if given.audit else False
+    enough = result.graph.numbering.n_points >= LEAST_POINTS
+    found = _measure(given, result) if given.audit and enough else False
     _made(given, gpe.write_report(result, given.page, audit=found, **colors), result)
 
 

@@ -8,14 +8,15 @@ from scalable_gpe.words import in_bytes, plain, report_lines
 
 def info(given: Any) -> None:
     """Say what a store holds."""
+    from scalable_gpe.embedding import last_used
     from scalable_gpe.engine.run import open_home
 
     if given.verify:
         _verify(given)
         return
     home: Any = open_home(given.store, given.storage_options, read_only=True)
-    runs = [_describe(home, name, facts) for name in home.names("runs") if (facts := home.record(f"runs/{name}"))]
-    runs.sort(key=lambda run: (run["report"] or {}).get("finished_at", 0))
+    found = [(name, facts) for name in home.names("runs") if (facts := home.record(f"runs/{name}"))]
+    runs = [_describe(home, *one) for one in sorted(found, key=lambda one: last_used(one[1]))]
     sizes = home.sizes()
     if given.json:
         show_json({"store": str(given.store), "bytes": sizes, "runs": runs})

@@ -45,7 +45,7 @@ def parse(words: Sequence[str]) -> Any:
         action.dest: next(text for text in action.option_strings if text.startswith("--"))
         for action in given.command._actions
         if action.option_strings and action.nargs != 0  # what has no value is no argument
-    } | {"neighbors": "--neighbors-file"}
+    } | {"neighbors": "--neighbors-file", "run": "--run"}
     return given
 
 
@@ -179,6 +179,9 @@ def _add_info(subparsers: Any) -> None:
 
 def _add_store(command: Any) -> None:
     command.add_argument("store", metavar="STORE", help="the store of a finished run: a path or URL")
+    command.add_argument(
+        "--run", dest="run_name", metavar="NAME", help="which run of several, as info lists them (latest)"
+    )
     _add_options(command)
 
 

@@ -51,8 +51,8 @@ def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.
         if bad.size:
             bad = bad + first_row if isinstance(first_row, int) else first_row[bad]
             raise ValueError(
-                f"{name} must be finite and below 3e38; NaN or infinity in {rows_named(bad)}. "
-                f"Drop them, for instance {name}[np.isfinite({name}).all(axis=1)], or fill them in."
+                f"{name} must be finite and below 3e38; NaN, infinity or more in {rows_named(bad)}. "
+                f"Drop them, for instance {name}[np.isfinite({name}).all(axis=1)], fill them in, or scale {name} down."
             )
 
 
@@ -95,7 +95,7 @@ def check_powers(value: Any, name: str = "power") -> tuple[int, ...]:
     if isinstance(value, Integral):
         return (check_power(value, name),)
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be an int or a sequence of ints; got {value!r} ({_kind(value)}).")
+        raise TypeError(f"{name} must be a whole number, or several of them; got {value!r} ({_kind(value)}).")
     powers = tuple(check_power(one, name) for one in value)
     if not powers:
         raise ValueError(

@@ -1,10 +1,12 @@
 """The errors and warnings of the library, so that users can catch and filter them."""
 
+import os
 import sys
 import warnings
 from pathlib import Path
 
 _HERE = str(Path(__file__).parents[1])
+_BETWEEN = f"{os.sep}sklearn{os.sep}"  # which calls an estimator's methods for its user
 
 
 class GPEError(Exception):
@@ -57,7 +59,9 @@ class VanishingWarning(GPEWarning):
 def warn(message: str, category: type[GPEWarning]) -> str:
     """Warn with the line of the caller's code that called this library; gives the message, for the record."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_HERE) or _BETWEEN in frame.f_code.co_filename
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
     return message

@@ -191,7 +191,7 @@ def _read_csv(path: str, index: str | None) -> Points:
             try:
                 yield from csv.open_csv(stream, **options)
             except arrow.ArrowInvalid as error:
-                raise TypeError(f"X: {path!r} is not a table of numbers: {_explain(error, columns)}") from None
+                raise TypeError(f"X: {path!r} is not a table of numbers: {_explain(error, columns, index)}") from None
 
     return _copy_table(blocks(), kept, index, np.float64, path)
 
@@ -218,7 +218,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _explain(error: Exception, columns: list[str]) -> str:
+def _explain(error: Exception, columns: list[str], index: str | None) -> str:
     """What pyarrow says, with the column's name, and what to do."""
     import re
 
@@ -227,7 +227,14 @@ def _explain(error: Exception, columns: list[str]) -> str:
     if not found:
         return text
     name = columns[int(found[1])]
-    return f"column {name!r} holds {found[2]!r}. Name the column of row names with index={name!r}, or drop it."
+    return f"column {name!r} holds {found[2]!r}. {_way_out(name, index)}"
+
+
+def _way_out(column: str, index: str | None) -> str:
+    """What to do about a column that is not numbers."""
+    if index is None:
+        return f"If it holds the names of the rows, say so with index={column!r}; else drop it from the file."
+    return f"Drop it from the file: {index!r} holds the names of the rows, and all other columns must be numbers."
 
 
 def _check_index(index: str | None, columns: list[str], path: str) -> None:
@@ -279,7 +286,7 @@ def _read_parquet(path: str, key: str | None, index: str | None) -> Points:
         return _read_lists(parquet, files, schema, chosen, index, path)
     kept = [name for name in schema.names if name != index]
     for name in kept:
-        _check_type(schema.field(name), path)
+        _check_type(schema.field(name), path, index)
     types = [schema.field(name).type.to_pandas_dtype() for name in kept]
     dtype = np.float32 if all(np.can_cast(one, np.float32) for one in types) else np.float64
     return _copy_table(_batches(parquet, files, kept, index), kept, index, dtype, path)
@@ -334,11 +341,11 @@ def _numeric(schema: Any, index: str | None) -> list[str]:
     return [field.name for field in schema if field.name != index and _is_numeric(field.type)]
 
 
-def _check_type(field: Any, path: str) -> None:
+def _check_type(field: Any, path: str, index: str | None = None) -> None:
     if not _is_numeric(field.type):
         raise TypeError(
-            f"X: column {field.name!r} of {path!r} has type {field.type}; it must be numeric. Name the column of row "
-            f"names with index={field.name!r}, or drop it."
+            f"X: column {field.name!r} of {path!r} has type {field.type}; it must be numeric. "
+            f"{_way_out(field.name, index)}"
         )
 
 
@@ -490,7 +497,7 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     if array.ndim == 1:
         return np.asarray(array)
     if array.ndim != 2 or column is None or not column.isdigit() or int(column) >= array.shape[1]:
-        raise ValueError(f"color: {path!r} has shape {array.shape}; name a column by its number, from 0.")
+        raise ValueError(f"color: {path!r} has shape {array.shape}; column= must be the number of a column, from 0.")
     return np.asarray(array[:, int(column)])
 
 
@@ -500,7 +507,8 @@ def _table_column(read: Callable[..., Any], path: str, column: str | None) -> np
     table = read(path)
     column = table.column_names[0] if column is None and table.num_columns == 1 else column
     if column not in table.column_names:
-        raise ValueError(f"color: column must be one of {_some(table.column_names)} of {path!r}; got {column!r}.")
+        got = "none was named" if column is None else f"got {column!r}"
+        raise ValueError(f"column= must name one of {_some(table.column_names)} of {path!r}; {got}.")
     values = table.column(column)
     if _is_numeric(values.type):
         return values.to_numpy()
@@ -513,7 +521,8 @@ def _obs_column(path: str, column: str | None) -> np.ndarray:
     with h5py.File(path, "r") as file:
         obs = file["obs"]
         if column is None or column not in obs:
-            raise ValueError(f"color: column must be one of obs of {path!r}: {_some(obs)}; got {column!r}.")
+            got = "none was named" if column is None else f"got {column!r}"
+            raise ValueError(f"column= must name one of obs of {path!r}: {_some(obs)}; {got}.")
         item = obs[column]
         if hasattr(item, "keys") and "categories" in item:
             names = [*_plain_column(item["categories"]).astype(str), "missing"]

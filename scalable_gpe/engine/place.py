@@ -356,9 +356,8 @@ def _file_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
     try:
         fs, root = url_to_fs(url, **options)
     except ImportError as error:
-        raise ImportError(
-            f"{url!r} needs a package that is not installed ({error}). For s3: pip install 'scalable-gpe[remote]'."
-        ) from error
+        way_out = " pip install 'scalable-gpe[remote]' brings it." if _S3.match(url) else ""
+        raise ImportError(f"{url!r} needs a package that is not installed: {error}.{way_out}") from error
     except ValueError as error:
         raise ValueError(f"{url!r} is no path and no URL that fsspec knows: {error}.") from error
     return fs, root.rstrip("/")

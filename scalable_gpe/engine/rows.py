@@ -179,6 +179,8 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
     if isinstance(X, RemoteFile):
         _check_dtype(X.dtype, name)
         return X.rows, None, False
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise ValueError(f"{name} has masked entries. Drop their rows, or fill them in with filled().")
     try:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:  # rows of different lengths

@@ -6,9 +6,11 @@ the metadata of each array, because a changed dtype or shape reads as wrong numb
 Where the store lives, a directory or an object store, is the business of its `Place`.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
+import os
 import pickle
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -44,9 +46,9 @@ class Store:
         self._settle(open_place(path, storage_options), read_only=read_only)
         attributes = self._attributes("")
         if attributes is None and read_only:
-            raise FileNotFoundError(
-                f"store {str(self.place)!r} does not exist, or is not a zarr group. Check the path."
-            )
+            if self.place.folders() or self.place.exists(".zgroup"):
+                raise StoreError(f"store {str(self.place)!r} was not made by scalable_gpe. Check the path.")
+            raise FileNotFoundError(f"store {str(self.place)!r} does not exist. Check the path.")
         if attributes is None:
             attributes = self._begin()
         _check_format(attributes, str(self.place))
@@ -178,6 +180,15 @@ class Store:
             return  # nothing is there, as after work on panels that were in memory
         self.check_writable()
         self.place.remove(name, first="zarr.json")
+
+    def discard(self) -> None:
+        """Remove a store that holds nothing of use."""
+        for name in self.place.folders():
+            self.remove(name)
+        self.place.delete("zarr.json")
+        if not self.place.network:
+            with contextlib.suppress(OSError):
+                os.rmdir(str(self.place))
 
     def sweep(self) -> None:
         """Remove what a killed writer left behind."""

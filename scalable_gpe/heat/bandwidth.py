@@ -42,8 +42,8 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
-            f"epsilon={rule!r} needs distances above 0 and below 1e19; all distances in the neighbour lists are 0, or "
-            "their squares overflow. Divide X by its scale, or pass lists of other points."
+            f"epsilon={rule!r} needs distances between 1e-19 and 1e19; all distances in the neighbour lists are 0, or "
+            "their squares leave the range of float32. Divide X by its scale."
         )
     low, high = float(positive.min()) / 100, float(positive.max()) * 100
     for _ in range(200):
