@@ -164,15 +164,16 @@ class _View:
         second = min(1, len(home) - 1)
         half = 0.55 * max(home[0, 1] - home[0, 0], home[second, 1] - home[second, 0])
         corner = home[[0, second]].mean(axis=1) - half
-        counts, outside = np.zeros(_PIXELS**2, np.int64), 0
+        side = int(np.clip(3 * np.sqrt(self.n_rows), 48, _PIXELS))  # few rows would be lost among many pixels
+        counts, outside = np.zeros(side**2, np.int64), 0
         for block in blocks(points):
             turned = turn(block).astype(np.float64)
             outside += int(((turned < low) | (turned > high)).any(axis=1).sum())
-            at = np.floor((turned[:, [0, second]] - corner) / (2 * half) * _PIXELS)
-            seen = ((at >= 0) & (at < _PIXELS)).all(axis=1)
+            at = np.floor((turned[:, [0, second]] - corner) / (2 * half) * side)
+            seen = ((at >= 0) & (at < side)).all(axis=1)
             place = at[seen].astype(np.int64)
-            counts += np.bincount((_PIXELS - 1 - place[:, 1]) * _PIXELS + place[:, 0], minlength=_PIXELS**2)
-        return counts.reshape(_PIXELS, _PIXELS), outside
+            counts += np.bincount((side - 1 - place[:, 1]) * side + place[:, 0], minlength=side**2)
+        return counts.reshape(side, side), outside
 
     def _steps(self, values: np.ndarray, low: float, high: float) -> str:
         steps = np.round((values - low) / (high - low) * _STEPS)

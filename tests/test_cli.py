@@ -288,6 +288,7 @@ def test_arguments_of_the_library_are_options_here():
         ("Raise n_neighbors, or choose method='brute'.", "Raise --n-neighbors, or choose --method 'brute'."),
         ("Pass key=, or resume=False.", "Pass --key, or --no-resume."),
         ("Convert it, for instance with astype('float32').", "Convert it."),
+        ("store '/data/power=4/n_jobs.zarr' is busy", "store '/data/power=4/n_jobs.zarr' is busy"),
         ("distances in neighbors= are others", "distances in --neighbors-file are others"),
     ]:
         assert in_options(text, options) == expected

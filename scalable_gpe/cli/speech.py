@@ -12,6 +12,7 @@ PROGRAM = "scalable-gpe"
 
 # what the library says of its arguments, where an option has another form
 _FLAGS = {"resume=False": "--no-resume", "graph=False": "--no-graph", "overwrite=True": "--overwrite"}
+_START = r"(?<![^\s(])"  # of a word: not inside a path
 _CODE = re.compile(r", for instance (?:with )?[\w.]*[(\[][^,]*[)\]](?=[,.])")
 
 
@@ -30,9 +31,9 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
         text = text.replace(argument, flag)
     for name, option in options.items():
         # a name alone may be a word of English, unless it has an underscore or is what the sentence is about
-        text = re.sub(rf"\b{name}=(?=[\w'\[-])", f"{option} ", text)
-        text = re.sub(rf"\b{name}=", option, text)
-        text = re.sub(rf"^{name}\b(?= must| has)" if "_" not in name else rf"(?<![\w-]){name}\b", option, text)
+        text = re.sub(rf"{_START}{name}=(?=[\w'\[-])", f"{option} ", text)
+        text = re.sub(rf"{_START}{name}=", option, text)
+        text = re.sub(rf"^{name}\b(?= must| has)" if "_" not in name else rf"{_START}{name}\b", option, text)
     return text
 
 
