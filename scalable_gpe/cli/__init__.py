@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of reads that zarr had under way
         say(f"{PROGRAM}: interrupted. {_what_now(given, words)}")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`

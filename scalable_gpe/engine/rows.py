@@ -35,8 +35,9 @@ class Rows:
         names: np.ndarray | None = None,
         resident: bool = False,
         offset: np.ndarray | None = None,
+        name: str = "X",
     ) -> None:
-        self._get = get
+        self._get, self._name = get, name
         self.n_rows, self.n_features = shape
         self.metric = metric
         self.names = names
@@ -53,12 +54,12 @@ class Rows:
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
         if self.metric == "cosine":
-            return _unit(np.asarray(values, dtype=np.float64), ids)
+            return _unit(np.asarray(values, dtype=np.float64), ids, self._name)
         if self.offset is not None:
             values = np.asarray(values, dtype=np.float64) - self.offset
         with np.errstate(over="ignore"):
             block = np.require(values, dtype=np.float32, requirements=["C", "W"])
-        checks.check_finite(block, first_row=ids if len(ids) else 0)
+        checks.check_finite(block, self._name, ids if len(ids) else 0)
         return block
 
     def steps(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -149,7 +150,7 @@ def open_rows(
     shape = _shape(X, name)
     checks.check_shape(shape, name, min_rows)
     offset = _offset(get, shape, X) if metric == "euclidean" else None
-    rows = Rows(get, shape, metric=metric, names=names, resident=resident, offset=offset)
+    rows = Rows(get, shape, metric=metric, names=names, resident=resident, offset=offset, name=name)
     rows.sample()
     return rows
 
@@ -264,8 +265,8 @@ def _offset(get: Callable[[Any], np.ndarray], shape: tuple[int, int], X: Any) ->
     return None if (narrow == wide).all() else np.median(wide, axis=0)
 
 
-def _unit(values: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    checks.check_finite(values, first_row=ids if len(ids) else 0)
+def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
+    checks.check_finite(values, name, ids if len(ids) else 0)
     length = np.sqrt((values * values).sum(axis=1))
     if not (length > 0).all():
         zero = ids[length == 0]
