@@ -530,12 +530,11 @@ def _opened(store: Any, storage_options: dict[str, Any] | None, resume: bool) ->
 
 @contextmanager
 def _nothing_left(home: Any) -> Iterator[None]:
-    """Input that is refused leaves no store behind: what the first stage had written is of no use."""
-    new = home.stored and not any(home.names(group) for group in _GROUPS)
+    """Input that is refused before anything was found leaves no store behind."""
     try:
         yield
     except (ValueError, TypeError):
-        if new and not home.names("runs"):
+        if home.stored and not any(home.names(group) for group in _GROUPS):
             home.discard()
         raise
 
