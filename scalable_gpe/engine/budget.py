@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from scalable_gpe.engine.tables import block_rows
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
-_BASE_SEARCH = 240 * 10**6  # the same before the loops of the later stages are compiled, as measured
 _PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 _PART_ROWS = 2**18
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
@@ -80,8 +79,7 @@ def graph_bytes(shape: Shape) -> int:
 
 def smallest_limit(shape: Shape, n_jobs: int = 2) -> int:
     """Least memory_limit that a run can keep: one part of the search; one column at a time, no block of K resident."""
-    sketch = BASE + column(shape) + blocks_in_flight(shape, n_jobs)
-    least = vectors(shape) + max(sketch, _BASE_SEARCH + part_bytes(shape))
+    least = BASE + vectors(shape) + max(part_bytes(shape), column(shape) + blocks_in_flight(shape, n_jobs))
     if shape.resident:
         least += 4 * shape.n_rows * shape.n_features
     return least if shape.stored else least + 8 * shape.nnz + 8 * shape.n_rows * shape.n_neighbors
