@@ -105,7 +105,10 @@ class Lanczos:
         size = min(n_steps, self._length(probe))
         diagonal = np.array([alpha[probe] for alpha in self._alpha[:size]])
         beside = np.array([beta[probe] for beta in self._beta[: size - 1]])
-        nodes, vectors = eigh_tridiagonal(diagonal, beside)
+        try:
+            nodes, vectors = eigh_tridiagonal(diagonal, beside)
+        except np.linalg.LinAlgError:  # of some LAPACKs, where coefficients are as small as rounding
+            nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
         return nodes, vectors[0] ** 2 * self._share[probe]
 
     def _length(self, probe: int) -> int:
