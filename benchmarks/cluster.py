@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Row, show, timed
 
 import scalable_gpe as gpe
-from scalable_gpe.engine.blocks import cuts
-from scalable_gpe.engine.cluster import Cluster
-from scalable_gpe.engine.kernels import sparse
-from scalable_gpe.engine.store import Store
-from scalable_gpe.engine.tables import ranges
+from measure import Row, show, timed
+from scalable_gpe.execution.cluster import Cluster
+from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.loops import sparse
+from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.storage.zarr_store import ZarrStore
 
 _BLOCKS = 8  # of the sweeps whose bytes are counted
 _SWEPT = {"n_neighbors": 8, "power": 8}  # of the sweeps that are timed: plain products
@@ -128,7 +128,7 @@ class Swept:
     def sketch(self, n_columns: int, note: Any) -> None:
         """The sketch anew; `note` is called after each sweep."""
         for group in ("runs", "embedding", "sketch"):
-            Store(self.store).remove(group)
+            ZarrStore(self.store).remove(group)
 
         def progress(stage: str, *_: int) -> None:
             if stage == "sketch":
@@ -199,12 +199,12 @@ def _nothing(block: int) -> None:
 
 def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns: int) -> tuple[float, float]:
     """Bytes per second that each worker reads from and writes to a table while all of them do."""
-    store, n_shards = Store(path), 16
+    store, n_shards = ZarrStore(path), 16
     store.lock()
     store.remove("work")
     shape = (n_workers * n_shards * shard_rows, n_columns)
-    old = store.loose("work/old", shape, np.float32, shard_rows)
-    new = store.loose("work/new", shape, np.float32, shard_rows, spare="work/old")
+    old = store.scratch_table("work/old", shape, np.float32, shard_rows)
+    new = store.scratch_table("work/new", shape, np.float32, shard_rows, spare="work/old")
     values = shard_rows * n_columns * 4
 
     def move(worker: int) -> tuple[float, float]:
@@ -249,7 +249,7 @@ def traffic(folder: Path, options: argparse.Namespace) -> list[Row]:
     found = {}
     for rows in (1024, options.traffic_rows):
         swept = Swept(_BLOCKS * rows, folder)
-        with cuts(block_rows=rows):
+        with block_sizes(block_rows=rows):
             swept.make()
             with counted() as sizes:
                 sums: list[int] = []

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Row, show, timed
 
 import scalable_gpe as gpe
-from scalable_gpe.graph import cells
+from measure import Row, show, timed
+from scalable_gpe.graph.cells import rounds as cells
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 _K = 15

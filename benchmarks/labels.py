@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Row
 
 import scalable_gpe as gpe
+from measure import Row
 from scalable_gpe.heat import local
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
@@ -85,7 +85,7 @@ def _map(heat: gpe.HeatKernel) -> np.ndarray:
 
 
 def _chosen_power(heat: gpe.HeatKernel, n_components: int) -> int:
-    from scalable_gpe.sketch.power_choice import choose_power
+    from scalable_gpe.spectral.power_choice import choose_power
 
     return choose_power(heat, n_components, 0, heat.run, f"{heat.name}/curve")[0]
 

@@ -15,12 +15,11 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+import scalable_gpe as gpe
 import stages
 import sweeps
 from labels import label_agreement
 from measure import Row, show
-
-import scalable_gpe as gpe
 
 
 def main() -> None:

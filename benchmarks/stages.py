@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Row, timed
 
 import scalable_gpe as gpe
+from measure import Row, timed
 
 _AFTER = ("kernel", "heat", "sketch", "write")
 _FRESH = """

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Row, best_of
 
 import scalable_gpe as gpe
-from scalable_gpe.engine.blocks import Workers, cuts
-from scalable_gpe.engine.panels import MemoryPanel
-from scalable_gpe.engine.run import Run
+from measure import Row, best_of
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import MemoryPanel
+from scalable_gpe.execution.workers import Workers, block_sizes
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.sketch.gaussian_process import make_plans, sweeps_of
 from scalable_gpe.sketch.powers import Sketch, Sweeps
@@ -64,7 +64,7 @@ def sinkhorn(heat: HeatKernel) -> list[Row]:
 
 def _paper_products(heat: HeatKernel) -> int:
     """Products of d <- K(1/d) until the geometric mean of two iterates scales K to 1e-8; looked at now and then."""
-    kernel, run = heat.kernel, Run(heat.run.home, heat.run.workers)
+    kernel, run = heat.kernel, Context(heat.context.store, heat.context.workers)
     weights = heat.weights
     d = np.ones(len(weights))
     for n_products in range(1, _MOST_PRODUCTS + 1):
@@ -80,7 +80,7 @@ def _paper_products(heat: HeatKernel) -> int:
 def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
     """Sweeps of a high power against plain products, and what the difference does to distances."""
     power = options.high_power
-    sketch, run = Sketch("gaussian", 0, "single"), Run(heat.run.home, heat.run.workers)
+    sketch, run = Sketch("gaussian", 0, "single"), Context(heat.context.store, heat.context.workers)
     plans = make_plans(heat, sketch, [power], 1e-4, run, "sketch/benchmark")
     n_sweeps = sweeps_of(list(plans.values()))
     ours = gpe.gp_embedding(heat, _PLAIN_COLUMNS, power)
@@ -98,19 +98,19 @@ def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
 
 def _plain(heat: HeatKernel, power: int) -> np.ndarray:
     """Give A^p G / sqrt(k) by p plain products in double precision (no row repeats): with Z = S x, Z <- S^2 K Z."""
-    numbering, scale = heat.kernel.numbering, heat.scale_points[:, None]
+    storage_order, scale = heat.kernel.storage_order, heat.scale_points[:, None]
     entries = gpe.sketch_matrix(heat.shape[0], _PLAIN_COLUMNS, random_state=0)
-    source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[numbering.user_row])
+    source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[storage_order.user_row])
     now, other, sweeps = MemoryPanel(source), MemoryPanel(np.empty_like(source)), Sweeps(heat)
     for _ in range(power):
         sweeps.product(now, other)
         now, other = other, now
-    return numbering.spread(now.values / scale) / np.sqrt(_PLAIN_COLUMNS)
+    return storage_order.spread(now.values / scale) / np.sqrt(_PLAIN_COLUMNS)
 
 
 def out_of_core(embedding: Any, store: Path) -> list[Row]:
     """A sweep that reads every block of K from the store against one in memory."""
-    with cuts(resident_bytes=0):
+    with block_sizes(resident_bytes=0):
         stored = gpe.open(store)
         ratios = {
             width: _sweep_seconds(stored.heat, width) / _sweep_seconds(embedding.heat, width) for width in (16, 64)

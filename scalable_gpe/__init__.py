@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
-    from scalable_gpe.engine.files import Points, read_points
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
+    from scalable_gpe.exports import export
     from scalable_gpe.graph.neighbors import NeighborGraph, neighbor_graph
     from scalable_gpe.heat.bandwidth import epsilon_sweep
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
     from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
-    from scalable_gpe.interchange import export
-    from scalable_gpe.page import write_report
+    from scalable_gpe.html_report.page import write_report
+    from scalable_gpe.io.files import Points, read_points
     from scalable_gpe.planning import estimate
-    from scalable_gpe.sketch.eigenvectors import diffusion_map
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
-    from scalable_gpe.sketch.spectrum import Spectrum, spectrum
+    from scalable_gpe.spectral.density import Spectrum, spectrum
+    from scalable_gpe.spectral.diffusion_map import diffusion_map
 
 __version__ = "0.1.0"
 
@@ -46,15 +46,15 @@ _HOME = {
     "HeatKernel": "scalable_gpe.heat.normalization",
     "sketch_matrix": "scalable_gpe.sketch.random_matrix",
     "gp_embedding": "scalable_gpe.sketch.gaussian_process",
-    "diffusion_map": "scalable_gpe.sketch.eigenvectors",
-    "spectrum": "scalable_gpe.sketch.spectrum",
-    "Spectrum": "scalable_gpe.sketch.spectrum",
+    "diffusion_map": "scalable_gpe.spectral.diffusion_map",
+    "spectrum": "scalable_gpe.spectral.density",
+    "Spectrum": "scalable_gpe.spectral.density",
     "audit": "scalable_gpe.accuracy",
     "Audit": "scalable_gpe.accuracy",
-    "read_points": "scalable_gpe.engine.files",
-    "Points": "scalable_gpe.engine.files",
-    "export": "scalable_gpe.interchange",
-    "write_report": "scalable_gpe.page",
+    "read_points": "scalable_gpe.io.files",
+    "Points": "scalable_gpe.io.files",
+    "export": "scalable_gpe.exports",
+    "write_report": "scalable_gpe.html_report.page",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }

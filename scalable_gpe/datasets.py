@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.engine import checks
+from scalable_gpe import checks
 
 Array = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -481,7 +481,7 @@ class _Patches:
             self.centres[m] = self.at(there[m : m + 1], earlier) - self.at(here[m : m + 1], m)
 
     def at(self, coordinates: Array, patch: int | Ids) -> Array:
-        from scalable_gpe.engine.kernels.patches import fill_patches
+        from scalable_gpe.loops.patches import fill_patches
 
         out = np.empty((len(coordinates), self.centres.shape[1]))
         numbers = np.broadcast_to(np.asarray(patch, dtype=np.int64), len(coordinates)).copy()
@@ -510,7 +510,7 @@ def _unit(vectors: Array) -> Array:
 
 
 def _normals(key: int, ids: Ids, n_columns: int) -> Array:
-    from scalable_gpe.engine.kernels.random import fill_gaussian
+    from scalable_gpe.loops.random import fill_gaussian
 
     out = np.empty((ids.size, n_columns))
     fill_gaussian(out, ids, np.arange(n_columns), np.uint64(key))
@@ -518,7 +518,7 @@ def _normals(key: int, ids: Ids, n_columns: int) -> Array:
 
 
 def _uniforms(key: int, ids: Ids, n_columns: int) -> Array:
-    from scalable_gpe.engine.kernels.random import fill_uniform
+    from scalable_gpe.loops.random import fill_uniform
 
     out = np.empty((ids.size, n_columns))
     fill_uniform(out, ids, np.arange(n_columns), np.uint64(key ^ _PLACE))

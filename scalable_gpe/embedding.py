@@ -14,36 +14,37 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine import budget, checks
-from scalable_gpe.engine.blocks import Workers, count_jobs, parse_bytes
-from scalable_gpe.engine.cluster import shared_store, workers_for
-from scalable_gpe.engine.errors import DamageError, GPEWarning, StoreError, warn
-from scalable_gpe.engine.place import check_options
-from scalable_gpe.engine.progress import Progress, logger
-from scalable_gpe.engine.rows import Rows, open_rows
-from scalable_gpe.engine.run import Run, hand_back_arrays, locked, open_home
-from scalable_gpe.engine.tables import ranges
-from scalable_gpe.graph.brought import check_lists, fingerprint_lists
-from scalable_gpe.graph.distinct import fingerprint
+from scalable_gpe import checks
+from scalable_gpe.errors import DamageError, GPEWarning, StoreError, logger, warn
+from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.cluster import shared_store, workers_for
+from scalable_gpe.execution.context import Context, locked, map_large_arrays, open_store
+from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.workers import Workers, count_jobs, parse_bytes
+from scalable_gpe.formatting import plain
+from scalable_gpe.graph.duplicates import fingerprint
 from scalable_gpe.graph.neighbors import (
     NeighborGraph,
-    bring_graph,
     check_n_neighbors,
     check_parameters,
     known_graph,
     make_graph,
     open_graph,
+    precomputed_graph,
 )
+from scalable_gpe.graph.precomputed import check_lists, fingerprint_lists
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
 from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
+from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.planning import check_limit
 from scalable_gpe.report import make_report, versions, with_int_keys
 from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish
-from scalable_gpe.sketch.new_points import NewPoints, transform
-from scalable_gpe.sketch.power_choice import choose_power
 from scalable_gpe.sketch.powers import Sketch
-from scalable_gpe.words import plain
+from scalable_gpe.spectral.power_choice import choose_power
+from scalable_gpe.storage.backends import check_options
+from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.transform.new_points import NewPoints, transform
 
 _SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
 _GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
@@ -224,53 +225,54 @@ def embed(
         given = asked["memory_limit"] or workers.memory_limit()
         limit = check_limit(given, shape, count_jobs(n_jobs))
         if limit is not None:
-            hand_back_arrays()
-        reserved = int(1.25 * asked["n_components"] * budget.column(shape)) + budget.blocks_in_flight(
+            map_large_arrays()
+        reserved = int(1.25 * asked["n_components"] * memory_plan.column(shape)) + memory_plan.blocks_in_flight(
             shape, count_jobs(n_jobs)
         )
-        with _opened(store, storage_options, resume) as home, _nothing_left(home):
-            return _repaired(home, lambda: _embed(rows, neighbors, asked, Run(home, workers, limit, reserved)))
+        with _opened(store, storage_options, resume) as store, _nothing_left(store):
+            return _repaired(store, lambda: _embed(rows, neighbors, asked, Context(store, workers, limit, reserved)))
 
 
-def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run) -> Embedding:
+def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], context: Context) -> Embedding:
     """The line itself: each stage is taken from the home when it is there, else made."""
     keys = _keys(rows, neighbors, asked)
-    _check_input(run, keys)
-    log = _Log(run, keys, asked)
+    _check_input(context, keys)
+    log = _Log(context, keys, asked)
     with log.stage("graph"):
-        graph = _graph(rows, neighbors, asked, run, keys["graph"])
+        graph = _graph(rows, neighbors, asked, context, keys["graph"])
     with log.stage("kernel"):
-        kernel = _stage(run, keys["kernel"], lambda name: make_kernel(graph, asked["epsilon"], run, name))
-        kernel = kernel or open_kernel(graph, run, keys["kernel"])
+        kernel = _stage(context, keys["kernel"], lambda name: make_kernel(graph, asked["epsilon"], context, name))
+        kernel = kernel or open_kernel(graph, context, keys["kernel"])
     with log.stage("heat"):
         heat = _stage(
-            run,
+            context,
             keys["heat"],
-            lambda name: make_heat(kernel, asked["normalization"], _SINKHORN_TOL, _SINKHORN_PRODUCTS, run, name),
+            lambda name: make_heat(kernel, asked["normalization"], _SINKHORN_TOL, _SINKHORN_PRODUCTS, context, name),
         )
-        heat = heat or open_heat(kernel, run, keys["heat"])
+        heat = heat or open_heat(kernel, context, keys["heat"])
     how, curve = Sketch(asked["sketch"], asked["random_state"], asked["precision"]), None
     with log.stage("sketch"):
         if asked["power"] == "auto":
-            power, curve = choose_power(heat, asked["n_components"], how.seed, run, f"{keys['sketch']}/curve")
+            power, curve = choose_power(heat, asked["n_components"], how.seed, context, f"{keys['sketch']}/curve")
             asked = {**asked, "powers": (power,)}
-        plans = make_plans(heat, how, asked["powers"], asked["tol"], run, keys["sketch"])
-        columns = make_columns(heat, how, asked["n_components"], plans, run, keys["sketch"])
+        plans = make_plans(heat, how, asked["powers"], asked["tol"], context, keys["sketch"])
+        columns = make_columns(heat, how, asked["n_components"], plans, context, keys["sketch"])
     names = rows.names if rows else None
     if log.finished is not None:
         log.use()
-        tables = {power: run.home.open_table(log.finished["arrays"][str(power)]) for power in asked["powers"]}
+        tables = {power: context.store.open_table(log.finished["arrays"][str(power)]) for power in asked["powers"]}
         for power, table in tables.items():
             _check_sound(table, log.finished["arrays"][str(power)])
         report = with_int_keys(log.finished["report"])
         return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
     with log.stage("write"):
-        arrays = _arrays(run, keys["run"], asked["powers"])
+        arrays = _arrays(context, keys["run"], asked["powers"])
         tables = {
-            power: publish(heat, columns[power], asked["n_components"], run, arrays[power]) for power in asked["powers"]
+            power: publish(heat, columns[power], asked["n_components"], context, arrays[power])
+            for power in asked["powers"]
         }
-        _save_names(rows, run)
-    report = make_report(graph, kernel, heat, plans, asked, curve, tables, run)
+        _save_names(rows, context)
+    report = make_report(graph, kernel, heat, plans, asked, curve, tables, context)
     log.finish(report, arrays, asked)
     return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
 
@@ -297,37 +299,42 @@ class _Log:
     facts of a run that is complete already; then nothing is written.
     """
 
-    def __init__(self, run: Run, keys: dict[str, Any], asked: dict[str, Any]) -> None:
-        self._run, self._keys, self._asked = run, keys, asked
+    def __init__(self, context: Context, keys: dict[str, Any], asked: dict[str, Any]) -> None:
+        self._context, self._keys, self._asked = context, keys, asked
         self._name = f"runs/{keys['run']}"
-        facts = run.home.facts(self._name) if run.home.stored else None
-        self.finished = facts if facts and facts["finished"] else None
-        _compare_versions((facts or {}).get("versions", {}))
-        run.seconds = dict((facts or {}).get("seconds", {}))
+        metadata = context.store.metadata(self._name) if context.store.stored else None
+        self.finished = metadata if metadata and metadata["finished"] else None
+        _compare_versions((metadata or {}).get("versions", {}))
+        context.seconds = dict((metadata or {}).get("seconds", {}))
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Time one stage, and write down that it is done."""
         began = time.perf_counter()
         yield
-        self._run.seconds[name] = self._run.seconds.get(name, 0.0) + time.perf_counter() - began
+        self._context.seconds[name] = self._context.seconds.get(name, 0.0) + time.perf_counter() - began
         if self.finished is None:
             self._write({"finished": False})
 
     def use(self) -> None:
         """Write down that this run, which was finished already, was asked for again."""
-        if self._run.home.stored and self.finished is not None:
-            facts = {**self.finished, "used_at": time.time()}
-            self._run.home.mark(self._name, _plain(facts), arrays=list(facts["arrays"].values()))
+        if self._context.store.stored and self.finished is not None:
+            metadata = {**self.finished, "used_at": time.time()}
+            self._context.store.commit(self._name, _plain(metadata), arrays=list(metadata["arrays"].values()))
 
     def finish(self, report: dict[str, Any], arrays: dict[int, str], asked: dict[str, Any]) -> None:
         """Write down that all is done."""
         self._asked = asked
         self._write({"finished": True, "report": report, "arrays": arrays}, list(arrays.values()))
 
-    def _write(self, facts: dict[str, Any], arrays: Sequence[str] = ()) -> None:
-        known = {"keys": self._keys, "parameters": self._asked, "seconds": self._run.seconds, "versions": versions()}
-        self._run.home.mark(self._name, _plain(known | facts), arrays=arrays)
+    def _write(self, metadata: dict[str, Any], arrays: Sequence[str] = ()) -> None:
+        known = {
+            "keys": self._keys,
+            "parameters": self._asked,
+            "seconds": self._context.seconds,
+            "versions": versions(),
+        }
+        self._context.store.commit(self._name, _plain(known | metadata), arrays=arrays)
 
 
 def _embedding(
@@ -377,15 +384,17 @@ def open_embedding(
     Embedding
         Of a finished run.
     """
-    home = open_home(store, storage_options, read_only=True)
-    runs = [(name, facts) for name in home.names("runs") if (facts := home.facts(f"runs/{name}")) is not None]
-    finished = [(name, facts) for name, facts in runs if facts["finished"]]
+    store = open_store(store, storage_options, read_only=True)
+    runs = [
+        (name, metadata) for name in store.names("runs") if (metadata := store.metadata(f"runs/{name}")) is not None
+    ]
+    finished = [(name, metadata) for name, metadata in runs if metadata["finished"]]
     if not finished:
         state = "a run that is not finished" if runs else "no finished stage of a run"
         raise StoreError(f"store {str(store)!r} holds {state}. Run embed again with the same arguments to go on.")
-    facts = _chosen(finished, run)
-    asked, keys = facts["parameters"], facts["keys"]
-    place = Run(home, Workers())
+    metadata = _chosen(finished, run)
+    asked, keys = metadata["parameters"], metadata["keys"]
+    place = Context(store, Workers())
     points = open_rows(X, asked["metric"], storage_options=storage_options) if X is not None else None
     graph = open_graph(place, keys["graph"], points)
     kernel = open_kernel(graph, place, keys["kernel"])
@@ -394,25 +403,25 @@ def open_embedding(
     how = Sketch(asked["sketch"], asked["random_state"], asked["precision"])
     plans = make_plans(heat, how, asked["powers"], asked["tol"], place, keys["sketch"])
     columns = make_columns(heat, how, asked["n_components"], plans, place, keys["sketch"])
-    tables = {power: home.open_table(facts["arrays"][str(power)]) for power in asked["powers"]}
-    report = with_int_keys(facts["report"])
+    tables = {power: store.open_table(metadata["arrays"][str(power)]) for power in asked["powers"]}
+    report = with_int_keys(metadata["report"])
     return _embedding(graph, kernel, heat, tables, columns, asked, report, _open_names(place, graph.n_rows))
 
 
 def _chosen(finished: list[tuple[str, dict[str, Any]]], name: str | None) -> dict[str, Any]:
     """The finished run of a name, or the latest."""
     if name is None:
-        return max((facts for _, facts in finished), key=last_used)
-    found = [facts for one, facts in finished if one.startswith(name)]
+        return max((metadata for _, metadata in finished), key=last_used)
+    found = [metadata for one, metadata in finished if one.startswith(name)]
     if len(found) != 1:
-        runs = ", ".join(f"{one!r} (power {plain(facts['parameters']['power'])})" for one, facts in finished)
+        runs = ", ".join(f"{one!r} (power {plain(metadata['parameters']['power'])})" for one, metadata in finished)
         raise ValueError(f"run= must name one of {runs}; got {name!r}.")
     return found[0]
 
 
-def last_used(facts: dict[str, Any]) -> float:
+def last_used(metadata: dict[str, Any]) -> float:
     """When `embed` was last called for a run, which is the one that is opened."""
-    return max(facts.get("used_at", 0.0), (facts.get("report") or {}).get("finished_at", 0.0))
+    return max(metadata.get("used_at", 0.0), (metadata.get("report") or {}).get("finished_at", 0.0))
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -450,14 +459,16 @@ def _check(given: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def _shape(asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any, workers: Workers) -> budget.Shape:
+def _shape(
+    asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any, workers: Workers
+) -> memory_plan.ProblemSize:
     if neighbors is None:
         assert rows is not None
         asked["n_neighbors"] = check_n_neighbors(asked["n_neighbors"], rows.n_rows)
         n_rows, n_neighbors = rows.n_rows, asked["n_neighbors"]
     else:
         n_rows, n_neighbors = neighbors[0].shape
-    return budget.Shape(
+    return memory_plan.ProblemSize(
         n_rows=n_rows,
         n_features=rows.n_features if rows else 0,
         n_neighbors=n_neighbors,
@@ -500,14 +511,14 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=lambda one: one.item() if hasattr(one, "item") else str(one)))
 
 
-def _repaired(home: Any, work: Callable[[], Embedding]) -> Embedding:
+def _repaired(store: Any, work: Callable[[], Embedding]) -> Embedding:
     """Do some work; stages that turn out to be damaged on the way are made again."""
     for _ in range(_REPAIRS):
         try:
             return work()
         except DamageError as error:
             logger.warning("%s", error)
-            home.repair(error.array, str(error))
+            store.repair(error.array, str(error))
     return work()
 
 
@@ -517,35 +528,35 @@ def _repaired(home: Any, work: Callable[[], Embedding]) -> Embedding:
 @contextmanager
 def _opened(store: Any, storage_options: dict[str, Any] | None, resume: bool) -> Iterator[Any]:
     """The home of a run, locked against other processes while it lasts."""
-    home = open_home(store, storage_options)
-    with locked(home):
-        if home.stored and not resume:
-            there = [group for group in _GROUPS if home.names(group)]
+    store = open_store(store, storage_options)
+    with locked(store):
+        if store.stored and not resume:
+            there = [group for group in _GROUPS if store.names(group)]
             if there:
                 logger.warning("starting over: removing %s from %s", ", ".join(there), store)
             for group in there:
-                home.remove(group)
-        yield home
+                store.remove(group)
+        yield store
 
 
 @contextmanager
-def _nothing_left(home: Any) -> Iterator[None]:
+def _nothing_left(store: Any) -> Iterator[None]:
     """Input that is refused before anything was found leaves no store behind."""
     try:
         yield
     except (ValueError, TypeError):
-        if home.stored and not any(home.names(group) for group in _GROUPS):
-            home.discard()
+        if store.stored and not any(store.names(group) for group in _GROUPS):
+            store.discard()
         raise
 
 
-def _check_input(run: Run, keys: dict[str, Any]) -> None:
+def _check_input(context: Context, keys: dict[str, Any]) -> None:
     """Refuse a store that was made from another input, and say what differs."""
-    for name in run.home.names("runs"):
-        facts = run.home.record(f"runs/{name}")
-        if facts is None or facts["keys"]["input"] == keys["input"]:
+    for name in context.store.names("runs"):
+        metadata = context.store.record(f"runs/{name}")
+        if metadata is None or metadata["keys"]["input"] == keys["input"]:
             continue
-        difference = _difference(facts["keys"]["input"], keys["input"])
+        difference = _difference(metadata["keys"]["input"], keys["input"])
         raise StoreError(
             f"the store was made from another input ({difference}). Pass another store, or resume=False to start over "
             "in this one."
@@ -562,45 +573,45 @@ def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
     return "; ".join(sizes) or f"{what} of the same shape with other values"
 
 
-def _stage(run: Run, name: str, make: Any) -> Any:
+def _stage(context: Context, name: str, make: Any) -> Any:
     """Make a result unless it is complete already (then None)."""
-    return None if run.home.facts(name) is not None else make(name)
+    return None if context.store.metadata(name) is not None else make(name)
 
 
-def _graph(rows: Rows | None, neighbors: Any, asked: dict[str, Any], run: Run, name: str) -> NeighborGraph:
-    known = known_graph(rows, run, name)
+def _graph(rows: Rows | None, neighbors: Any, asked: dict[str, Any], context: Context, name: str) -> NeighborGraph:
+    known = known_graph(rows, context, name)
     if known is not None:
         return known
     if neighbors is not None:
-        return bring_graph(neighbors, rows, asked, run, name)
+        return precomputed_graph(neighbors, rows, asked, context, name)
     assert rows is not None
-    return make_graph(rows, asked, run, name)
+    return make_graph(rows, asked, context, name)
 
 
-def _arrays(run: Run, key: str, powers: tuple[int, ...]) -> dict[int, str]:
+def _arrays(context: Context, key: str, powers: tuple[int, ...]) -> dict[int, str]:
     """Names of the published arrays: embedding/<power>, with the run's key where another run has that name."""
     taken = set()
-    for name in run.home.names("runs"):
-        facts = run.home.record(f"runs/{name}") if name != key else None
-        taken |= set(facts.get("arrays", {}).values()) if facts else set()
+    for name in context.store.names("runs"):
+        metadata = context.store.record(f"runs/{name}") if name != key else None
+        taken |= set(metadata.get("arrays", {}).values()) if metadata else set()
     return {p: name if (name := f"embedding/{p}") not in taken else f"embedding/{p}-{key}" for p in powers}
 
 
-def _save_names(rows: Rows | None, run: Run) -> None:
+def _save_names(rows: Rows | None, context: Context) -> None:
     if rows is None or rows.names is None:
         return
     letters = np.char.encode(rows.names, "utf-8")
     width = max(1, letters.dtype.itemsize)
-    table = run.home.table("names/utf8", (len(letters), width), np.uint8)
+    table = context.store.table("names/utf8", (len(letters), width), np.uint8)
     bytes_ = np.frombuffer(letters.tobytes(), np.uint8).reshape(len(letters), width)
     for start, stop in ranges(len(letters), table.shard_rows):
         table.write(start, bytes_[start:stop])
-    run.home.mark("names", {"encoding": "utf-8", "width": width})
+    context.store.commit("names", {"encoding": "utf-8", "width": width})
 
 
-def _open_names(run: Run, n_rows: int) -> np.ndarray | None:
-    facts = run.home.facts("names")
-    if facts is None:
+def _open_names(context: Context, n_rows: int) -> np.ndarray | None:
+    metadata = context.store.metadata("names")
+    if metadata is None:
         return None
-    letters = run.home.open_table("names/utf8").read(0, n_rows)
-    return np.char.decode(np.ascontiguousarray(letters).view(f"S{facts['width']}")[:, 0], "utf-8")
+    letters = context.store.open_table("names/utf8").read(0, n_rows)
+    return np.char.decode(np.ascontiguousarray(letters).view(f"S{metadata['width']}")[:, 0], "utf-8")

@@ -8,11 +8,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scalable_gpe.embedding import Embedding, embed
-from scalable_gpe.engine.errors import GPEWarning, warn
-from scalable_gpe.engine.rows import open_rows
-from scalable_gpe.engine.tables import MemoryTable
-from scalable_gpe.sketch.eigenvectors import diffusion_map
-from scalable_gpe.sketch.new_points import Extension
+from scalable_gpe.errors import GPEWarning, warn
+from scalable_gpe.io.rows import open_rows
+from scalable_gpe.spectral.diffusion_map import diffusion_map
+from scalable_gpe.storage.protocol import MemoryTable
+from scalable_gpe.transform.new_points import Extension
 
 
 class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -299,10 +299,10 @@ class DiffusionMap(_Estimator):
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
 
     def _transform(self, X: Any) -> np.ndarray:
-        heat, numbering = self.result_.heat, self.result_.heat.kernel.numbering
+        heat, storage_order = self.result_.heat, self.result_.heat.kernel.storage_order
         # an eigenvalue of 0 says nothing about new rows: they stay at 0 there
         inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
-        values = self.embedding_[numbering.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
+        values = self.embedding_[storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
         extension = Extension([MemoryTable(values)], self.embedding_)
         return self.result_._new_points.apply(X, [extension])[0]
 

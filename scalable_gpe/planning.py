@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine import budget, checks
-from scalable_gpe.engine.blocks import count_jobs, parse_bytes
-from scalable_gpe.engine.errors import MemoryLimitError
+from scalable_gpe import checks
+from scalable_gpe.errors import MemoryLimitError
+from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.workers import count_jobs, parse_bytes
 from scalable_gpe.graph.neighbors import check_n_neighbors
 
 
@@ -44,7 +45,7 @@ def estimate(
     """
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
     powers = checks.check_powers(16 if isinstance(power, str) and power == "auto" else power)
-    shape = budget.Shape(
+    shape = memory_plan.ProblemSize(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),
         n_neighbors=check_n_neighbors(n_neighbors, n_rows),
@@ -53,27 +54,27 @@ def estimate(
     )
     jobs = count_jobs(None)
     limit = check_limit(parse_bytes(memory_limit), shape, jobs)
-    comfortable = budget.comfortable(shape, jobs)
+    comfortable = memory_plan.comfortable(shape, jobs)
     memory = comfortable if limit is None else min(limit, comfortable)
-    room = memory - budget.BASE - budget.vectors(shape) - budget.blocks_in_flight(shape, jobs)
-    width = int(np.clip(room // budget.column(shape), 1, shape.n_components))
+    room = memory - memory_plan.BASE - memory_plan.vectors(shape) - memory_plan.blocks_in_flight(shape, jobs)
+    width = int(np.clip(room // memory_plan.column(shape), 1, shape.n_components))
     panels = -(-shape.n_components // width)
     products = int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in powers))
     per_sweep = shape.nnz * (4e-9 + 2.2e-10 * width)
     graph_seconds = n_rows * (1.2e-6 * n_features**0.5 + 3e-7 * shape.n_neighbors)
     return {
         "memory": int(memory),
-        "disk": budget.disk(shape),
+        "disk": memory_plan.disk(shape),
         "sweeps": products * panels,
         "panels": panels,
         "seconds": float(graph_seconds + per_sweep * panels * products + 60 * shape.nnz * 1.5e-9),
-        "smallest_limit": budget.smallest_limit(shape, jobs),
+        "smallest_limit": memory_plan.smallest_limit(shape, jobs),
     }
 
 
-def check_limit(limit: int | None, shape: budget.Shape, n_jobs: int) -> int | None:
+def check_limit(limit: int | None, shape: memory_plan.ProblemSize, n_jobs: int) -> int | None:
     """Refuse a limit that cannot be kept, and name the smallest one that can."""
-    if limit is not None and limit < (least := budget.smallest_limit(shape, n_jobs)):
+    if limit is not None and limit < (least := memory_plan.smallest_limit(shape, n_jobs)):
         hint = "" if shape.stored else " With store= less is enough."
         raise MemoryLimitError(
             f"memory_limit must be at least {least / 1e6:.0f} MB for {shape.n_rows} rows; got {limit / 1e6:.0f} MB."

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine import checks
-from scalable_gpe.planes import limits_of, pixels, plane, points_of, powers_of
-from scalable_gpe.sketch.power_choice import FEW_DIRECTIONS
+from scalable_gpe import checks
+from scalable_gpe.projection import limits_of, pixels, plane, points_of, powers_of
+from scalable_gpe.spectral.power_choice import FEW_DIRECTIONS
 
 __all__ = ["scatter", "powers", "epsilon_sweep", "spectrum", "audit"]
 

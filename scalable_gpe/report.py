@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine.errors import ConnectivityWarning, VanishingWarning, warn
-from scalable_gpe.engine.run import Run
+from scalable_gpe.errors import ConnectivityWarning, VanishingWarning, warn
+from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.normalization import HeatKernel
@@ -30,12 +30,12 @@ def make_report(
     asked: dict[str, Any],
     curve: Any,
     tables: dict[int, Any],
-    run: Run,
+    context: Context,
 ) -> dict[str, Any]:
     """Everything that was measured on the way; what cannot be known is None, with the reason in ``reasons``."""
     several = isinstance(asked["power"], list)
     errors = {power: plan.error for power, plan in plans.items()}
-    n_points = graph.numbering.n_points
+    n_points = graph.storage_order.n_points
     report = {
         "n_rows": graph.n_rows,
         "n_distinct": n_points,
@@ -45,10 +45,10 @@ def make_report(
         "n_neighbors": graph.n_neighbors,
         "method": graph.method,
         "epsilon": kernel.epsilon,
-        "sigma": kernel.scales and kernel.scales.facts,
+        "sigma": kernel.scales and kernel.scales.metadata,
         "nnz": kernel.nnz,
         "recall": graph.recall,
-        "recall_error": graph.facts.get("recall_error"),
+        "recall_error": graph.metadata.get("recall_error"),
         "lost_mass": kernel.lost_mass,
         "sinkhorn_iterations": heat.n_iter if heat.normalization == "bistochastic" else None,
         "sinkhorn_residual": heat.residual if heat.normalization == "bistochastic" else None,
@@ -62,15 +62,17 @@ def make_report(
         },
         "lambda_min": min((plan.lower for plan in plans.values() if plan.coefficients), default=None),
         "polynomial_error": errors if several else errors[asked["powers"][0]],
-        "stage_seconds": {stage: run.seconds.get(stage, 0.0) for stage in STAGES},
-        "total_seconds": sum(run.seconds.values()),
+        "stage_seconds": {stage: context.seconds.get(stage, 0.0) for stage in STAGES},
+        "total_seconds": sum(context.seconds.values()),
         "peak_memory": _peak_memory(),
         "versions": versions(),
         "reasons": _reasons(graph, kernel, heat, plans, asked),
         "finished_at": time.time(),
     }
-    stages = (run.home.facts(stage.name) or {} for stage in (graph, kernel, heat))
-    report["warnings"] = [facts["warning"] for facts in stages if "warning" in facts] + _warn_about(report, tables)
+    stages = (context.store.metadata(stage.name) or {} for stage in (graph, kernel, heat))
+    report["warnings"] = [metadata["warning"] for metadata in stages if "warning" in metadata] + _warn_about(
+        report, tables
+    )
     return report
 
 

@@ -9,10 +9,10 @@ import signal
 import sys
 
 import scalable_gpe as gpe
-from scalable_gpe.engine import budget
-from scalable_gpe.engine.blocks import cuts
+from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.workers import block_sizes
 
-budget._PART_ROWS = 1300
+memory_plan._PART_ROWS = 1300
 POINTS = 3000
 
 
@@ -23,7 +23,7 @@ def points():
 
 
 def run(store, progress=False):
-    with cuts(block_rows=512, panel_columns=4, save_seconds=0.0):
+    with block_sizes(block_rows=512, panel_columns=4, save_seconds=0.0):
         return gpe.embed(
             points(),
             n_neighbors=10,

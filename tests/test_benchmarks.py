@@ -23,12 +23,12 @@ def done(tmp_path_factory):
 
 
 def test_the_table_has_its_rows(done):
-    printed, facts = done
-    names = [row["what"] for row in facts["rows"]]
+    printed, metadata = done
+    names = [row["what"] for row in metadata["rows"]]
     assert len(names) == len(set(names)) == 13
     assert all(name in printed for name in names)
-    assert {row["what"] for row in facts["rows"] if row["value"] is None} == LEFT_OUT
-    assert all(row["value"] > 0 for row in facts["rows"] if row["value"] is not None)
+    assert {row["what"] for row in metadata["rows"] if row["value"] is None} == LEFT_OUT
+    assert all(row["value"] > 0 for row in metadata["rows"] if row["value"] is not None)
 
 
 def test_what_holds_at_any_size(done):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalable_gpe.engine import checks
+from scalable_gpe import checks
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

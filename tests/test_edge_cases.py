@@ -7,10 +7,10 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.engine.blocks import cuts
-from scalable_gpe.engine.errors import ConnectivityWarning, VanishingWarning
+from scalable_gpe.errors import ConnectivityWarning, VanishingWarning
+from scalable_gpe.execution.workers import block_sizes
 
-QUIET = pytest.mark.filterwarnings("ignore::scalable_gpe.engine.errors.GPEWarning")
+QUIET = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 
 
 def reference(X, epsilon, power, k, normalization="bistochastic"):
@@ -87,7 +87,7 @@ def test_a_thousand_identical_rows_among_others(normalization, method):
     same = rng.choice(1200, 1000, replace=False)
     X[same] = X[same[0]]
     options = {"epsilon": 1.5, "power": (2, 12), "n_components": 5, "normalization": normalization, "method": method}
-    with cuts(block_rows=64):
+    with block_sizes(block_rows=64):
         result = gpe.embed(X, n_neighbors=200, precision="double", **options)
     assert (result.report["n_distinct"], result.report["n_duplicates"]) == (201, 999)
     for power, points in result.points.items():

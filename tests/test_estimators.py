@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import scalable_gpe as gpe
-from scalable_gpe.engine.errors import GPEWarning
+from scalable_gpe.errors import GPEWarning
 
 ESTIMATORS = [gpe.GaussianProcessEmbedding, gpe.DiffusionMap]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.engine.blocks import cuts
+from scalable_gpe.execution.workers import block_sizes
 
 RELAXED = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
@@ -56,7 +56,7 @@ def test_cuts_threads_memory_and_store(
     expected, tmp_path_factory, block_rows, panel_columns, n_jobs, memory_limit, stored, normalization, precision
 ):
     store = tmp_path_factory.mktemp("same") / "run" if stored else None
-    with cuts(block_rows=block_rows, panel_columns=panel_columns):
+    with block_sizes(block_rows=block_rows, panel_columns=panel_columns):
         result = gpe.embed(
             X,
             normalization=normalization,
@@ -70,7 +70,7 @@ def test_cuts_threads_memory_and_store(
 
 
 def test_blocks_of_one_row(expected):
-    with cuts(block_rows=1):
+    with block_sizes(block_rows=1):
         assert bytes_of(gpe.embed(X, **OPTIONS).points) == expected["bistochastic", "single"]
 
 
@@ -84,7 +84,7 @@ def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
     """They are stored, and kept exactly."""
     means = {}
     for width in (1, 2, 7):
-        with cuts(panel_columns=width):
+        with block_sizes(panel_columns=width):
             result = gpe.embed(X, **OPTIONS)
         means[width] = np.concatenate([part.means for part in result._columns[20]])
     assert means[1].tobytes() == means[2].tobytes() == means[7].tobytes()
@@ -102,7 +102,7 @@ def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
 def test_more_columns_later(tmp_path_factory, first, then, panel, stored, sketch):
     """Columns are added to what is there; fewer are a beginning of it (but for the factor 1 / sqrt(k))."""
     options = {"n_neighbors": 6, "power": 12, "epsilon": 0.3, "sketch": sketch}
-    with cuts(block_rows=128, panel_columns=panel):
+    with block_sizes(block_rows=128, panel_columns=panel):
         fresh = bytes_of(gpe.embed(X, n_components=then, **options).points)
         if stored:
             store = tmp_path_factory.mktemp("columns") / "run"
@@ -157,7 +157,7 @@ def test_the_graph_does_not_depend_on_threads(method, points):
 def test_the_graph_does_not_depend_on_the_store_or_blocks(method, tmp_path):
     options = {"n_neighbors": 10, "method": method}
     held = gpe.neighbor_graph(cloud(), **options)
-    with cuts(block_rows=700):
+    with block_sizes(block_rows=700):
         stored = gpe.neighbor_graph(cloud(), store=tmp_path / "graph", memory_limit="500MB", **options)
         assert stored.indices.tobytes() == held.indices.tobytes()
         assert stored.distances.tobytes() == held.distances.tobytes()
@@ -169,7 +169,7 @@ def test_searches_that_find_the_same_lists_agree(normalization):
     options = {"n_neighbors": 8, "n_components": 5, "power": (5, 64), "normalization": normalization}
     results = [gpe.embed(X, method=method, **options) for method in ("brute", "kdtree", "cells")]
     assert all((result.graph.indices == results[0].graph.indices).all() for result in results)
-    orders = [tuple(result.graph.numbering.user_row) for result in results]
+    orders = [tuple(result.graph.storage_order.user_row) for result in results]
     assert len(set(orders)) == 3
     assert len({result.heat.scale.tobytes() for result in results}) == 1
     V = np.random.default_rng(0).standard_normal((len(X), 3))
@@ -181,8 +181,8 @@ def test_searches_that_find_the_same_lists_agree(normalization):
 
 def test_brought_neighbors_with_and_without_points():
     graph = gpe.neighbor_graph(cloud(), 8)
-    brought = (graph.indices, graph.distances)
-    options = {"neighbors": brought, "epsilon": "auto", "power": (4, 64), "n_components": 6}
+    precomputed = (graph.indices, graph.distances)
+    options = {"neighbors": precomputed, "epsilon": "auto", "power": (4, 64), "n_components": 6}
     without = gpe.embed(**options)
     beside = gpe.embed(cloud(), **options)
     searched = gpe.embed(cloud(), n_neighbors=8, epsilon="auto", power=(4, 64), n_components=6)

@@ -11,16 +11,17 @@ import os
 import time
 from typing import Any
 
-from scalable_gpe.accuracy import words
-from scalable_gpe.accuracy.carried import ExactRows, measure_rounding
-from scalable_gpe.accuracy.law import distance_errors, law, sketch_alone
-from scalable_gpe.accuracy.sampled import Dense, Probes
+from scalable_gpe import checks
+from scalable_gpe.accuracy import formatting as words
+from scalable_gpe.accuracy.exact_rows import ExactRows, measure_rounding
+from scalable_gpe.accuracy.sampled_rows import Dense, Probes
+from scalable_gpe.accuracy.statistics import distance_errors, law, sketch_alone
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.engine import checks
-from scalable_gpe.engine.cluster import on_cluster
-from scalable_gpe.engine.rows import Selected, open_rows
-from scalable_gpe.engine.tables import take_rows
-from scalable_gpe.planes import powers_of
+from scalable_gpe.execution.cluster import on_cluster
+from scalable_gpe.graph.points import RowSubset
+from scalable_gpe.io.rows import open_rows
+from scalable_gpe.projection import powers_of
+from scalable_gpe.storage.protocol import take_rows
 
 LEAST_POINTS = 10  # below this a sample says nothing
 _DENSE_ROWS = 2000  # up to here the dense kernel is cheap enough to compare with
@@ -97,10 +98,10 @@ def audit(
         checks.check_count(n_probes, "n_probes", minimum=2),
         checks.check_count(n_exact, "n_exact", minimum=3),
     )
-    n_points = embedding.graph.numbering.n_points
+    n_points = embedding.graph.storage_order.n_points
     if n_points < LEAST_POINTS:
         raise ValueError(f"an audit needs {LEAST_POINTS} different rows or more; this embedding has {n_points}.")
-    with on_cluster(embedding.graph.run):
+    with on_cluster(embedding.graph.context):
         return _audit(embedding, X, n_probes, n_exact, checks.check_random_state(random_state))
 
 
@@ -155,4 +156,4 @@ def _points(embedding: Embedding, X: Any) -> Any:
     rows = open_rows(X, embedding.parameters["metric"])
     if rows.n_rows != graph.n_rows:
         raise ValueError(f"X must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
-    return Selected(rows, graph.numbering.user_row)
+    return RowSubset(rows, graph.storage_order.user_row)

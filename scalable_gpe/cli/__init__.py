@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalable_gpe.cli.console import PROGRAM, in_options, plain_warnings, say
 from scalable_gpe.cli.options import parse
-from scalable_gpe.cli.speech import PROGRAM, in_options, plain_warnings, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _what_now(given: Any, words: list[str]) -> str:
     """What an interrupted command leaves, and how to go on."""
-    from scalable_gpe.engine.place import is_url
+    from scalable_gpe.storage.backends import is_url
 
     store = getattr(given, "resumes", None)
     if store is None or not (is_url(store) or Path(store).exists()):

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scalable_gpe.cli.speech import caution, show_json, show_pairs, tell
-from scalable_gpe.words import in_bytes, in_time, plain, report_lines
+from scalable_gpe.cli.console import caution, show_json, show_pairs, tell
+from scalable_gpe.formatting import in_bytes, in_time, plain, report_lines
 
 
 def embed(given: Any) -> None:
     """Embed the rows of a file into a store."""
     import scalable_gpe as gpe
-    from scalable_gpe.engine.place import is_url
+    from scalable_gpe.storage.backends import is_url
 
     given.resumes = given.store
     options = {"key": given.key, "index": given.index, "storage_options": given.storage_options}
@@ -74,16 +74,16 @@ def estimate(given: Any) -> None:
 def _open(given: Any) -> Any:
     """The finished run of a store, with bars for what is done with it."""
     import scalable_gpe as gpe
-    from scalable_gpe.engine.blocks import Workers
-    from scalable_gpe.engine.progress import Progress
-    from scalable_gpe.engine.run import open_home
+    from scalable_gpe.execution.context import open_store
+    from scalable_gpe.execution.progress import Progress
+    from scalable_gpe.execution.workers import Workers
 
-    home: Any = open_home(given.store, given.storage_options, read_only=True)
-    if given.run_name is None and len(home.names("runs")) > 1:
+    store: Any = open_store(given.store, given.storage_options, read_only=True)
+    if given.run_name is None and len(store.names("runs")) > 1:
         caution(f"{given.store} holds several runs: this is the latest. --run chooses, info lists them.", {})
     points = getattr(given, "input", None)
     result = gpe.open(given.store, points, run=given.run_name, storage_options=given.storage_options)
-    result.graph.run.workers = Workers(progress=Progress(bars(given)))
+    result.graph.context.workers = Workers(progress=Progress(bars(given)))
     return result
 
 
@@ -115,7 +115,7 @@ def audit(given: Any) -> None:
 def plot(given: Any) -> None:
     """Draw a run."""
     from scalable_gpe import plot
-    from scalable_gpe.engine.files import check_target
+    from scalable_gpe.io.files import check_target
 
     if not Path(given.picture).suffix:
         given.picture += ".png"  # as matplotlib does
@@ -149,8 +149,8 @@ def _draw_epsilon(plot: Any, result: Any, *_: Any) -> Any:
 
 
 def _draw_spectrum(plot: Any, result: Any, *_: Any) -> Any:
-    from scalable_gpe.planes import powers_of
-    from scalable_gpe.sketch.spectrum import spectrum
+    from scalable_gpe.projection import powers_of
+    from scalable_gpe.spectral.density import spectrum
 
     k, powers = result.parameters["n_components"], list(powers_of(result))
     return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers).figure
@@ -175,7 +175,7 @@ def _colors(given: Any) -> dict[str, Any]:
         if given.column is not None:
             raise ValueError("--column names a column of the file of --color, which was not given.")
         return {}
-    from scalable_gpe.engine.files import read_column
+    from scalable_gpe.io.files import read_column
 
     return {"color": read_column(given.color, given.column), "color_label": given.column or Path(given.color).stem}
 
@@ -184,12 +184,12 @@ def report(given: Any) -> None:
     """Write the page of a run."""
     import scalable_gpe as gpe
     from scalable_gpe.accuracy import LEAST_POINTS
-    from scalable_gpe.page import check_path
+    from scalable_gpe.html_report.page import check_path
 
     check_path(given.page)  # before the audit, which takes a while
     colors = _colors(given)
     result = _open(given)
-    enough = result.graph.numbering.n_points >= LEAST_POINTS
+    enough = result.graph.storage_order.n_points >= LEAST_POINTS
     found = _measure(given, result) if given.audit and enough else False
     _made(given, gpe.write_report(result, given.page, audit=found, **colors), result)
 
@@ -206,7 +206,7 @@ def export(given: Any) -> None:
 def _read_neighbors(path: str | None) -> Any:
     if path is None:
         return None
-    from scalable_gpe.engine.files import read_distances
+    from scalable_gpe.io.files import read_distances
 
     return read_distances(path)
 

@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from scalable_gpe.cli.commands import bars, one_or_many, show_result
-from scalable_gpe.cli.speech import PROGRAM, say, tell
-from scalable_gpe.words import in_bytes
+from scalable_gpe.cli.console import PROGRAM, say, tell
+from scalable_gpe.formatting import in_bytes
 
 
 def demo(given: Any) -> None:
     """Embed the points of a torus, print the report and draw a picture."""
     import scalable_gpe as gpe
-    from scalable_gpe.engine.blocks import parse_bytes
-    from scalable_gpe.engine.files import check_target
+    from scalable_gpe.execution.workers import parse_bytes
+    from scalable_gpe.io.files import check_target
 
     check_target(given.picture)
     points = given.out / f"torus-{given.points}.zarr"
@@ -74,7 +74,7 @@ def _draw(given: Any, result: Any, points: Path) -> None:
 def _leading_coordinate(path: Path) -> Any:
     import numpy as np
 
-    from scalable_gpe.engine.rows import open_rows
+    from scalable_gpe.io.rows import open_rows
 
     rows = open_rows(path)
     sample = rows.sample()

@@ -2,22 +2,22 @@
 
 from typing import Any
 
-from scalable_gpe.cli.speech import show_json, show_pairs
-from scalable_gpe.words import in_bytes, plain, report_lines
+from scalable_gpe.cli.console import show_json, show_pairs
+from scalable_gpe.formatting import in_bytes, plain, report_lines
 
 
 def info(given: Any) -> None:
     """Say what a store holds."""
     from scalable_gpe.embedding import last_used
-    from scalable_gpe.engine.run import open_home
+    from scalable_gpe.execution.context import open_store
 
     if given.verify:
         _verify(given)
         return
-    home: Any = open_home(given.store, given.storage_options, read_only=True)
-    found = [(name, facts) for name in home.names("runs") if (facts := home.record(f"runs/{name}"))]
-    runs = [_describe(home, *one) for one in sorted(found, key=lambda one: last_used(one[1]))]
-    sizes = home.sizes()
+    store: Any = open_store(given.store, given.storage_options, read_only=True)
+    found = [(name, metadata) for name in store.names("runs") if (metadata := store.record(f"runs/{name}"))]
+    runs = [_describe(store, *one) for one in sorted(found, key=lambda one: last_used(one[1]))]
+    sizes = store.sizes()
     if given.json:
         show_json({"store": str(given.store), "bytes": sizes, "runs": runs})
         return
@@ -39,31 +39,31 @@ def _how_far(runs: list[dict[str, Any]]) -> str:
     return f"The run is in its stage {stage}, or was stopped in it."
 
 
-def _describe(home: Any, name: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _describe(store: Any, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """One run of a store, as plain numbers and texts."""
-    keys, parameters = facts["keys"], facts["parameters"]
-    stages = {stage: home.facts(keys[stage]) is not None for stage in ("graph", "kernel", "heat")}
-    stages["sketch"] = facts["finished"] or all(
-        any("-" in one for one in home.names(f"{keys['sketch']}/{power}")) for power in parameters["powers"]
+    keys, parameters = metadata["keys"], metadata["parameters"]
+    stages = {stage: store.metadata(keys[stage]) is not None for stage in ("graph", "kernel", "heat")}
+    stages["sketch"] = metadata["finished"] or all(
+        any("-" in one for one in store.names(f"{keys['sketch']}/{power}")) for power in parameters["powers"]
     )
-    stages["write"] = facts["finished"]
+    stages["write"] = metadata["finished"]
     return {
         "name": name,
-        "finished": facts["finished"],
+        "finished": metadata["finished"],
         "parameters": parameters,
         "stages": stages,
-        "arrays": facts.get("arrays"),
-        "report": facts.get("report"),
+        "arrays": metadata.get("arrays"),
+        "report": metadata.get("report"),
     }
 
 
 def _verify(given: Any) -> None:
     """Read everything; what is damaged loses its mark, so that the next run makes it again."""
-    from scalable_gpe.engine.errors import StoreError
-    from scalable_gpe.engine.store import Store
+    from scalable_gpe.errors import StoreError
+    from scalable_gpe.storage.zarr_store import ZarrStore
 
-    Store(given.store, read_only=True, storage_options=given.storage_options)
-    store = Store(given.store, storage_options=given.storage_options)
+    ZarrStore(given.store, read_only=True, storage_options=given.storage_options)
+    store = ZarrStore(given.store, storage_options=given.storage_options)
     store.lock()
     try:
         damage = store.verify()

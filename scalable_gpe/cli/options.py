@@ -9,9 +9,9 @@ from typing import Any
 
 from scalable_gpe import __version__
 from scalable_gpe.cli import commands
+from scalable_gpe.cli.console import PROGRAM
 from scalable_gpe.cli.demo import demo
 from scalable_gpe.cli.info import info
-from scalable_gpe.cli.speech import PROGRAM
 
 _EXAMPLES = """\
 examples:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from scalable_gpe.engine.loose import LooseRagged
-from scalable_gpe.engine.panels import Panels
-from scalable_gpe.engine.run import Run
-from scalable_gpe.engine.tables import Ragged, Table, ranges
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panels
+from scalable_gpe.storage.protocol import Ragged, Table, ranges
+from scalable_gpe.storage.scratch import ScratchRagged
 
 if TYPE_CHECKING:
-    from scalable_gpe.engine.store import Store
+    from scalable_gpe.storage.zarr_store import ZarrStore
 
 _BYTES_PER_EDGE = 12
 
@@ -117,22 +117,22 @@ class Edges:
         return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, ahead)
 
 
-def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run, name: str) -> Edges:
+def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context: Context, name: str) -> Edges:
     """Union of the neighbour lists and their reversals, with distances, as row blocks in storage order."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     n_points, n_neighbors = indices.shape
-    rows = run.block_rows(n_points)
+    rows = context.block_rows(n_points)
     pieces = ranges(n_points, rows)
-    panels = Panels(run, run.scratch())
+    panels = Panels(context, context.scratch())
     mine = panels.of(user_row)
-    incoming = _shuffle(indices, distances, pieces, run)
+    incoming = _shuffle(indices, distances, pieces, context)
     longest = max(
         int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
     )
-    columns = run.home.ragged(f"{name}/indices", len(pieces), longest, np.int32)
-    lengths = run.home.ragged(f"{name}/lengths", len(pieces), longest, np.float32)
-    degree = run.home.table(f"{name}/degree", (n_points,), np.int32, shard_rows=rows)
+    columns = context.store.ragged(f"{name}/indices", len(pieces), longest, np.int32)
+    lengths = context.store.ragged(f"{name}/lengths", len(pieces), longest, np.float32)
+    degree = context.store.table(f"{name}/degree", (n_points,), np.int32, shard_rows=rows)
 
     def unite(number: int) -> None:
         start, stop = pieces[number]
@@ -144,17 +144,17 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, run: Run
         lengths.write(number, length)
         degree.write(start, np.diff(indptr))
 
-    run.workers.map(unite, range(len(pieces)))
+    context.workers.map(unite, range(len(pieces)))
     incoming.forget()
     panels.clear()
     return Edges(degree.read(0, n_points), rows, columns, lengths)
 
 
-def open_edges(run: Run, name: str, n_points: int, block_rows: int) -> Edges:
+def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
     """Edges that stand in a home."""
-    degree = run.home.open_table(f"{name}/degree").read(0, n_points)
-    home = run.home
-    return Edges(degree, block_rows, home.open_ragged(f"{name}/indices"), home.open_ragged(f"{name}/lengths"))
+    degree = context.store.open_table(f"{name}/degree").read(0, n_points)
+    store = context.store
+    return Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
 
 
 class _Incoming:
@@ -163,14 +163,14 @@ class _Incoming:
     def __init__(self, n_blocks: int) -> None:
         self.counts = np.zeros(n_blocks, np.int64)
         self._held: list[list[tuple[np.ndarray, ...]]] = []
-        self._runs: list[tuple[LooseRagged, np.ndarray]] = []
+        self._runs: list[tuple[ScratchRagged, np.ndarray]] = []
 
     def hold(self, parts: list[tuple[np.ndarray, ...]]) -> None:
         """Keep a group of source blocks in memory."""
         self.counts += np.sum([np.diff(part[0]) for part in parts], axis=0)
         self._held.append(parts)
 
-    def keep(self, ragged: LooseRagged, counts: np.ndarray) -> None:
+    def keep(self, ragged: ScratchRagged, counts: np.ndarray) -> None:
         """Remember a group of source blocks that stands in the home."""
         self.counts += counts
         self._runs.append((ragged, counts))
@@ -197,9 +197,9 @@ def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
     return np.concatenate(fields)
 
 
-def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], run: Run) -> _Incoming:
+def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], context: Context) -> _Incoming:
     """Turn all lists round, group after group of source blocks: the last one stays in memory, others in the home."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     rows, n_blocks, n_neighbors = pieces[0][1], len(pieces), indices.shape[1]
 
@@ -208,11 +208,11 @@ def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], ru
         return sparse.bucket_edges(*own, piece[0], rows, n_blocks)
 
     incoming = _Incoming(n_blocks)
-    together = _blocks_together(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE, run)
+    together = _blocks_together(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE, context)
     groups = [pieces[first : first + together] for first in range(0, n_blocks, together)]
-    if not run.workers.remote:
-        incoming.hold(run.workers.map(bucket, groups.pop(), count=False))
-    runs = [cast("Store", run.home).loose_ragged(run.scratch(), np.int32) for _ in groups]
+    if not context.workers.remote:
+        incoming.hold(context.workers.map(bucket, groups.pop(), count=False))
+    runs = [cast("ZarrStore", context.store).scratch_ragged(context.scratch(), np.int32) for _ in groups]
 
     def turn(number: int) -> np.ndarray:
         parts = [bucket(piece) for piece in groups[number]]
@@ -221,14 +221,14 @@ def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], ru
             runs[number].write(int(block), _pack(parts, int(block)))
         return counts
 
-    for number, counts in enumerate(run.workers.map(turn, range(len(groups)), count=False)):
+    for number, counts in enumerate(context.workers.map(turn, range(len(groups)), count=False)):
         incoming.keep(runs[number], counts)
     return incoming
 
 
-def _blocks_together(n_blocks: int, block_bytes: int, run: Run) -> int:
+def _blocks_together(n_blocks: int, block_bytes: int, context: Context) -> int:
     """How many source blocks are turned round at once within the memory limit."""
-    if not run.home.stored:
+    if not context.store.stored:
         return n_blocks
-    fit = max(4, run.spare_bytes() // (3 * block_bytes * run.workers.n_jobs))
-    return min(n_blocks, fit, run.workers.share_of(n_blocks))
+    fit = max(4, context.spare_bytes() // (3 * block_bytes * context.workers.n_jobs))
+    return min(n_blocks, fit, context.workers.share_of(n_blocks))

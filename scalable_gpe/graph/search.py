@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.engine.panels import Panel, Panels
-from scalable_gpe.engine.rows import Selected
-from scalable_gpe.engine.run import Run, once
-from scalable_gpe.engine.tables import ranges
+from scalable_gpe.execution.context import Context, once
+from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.graph.points import RowSubset
+from scalable_gpe.storage.protocol import ranges
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 EXACT = ("kdtree", "brute")
@@ -44,12 +44,12 @@ def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int)
 
 
 def search(
-    points: Any, n_neighbors: int, method: str, *, random_state: int, recall: float, run: Run, name: str
+    points: Any, n_neighbors: int, method: str, *, random_state: int, recall: float, context: Context, name: str
 ) -> Found:
     """Lists of `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method == "cells":
-        return _cells(points, n_neighbors, random_state, recall, run, name)
-    exact = _Exact(points, n_neighbors, method, random_state, run)
+        return _cells(points, n_neighbors, random_state, recall, context, name)
+    exact = _Exact(points, n_neighbors, method, random_state, context)
     return Found(exact.order.astype(np.int64), exact.lists, exact.rows)
 
 
@@ -59,14 +59,18 @@ class _Exact:
     pynndescent searches in this process alone, because its result depends on where it runs.
     """
 
-    def __init__(self, points: Any, n_neighbors: int, method: str, random_state: int, run: Run) -> None:
+    def __init__(self, points: Any, n_neighbors: int, method: str, random_state: int, context: Context) -> None:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
-        self._random_state, self._n_jobs, self._key = random_state, run.workers.n_jobs, (run.token, run.scratch())
+        self._random_state, self._n_jobs, self._key = (
+            random_state,
+            context.workers.n_jobs,
+            (context.token, context.scratch()),
+        )
         self._found: Panel | None = None
         self._away = False
-        if method == "pynndescent" and run.workers.remote:
+        if method == "pynndescent" and context.workers.remote:
             order, indices = self._index[1:]
-            self._found = Panels(run, run.scratch()).of(indices(np.arange(len(order))))
+            self._found = Panels(context, context.scratch()).of(indices(np.arange(len(order))))
 
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray, Indices]:
@@ -94,7 +98,7 @@ class _Exact:
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists with exact distances."""
-        from scalable_gpe.engine.kernels import points as kernels
+        from scalable_gpe.loops import points as kernels
 
         X, order, indices = self._index
         rows = order[start:stop]
@@ -105,31 +109,31 @@ class _Exact:
         return neighbors, squared
 
 
-def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, run: Run, name: str) -> Found:
-    from scalable_gpe.graph import cells
+def _cells(points: Any, n_neighbors: int, random_state: int, recall: float, context: Context, name: str) -> Found:
+    from scalable_gpe.graph.cells import rounds as cells
 
     sizes = cells.plan(points.n_rows, points.n_features, n_neighbors)
-    tables = _parted_tables(run, f"{name}/search", sizes) if run.home.stored else cells.held
-    panels = Panels(run, run.scratch())
-    with run.workers.progress.stage("search", 3 * sizes.n_parts):
+    tables = _parted_tables(context, f"{name}/search", sizes) if context.store.stored else cells.held
+    panels = Panels(context, context.scratch())
+    with context.workers.progress.stage("search", 3 * sizes.n_parts):
         lists = cells.search_rows(
             points,
             n_neighbors,
             tables=tables,
-            done=Done(run, f"{name}/search/done"),  # type: ignore[arg-type]
+            done=Done(context, f"{name}/search/done"),  # type: ignore[arg-type]
             random_state=random_state,
-            n_jobs=run.workers.n_jobs,
-            n_held=_parts_held(sizes, run),
+            n_jobs=context.workers.n_jobs,
+            n_held=_parts_held(sizes, context),
             recall=recall,
-            workers=run.workers,
+            workers=context.workers,
             share=panels.of,
-            piece_rows=run.block_rows(points.n_rows),
+            piece_rows=context.block_rows(points.n_rows),
         )
     panels.clear()
     found = _Lists(lists.neighbors, lists.distances)
     if lists.rows is not None:
         return Found(lists.order, found.read, lists.rows.read)
-    return Found(lists.order, found.read, Selected(points, lists.order).read)
+    return Found(lists.order, found.read, RowSubset(points, lists.order).read)
 
 
 class _Lists(NamedTuple):
@@ -143,33 +147,33 @@ class _Lists(NamedTuple):
         return self.neighbors.read(start, stop), self.distances.read(start, stop)
 
 
-def _parts_held(sizes: Any, run: Run) -> int:
+def _parts_held(sizes: Any, context: Context) -> int:
     """Parts that are searched at once: threads share a part, so more than one only fills gaps."""
-    if not run.home.stored:
+    if not context.store.stored:
         return 1
     part = sizes.part_rows * (12 * sizes.n_features + 40 * sizes.n_neighbors)
-    return int(np.clip(run.spare_bytes() // part, 1, 2))
+    return int(np.clip(context.spare_bytes() // part, 1, 2))
 
 
 class Done:
     """Pieces of work that a home remembers as finished, and that count as progress."""
 
-    def __init__(self, run: Run, name: str) -> None:
-        self._home, self._progress, self._name = run.home, run.workers.progress, name
+    def __init__(self, context: Context, name: str) -> None:
+        self._home, self._progress, self._name = context.store, context.workers.progress, name
 
     def _key(self, piece: tuple[Any, ...]) -> str:
         return f"{self._name}/{'-'.join(map(str, piece))}"
 
     def __contains__(self, piece: tuple[Any, ...]) -> bool:
-        return self._home.facts(self._key(piece)) is not None
+        return self._home.metadata(self._key(piece)) is not None
 
     def add(self, piece: tuple[Any, ...]) -> None:
         """Remember a piece."""
-        self._home.mark(self._key(piece), {})
+        self._home.commit(self._key(piece), {})
         self._progress.advance()
 
 
-def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int, int], type], Any]:
+def _parted_tables(context: Context, name: str, sizes: Any) -> Callable[[str, tuple[int, int], type], Any]:
     starts = np.array([sizes.part(part)[0] for part in range(sizes.n_parts)] + [sizes.n_rows])
 
     def make(table: str, shape: tuple[int, int], dtype: type) -> Any:
@@ -180,7 +184,7 @@ def _parted_tables(run: Run, name: str, sizes: Any) -> Callable[[str, tuple[int,
         shard = -(-longest // (n_shards * _CHUNK_ROWS)) * _CHUNK_ROWS
         part_rows = -(-longest // shard) * shard
         shape = (part_rows * sizes.n_parts, shape[1])
-        return _Parted(run.home.table(f"{name}/{table}", shape, dtype, shard_rows=shard), starts, part_rows)
+        return _Parted(context.store.table(f"{name}/{table}", shape, dtype, shard_rows=shard), starts, part_rows)
 
     return make
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine import checks
+from scalable_gpe import checks
 from scalable_gpe.graph.neighbors import NeighborGraph, count_components
 
 RULES = ("auto", "global", "local", "bgh")
 _SHARE = 7  # n_neighbors / effective neighbours under "auto"
 _FIFTH = 5  # a row is lonely with less than a fifth of the median row's effective neighbours
-_LONELY = 0.06  # share of lonely rows above which one epsilon does not suit the data
+_UNDER_CONNECTED = 0.06  # share of lonely rows above which one epsilon does not suit the data
 _TELLING = 14  # neighbours in a list from which that can be told from chance
 _JOINED = 1e-6  # weight from which an edge is said to join two rows
 
@@ -67,7 +67,7 @@ def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
     if int(np.isfinite(squared).sum(axis=1).max(initial=0)) < _TELLING:
         return False
     effective = np.exp(-squared / epsilon).sum(axis=1)
-    return bool((effective < np.median(effective) / _FIFTH).mean() > _LONELY)
+    return bool((effective < np.median(effective) / _FIFTH).mean() > _UNDER_CONNECTED)
 
 
 def slope_epsilon(squared: np.ndarray) -> float:

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine import checks
-from scalable_gpe.engine.errors import TruncationWarning, warn
-from scalable_gpe.engine.numbering import Numbering
-from scalable_gpe.engine.panels import Panels
-from scalable_gpe.engine.run import Named, Run
+from scalable_gpe import checks
+from scalable_gpe.errors import TruncationWarning, warn
+from scalable_gpe.execution.context import Context, Named
+from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
-from scalable_gpe.graph.scan import N_SAMPLES, scan_points
+from scalable_gpe.graph.recall import N_SAMPLES, scan_points
+from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.bandwidth import choose_epsilon, intrinsic_dimension, is_uneven
 from scalable_gpe.heat.local import LocalScales, make_scales
 
@@ -24,9 +24,9 @@ class SparseKernel(Named):
     ``epsilon`` is the bandwidth; with epsilon="local" the median of sigma^2, each row having its own ``sigma``.
     """
 
-    run: Run
+    context: Context
     name: str
-    numbering: Numbering
+    storage_order: StorageOrder
     edges: Edges
     epsilon: float | None
     lost_mass: float | None
@@ -36,19 +36,19 @@ class SparseKernel(Named):
     @property
     def sigma(self) -> np.ndarray | None:
         """Length scale of each row with epsilon="local", else None."""
-        return None if self.scales is None else self.numbering.spread(self.scales.sigma)
+        return None if self.scales is None else self.storage_order.spread(self.scales.sigma)
 
     def _before(self) -> NeighborGraph | None:
         return self.graph
 
     @staticmethod
-    def _open(run: Run, name: str, before: Any) -> "SparseKernel":
-        return open_kernel(before, run, name)
+    def _open(context: Context, name: str, before: Any) -> "SparseKernel":
+        return open_kernel(before, context, name)
 
     @property
     def shape(self) -> tuple[int, int]:
         """N x N."""
-        return (self.numbering.n_rows, self.numbering.n_rows)
+        return (self.storage_order.n_rows, self.storage_order.n_rows)
 
     @property
     def nnz(self) -> int:
@@ -64,7 +64,7 @@ class SparseKernel(Named):
 
     def to_dask(self) -> Any:
         """Row blocks as a dask array of scipy CSR blocks, rows and columns in the user's order."""
-        from scalable_gpe.engine.blocks import dask_rows
+        from scalable_gpe.execution.workers import dask_rows
 
         return dask_rows(self.to_scipy(), self.edges.block_rows)
 
@@ -99,41 +99,41 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     """
     if not isinstance(graph, NeighborGraph):
         raise TypeError(f"graph must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
-    return make_kernel(graph, epsilon, graph.run, f"kernel/{graph.name.rpartition('/')[2]}-{epsilon}")
+    return make_kernel(graph, epsilon, graph.context, f"kernel/{graph.name.rpartition('/')[2]}-{epsilon}")
 
 
-def make_kernel(graph: NeighborGraph, epsilon: Any, run: Run, name: str) -> SparseKernel:
+def make_kernel(graph: NeighborGraph, epsilon: Any, context: Context, name: str) -> SparseKernel:
     """Weigh the edges of a graph, and mark the result under `name`."""
     number = 0.0 if epsilon == "local" else choose_epsilon(graph, epsilon)
     local = is_uneven(graph.sampled_distances() ** 2, number) if epsilon == "auto" else epsilon == "local"
-    scales = make_scales(graph, run, f"{name}/sigma") if local else None
-    number = number if scales is None else scales.facts["median"] ** 2
+    scales = make_scales(graph, context, f"{name}/sigma") if local else None
+    number = number if scales is None else scales.metadata["median"] ** 2
     edges = graph.edges
     longest = int(np.add.reduceat(edges.degree.astype(np.int64), range(0, edges.n_points, edges.block_rows)).max())
-    weights = run.home.ragged(f"{name}/weights", edges.n_blocks, longest, np.float32)
+    weights = context.store.ragged(f"{name}/weights", edges.n_blocks, longest, np.float32)
 
     def weigh(block: int) -> None:
         if not weights.has(block):
             weights.write(block, _weights(graph.edges.block(block), number, scales))
 
-    with run.workers.progress.stage("kernel", edges.n_blocks):
-        run.workers.map(weigh, range(edges.n_blocks))
-    kernel = SparseKernel(run, name, graph.numbering, edges.with_values(weights), number, None, graph, scales)
+    with context.workers.progress.stage("kernel", edges.n_blocks):
+        context.workers.map(weigh, range(edges.n_blocks))
+    kernel = SparseKernel(context, name, graph.storage_order, edges.with_values(weights), number, None, graph, scales)
     lost = _lost_mass(kernel)
-    facts = {"epsilon": number, "lost_mass": lost, "sigma": scales and scales.facts}
+    metadata = {"epsilon": number, "lost_mass": lost, "sigma": scales and scales.metadata}
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
-        facts["warning"] = warn(
+        metadata["warning"] = warn(
             f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
             "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
             TruncationWarning,
         )
-    run.home.mark(name, facts)
-    return open_kernel(graph, run, name)
+    context.store.commit(name, metadata)
+    return open_kernel(graph, context, name)
 
 
 def _weights(block: tuple[int, np.ndarray, np.ndarray, np.ndarray], epsilon: float, scales: Any) -> np.ndarray:
     """Affinities of the edges of one block."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     first, indptr, indices, lengths = block
     values = np.empty(len(lengths), np.float32)
@@ -157,7 +157,7 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
 
 def row_masses(kernel: SparseKernel, points: Any, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums of some rows, the diagonal left out: of the dense kernel, and of this one."""
-    from scalable_gpe.engine.kernels import probes
+    from scalable_gpe.loops import probes
 
     dense, kept = np.zeros(len(own)), np.empty(len(own))
     scales, n_points = kernel.scales, kernel.edges.n_points
@@ -170,41 +170,43 @@ def row_masses(kernel: SparseKernel, points: Any, own: np.ndarray) -> tuple[np.n
         scale = np.broadcast_to(np.float32(1), n_points) if scales is None else scales.sigma
         probes.dense_mass(samples, own, block, ids, epsilon, scale, mass)
 
-    scan_points(points, own, points.take(own), add, (epsilon, dense), kernel.run)
+    scan_points(points, own, points.take(own), add, (epsilon, dense), kernel.context)
     for place, _, weights in kernel.edges.rows(own):
         kept[place] = weights.sum(dtype=np.float64) - 1
     return dense, kept
 
 
-def open_kernel(graph: NeighborGraph, run: Run, name: str) -> SparseKernel:
+def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel:
     """Kernel that is marked complete under `name`."""
-    facts = run.home.facts(name)
-    if facts is None:
+    metadata = context.store.metadata(name)
+    if metadata is None:
         raise KeyError(name)
-    weights = run.home.open_ragged(f"{name}/weights")
-    edges = graph.edges.with_values(weights, run.resident_bytes(), run.blocks_ahead())
-    local = facts.get("sigma")
-    scales = LocalScales(run.home.open_table(f"{name}/sigma"), local) if local else None
-    return SparseKernel(run, name, graph.numbering, edges, facts["epsilon"], facts["lost_mass"], graph, scales)
+    weights = context.store.open_ragged(f"{name}/weights")
+    edges = graph.edges.with_values(weights, context.resident_bytes(), context.blocks_ahead())
+    local = metadata.get("sigma")
+    scales = LocalScales(context.store.open_table(f"{name}/sigma"), local) if local else None
+    return SparseKernel(
+        context, name, graph.storage_order, edges, metadata["epsilon"], metadata["lost_mass"], graph, scales
+    )
 
 
 def from_scipy(matrix: Any) -> SparseKernel:
     """Kernel of a symmetric scipy matrix with positive diagonal and no negative entries."""
-    run = Run()
+    context = Context()
     csr = matrix.tocsr().astype(np.float32)
     csr.sum_duplicates()
     csr.sort_indices()
     _check_matrix(csr)
     n_rows = csr.shape[0]
-    rows = run.block_rows(n_rows)
-    columns = run.home.ragged("matrix/indices", -(-n_rows // rows), csr.nnz, np.int32)
-    weights = run.home.ragged("matrix/weights", -(-n_rows // rows), csr.nnz, np.float32)
+    rows = context.block_rows(n_rows)
+    columns = context.store.ragged("matrix/indices", -(-n_rows // rows), csr.nnz, np.int32)
+    weights = context.store.ragged("matrix/weights", -(-n_rows // rows), csr.nnz, np.float32)
     for block, start in enumerate(range(0, n_rows, rows)):
         at = slice(csr.indptr[start], csr.indptr[min(start + rows, n_rows)])
         columns.write(block, csr.indices[at])
         weights.write(block, csr.data[at])
     edges = Edges(np.diff(csr.indptr).astype(np.int32), rows, columns, weights)
-    return SparseKernel(run, "matrix", Numbering(np.arange(n_rows, dtype=np.int64)), edges, None, None)
+    return SparseKernel(context, "matrix", StorageOrder(np.arange(n_rows, dtype=np.int64)), edges, None, None)
 
 
 def _check_matrix(csr: Any) -> None:
@@ -224,7 +226,7 @@ def _check_matrix(csr: Any) -> None:
 
 def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndarray:
     """``S K S V`` (``K V`` without a scale) for an array V of the user's rows."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     values = np.asarray(other)
     if values.ndim not in (1, 2) or values.shape[0] != kernel.shape[1] or values.dtype.kind not in "fiub":
@@ -233,10 +235,10 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
             f"{values.shape} of {values.dtype}."
         )
     dtype = np.float32 if values.dtype == np.float32 else np.float64
-    columns = np.ascontiguousarray(kernel.numbering.collect(values.astype(dtype).reshape(len(values), -1)))
+    columns = np.ascontiguousarray(kernel.storage_order.collect(values.astype(dtype).reshape(len(values), -1)))
     if scale is not None:
         columns = np.ascontiguousarray((columns * scale[:, None]).astype(dtype))
-    panels = Panels(kernel.run, kernel.run.scratch())
+    panels = Panels(kernel.context, kernel.context.scratch())
     source, target = panels.of(columns), panels.new(columns.shape, dtype)
     factor = panels.of(np.ones(len(columns)) if scale is None else scale)
 
@@ -247,10 +249,10 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
         sparse.product(indptr, indices, weights, source.whole(indices), factor.rows(*rows), out)
         target.put(first, out)
 
-    kernel.run.workers.map(multiply, range(kernel.edges.n_blocks), count=False)
+    kernel.context.workers.map(multiply, range(kernel.edges.n_blocks), count=False)
     result = target.rows(0, len(columns))
     panels.clear()
-    return kernel.numbering.spread(result).reshape(values.shape)
+    return kernel.storage_order.spread(result).reshape(values.shape)
 
 
 def to_scipy(kernel: SparseKernel, scale: np.ndarray | None) -> Any:
@@ -265,9 +267,9 @@ def to_scipy(kernel: SparseKernel, scale: np.ndarray | None) -> Any:
     if scale is not None:
         data = data * scale[columns] * np.repeat(scale, edges.degree)
         matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
-    n_rows = kernel.numbering.n_rows
+    n_rows = kernel.storage_order.n_rows
     ones = np.ones(n_rows, matrix.dtype)
-    choose = csr_matrix((ones, kernel.numbering.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
+    choose = csr_matrix((ones, kernel.storage_order.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
     full = (choose @ matrix @ choose.T).tocsr()
     full.sort_indices()
     return full

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine.panels import Panels, pieces_of
-from scalable_gpe.engine.run import Run
-from scalable_gpe.engine.tables import Table, ranges
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panels, pieces_of
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
+from scalable_gpe.storage.protocol import Table, ranges
 
 RANK = 7  # r; docs/choosing-parameters.md has the measurements
 
@@ -29,10 +29,10 @@ class LocalScales:
     """
 
     table: Table
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"table": self.table, "facts": self.facts}
+        return {"table": self.table, "facts": self.metadata}
 
     @cached_property
     def sigma(self) -> np.ndarray:
@@ -41,13 +41,13 @@ class LocalScales:
 
     def of_new(self, squares: np.ndarray) -> np.ndarray:
         """Length scales of new rows from the squared distances of their nearest points, nearest first."""
-        return np.sqrt(self.facts["factor"]) * _at_rank(np.sqrt(squares), self.facts["rank"])
+        return np.sqrt(self.metadata["factor"]) * _at_rank(np.sqrt(squares), self.metadata["rank"])
 
 
-def make_scales(graph: NeighborGraph, run: Run, name: str) -> LocalScales:
+def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScales:
     """Length scales of all points of a graph, kept as the table `name`."""
-    n_points = graph.numbering.n_points
-    panels = Panels(run, run.scratch())
+    n_points = graph.storage_order.n_points
+    panels = Panels(context, context.scratch())
     found = panels.new((n_points,), np.float32)
 
     def local_reach(piece: tuple[int, int]) -> None:
@@ -55,7 +55,7 @@ def make_scales(graph: NeighborGraph, run: Run, name: str) -> LocalScales:
         out[:] = _at_rank(graph.list_distances.read(*piece), RANK)
         found.put(piece[0], out)
 
-    run.workers.map(local_reach, pieces_of(run, n_points), count=False)
+    context.workers.map(local_reach, pieces_of(context, n_points), count=False)
     reach = found.rows(0, n_points)
     panels.clear()
     lengths = graph.sampled_distances()
@@ -66,7 +66,7 @@ def make_scales(graph: NeighborGraph, run: Run, name: str) -> LocalScales:
     nowhere = ~(reach > 0)
     if nowhere.any():
         reach[nowhere] = np.median(reach[~nowhere])
-    table = run.home.table(name, (n_points,), np.float32)
+    table = context.store.table(name, (n_points,), np.float32)
     reach *= np.float32(np.sqrt(factor))
     for start, stop in ranges(n_points, table.shard_rows):
         table.write(start, reach[start:stop])

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine import checks
-from scalable_gpe.engine.errors import ConvergenceWarning, warn
-from scalable_gpe.engine.panels import Panel, Panels, replaced
-from scalable_gpe.engine.run import Named, Run
+from scalable_gpe import checks
+from scalable_gpe.errors import ConvergenceWarning, warn
+from scalable_gpe.execution.context import Context, Named
+from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
@@ -35,13 +35,13 @@ class HeatKernel(Named):
         return self.kernel
 
     @staticmethod
-    def _open(run: Run, name: str, before: Any) -> "HeatKernel":
-        return open_heat(before, run, name)
+    def _open(context: Context, name: str, before: Any) -> "HeatKernel":
+        return open_heat(before, context, name)
 
     @property
-    def run(self) -> Run:
+    def context(self) -> Context:
         """Where it runs."""
-        return self.kernel.run
+        return self.kernel.context
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -56,12 +56,12 @@ class HeatKernel(Named):
     @property
     def scale(self) -> np.ndarray:
         """The diagonal of S, one number per row of the input."""
-        return self.kernel.numbering.spread(self.scale_points)
+        return self.kernel.storage_order.spread(self.scale_points)
 
     @property
     def weights(self) -> np.ndarray:
         """Multiplicities of the points (storage order)."""
-        return self.kernel.numbering.weights
+        return self.kernel.storage_order.weights
 
     @cached_property
     def step_scale(self) -> np.ndarray:
@@ -128,41 +128,43 @@ def heat_kernel(
             raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
         kernel = from_scipy(kernel)
     return make_heat(
-        kernel, normalization, tol, max_iter, kernel.run, f"heat/{kernel.name}/{normalization}-{tol}-{max_iter}"
+        kernel, normalization, tol, max_iter, kernel.context, f"heat/{kernel.name}/{normalization}-{tol}-{max_iter}"
     )
 
 
-def make_heat(kernel: SparseKernel, normalization: str, tol: float, max_iter: int, run: Run, name: str) -> HeatKernel:
+def make_heat(
+    kernel: SparseKernel, normalization: str, tol: float, max_iter: int, context: Context, name: str
+) -> HeatKernel:
     """Find the scale, and mark it under `name`."""
     if normalization == "symmetric":
-        scale, n_iter, residual, warning = _symmetric(kernel, run), 2, 0.0, None
+        scale, n_iter, residual, warning = _symmetric(kernel, context), 2, 0.0, None
     else:
-        scale, n_iter, residual, warning = _bistochastic(kernel, tol, max_iter, run, name)
-    table = run.home.table(f"{name}/scale", scale.shape, np.float64)
+        scale, n_iter, residual, warning = _bistochastic(kernel, tol, max_iter, context, name)
+    table = context.store.table(f"{name}/scale", scale.shape, np.float64)
     for start in range(0, len(scale), table.shard_rows):
         table.write(start, scale[start : start + table.shard_rows])
-    facts = {"normalization": normalization, "n_iter": n_iter, "residual": residual, "converged": warning is None}
+    metadata = {"normalization": normalization, "n_iter": n_iter, "residual": residual, "converged": warning is None}
     if warning is not None:
-        facts["warning"] = warning
-    run.home.mark(name, facts)
-    return open_heat(kernel, run, name)
+        metadata["warning"] = warning
+    context.store.commit(name, metadata)
+    return open_heat(kernel, context, name)
 
 
-def open_heat(kernel: SparseKernel, run: Run, name: str) -> HeatKernel:
+def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
     """Heat kernel that is marked complete under `name`."""
-    facts = run.home.facts(name)
-    if facts is None:
+    metadata = context.store.metadata(name)
+    if metadata is None:
         raise KeyError(name)
-    scale = run.home.open_table(f"{name}/scale").read(0, kernel.edges.n_points)
-    known = {key: facts[key] for key in ("normalization", "n_iter", "residual", "converged")}
+    scale = context.store.open_table(f"{name}/scale").read(0, kernel.edges.n_points)
+    known = {key: metadata[key] for key in ("normalization", "n_iter", "residual", "converged")}
     return HeatKernel(kernel=kernel, name=name, scale_points=scale, **known)
 
 
-def row_sums(kernel: SparseKernel, vector: np.ndarray, run: Run, kind: str) -> np.ndarray:
+def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, kind: str) -> np.ndarray:
     """``K vector`` for a float64 vector in storage order: one sweep."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
-    panels = Panels(run, run.scratch())
+    panels = Panels(context, context.scratch())
     source, target = panels.of(vector), panels.new(vector.shape, np.float64)
 
     def sum_rows(block: int) -> None:
@@ -171,46 +173,46 @@ def row_sums(kernel: SparseKernel, vector: np.ndarray, run: Run, kind: str) -> n
         sparse.row_sums(indptr, indices, weights, source.whole(indices), out)
         target.put(first, out)
 
-    run.workers.map(sum_rows, range(kernel.edges.n_blocks), count=False)
-    run.count_sweep(kind)
+    context.workers.map(sum_rows, range(kernel.edges.n_blocks), count=False)
+    context.count_sweep(kind)
     sums = target.rows(0, len(vector))
     panels.clear()
     return sums
 
 
-def _symmetric(kernel: SparseKernel, run: Run) -> np.ndarray:
-    m = kernel.numbering.weights
-    with run.workers.progress.stage("heat", 2):
-        q = row_sums(kernel, m, run, "heat")
-        run.workers.progress.advance()
-        v = row_sums(kernel, m / q, run, "heat") / q
-        run.workers.progress.advance()
+def _symmetric(kernel: SparseKernel, context: Context) -> np.ndarray:
+    m = kernel.storage_order.weights
+    with context.workers.progress.stage("heat", 2):
+        q = row_sums(kernel, m, context, "heat")
+        context.workers.progress.advance()
+        v = row_sums(kernel, m / q, context, "heat") / q
+        context.workers.progress.advance()
     return 1 / (q * np.sqrt(v))
 
 
 def _bistochastic(
-    kernel: SparseKernel, tol: float, max_iter: int, run: Run, name: str
+    kernel: SparseKernel, tol: float, max_iter: int, context: Context, name: str
 ) -> tuple[np.ndarray, int, float, str | None]:
     """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d.
 
     Gives the scale, the sweeps, the residual, and a warning where it did not get there.
     """
-    m = kernel.numbering.weights
-    panels = Panels(run, f"{name}/saved", _SAVE_SECONDS)
+    m = kernel.storage_order.weights
+    panels = Panels(context, f"{name}/saved", _SAVE_SECONDS)
     saved = panels.load()
     done, v = (saved[0]["n_iter"], saved[1]["v"]) if saved else (0, panels.of(m.copy()))
     spare = panels.new(m.shape, np.float64)
     residual, converged, n_iter = np.inf, False, done
-    with run.workers.progress.stage("heat", max_iter):
-        run.workers.progress.advance(done)
+    with context.workers.progress.stage("heat", max_iter):
+        context.workers.progress.advance(done)
         for n_iter in range(done + 1, max_iter + 1):
             with replaced(spare) as after:
-                residual = _sinkhorn(kernel, v, after, run)
+                residual = _sinkhorn(kernel, v, after, context)
             converged = residual <= tol
             if converged:
                 break
             v, spare = after, v
-            run.workers.progress.advance()
+            context.workers.progress.advance()
             panels.offer({"n_iter": n_iter}, {"v": v})
     scale = v.rows(0, len(m)) / m
     panels.clear()
@@ -224,17 +226,19 @@ def _bistochastic(
     return scale, n_iter, residual, warning
 
 
-def _sinkhorn(kernel: SparseKernel, v: Panel, after: Panel, run: Run) -> float:
+def _sinkhorn(kernel: SparseKernel, v: Panel, after: Panel, context: Context) -> float:
     """One damped step from v to `after`: one sweep; gives the residual of v."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     def sinkhorn_step(block: int) -> float:
         first, indptr, indices, weights = kernel.edges.block(block)
         out = after.room(first, first + len(indptr) - 1)
-        worst = sparse.sinkhorn_step(indptr, indices, weights, v.whole(indices), kernel.numbering.weights, first, out)
+        worst = sparse.sinkhorn_step(
+            indptr, indices, weights, v.whole(indices), kernel.storage_order.weights, first, out
+        )
         after.put(first, out)
         return float(worst)
 
-    residuals = run.workers.map(sinkhorn_step, range(kernel.edges.n_blocks), count=False)
-    run.count_sweep("heat")
+    residuals = context.workers.map(sinkhorn_step, range(kernel.edges.n_blocks), count=False)
+    context.count_sweep("heat")
     return float(np.max(residuals))

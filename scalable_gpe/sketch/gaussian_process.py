@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from scalable_gpe.engine import checks
-from scalable_gpe.engine.blocks import current_cuts
-from scalable_gpe.engine.budget import in_flight, n_panels
-from scalable_gpe.engine.panels import MemoryPanel, Panel, Panels, StoredPanel, StoreTable
-from scalable_gpe.engine.place import check_options
-from scalable_gpe.engine.run import Run, locked, open_home
-from scalable_gpe.engine.tables import Table, ranges
+from scalable_gpe import checks
+from scalable_gpe.execution.context import Context, locked, open_store
+from scalable_gpe.execution.memory_plan import in_flight, n_panels
+from scalable_gpe.execution.panels import MemoryPanel, Panel, Panels, PanelTable, StoredPanel
+from scalable_gpe.execution.workers import current_block_sizes
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan, plan_power, widen
-from scalable_gpe.sketch.powers import Carry, Sketch, column_means, start_panel
+from scalable_gpe.sketch.powers import PowerIteration, Sketch, column_means, start_panel
 from scalable_gpe.sketch.random_matrix import KINDS, sketch_matrix
-from scalable_gpe.sketch.spectrum import Lanczos, steps_for
+from scalable_gpe.spectral.density import Lanczos, steps_for
+from scalable_gpe.storage.backends import check_options
+from scalable_gpe.storage.protocol import Table, ranges
 
 PRECISIONS = ("single", "double")
 _SAVE_SECONDS = 30.0
@@ -28,7 +28,7 @@ _PLAIN_UP_TO = 8  # powers for which no interval is worth finding
 
 
 @dataclass(frozen=True)
-class Carried:
+class SketchColumns:
     """One power of A applied to a range of columns of G: ``Z`` after power - 1 applications, as `powers` keeps it."""
 
     table: Table
@@ -91,16 +91,16 @@ def gp_embedding(
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel makes it; got {type(heat).__name__}.")
     parameters = check_sketch(n_components, power, sketch, random_state, precision, tol)
     check_options(storage_options, store)
-    home = heat.run.home if store is None else open_home(store, storage_options)
-    run = Run(home, heat.run.workers, heat.run.memory_limit)
+    store = heat.context.store if store is None else open_store(store, storage_options)
+    context = Context(store, heat.context.workers, heat.context.memory_limit)
     how = Sketch(parameters["sketch"], parameters["random_state"], precision)
     of = heat.name if store is None else _identity(heat)
     name = f"sketch/{of}/{how.kind}-{how.seed}-{precision}-{tol}".replace("//", "/")
-    with locked(home):
-        points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, run, name)
+    with locked(store):
+        points, _ = make_points(heat, how, parameters["n_components"], parameters["powers"], tol, context, name)
     # a copy in memory: the home's own table is written again by the next call
     values = {
-        one: as_array(table) if run.home.stored else table.read(0, heat.shape[0]).copy()
+        one: as_array(table) if context.store.stored else table.read(0, heat.shape[0]).copy()
         for one, table in points.items()
     }
     return values[parameters["powers"][0]] if isinstance(power, Integral) else values
@@ -132,56 +132,56 @@ def as_array(table: Any) -> Any:
 
 
 def make_points(
-    heat: HeatKernel, sketch: Sketch, n_components: int, powers: Sequence[int], tol: float, run: Run, name: str
+    heat: HeatKernel, sketch: Sketch, n_components: int, powers: Sequence[int], tol: float, context: Context, name: str
 ) -> tuple[dict[int, Table], dict[int, Plan]]:
     """Sketch and publish: the whole of A^p G / sqrt(k) under ``<name>/points/<power>``."""
-    plans = make_plans(heat, sketch, powers, tol, run, name)
-    carried = make_columns(heat, sketch, n_components, plans, run, name)
+    plans = make_plans(heat, sketch, powers, tol, context, name)
+    carried = make_columns(heat, sketch, n_components, plans, context, name)
     return {
-        power: publish(heat, carried[power], n_components, run, f"{name}/points-{n_components}/{power}")
+        power: publish(heat, carried[power], n_components, context, f"{name}/points-{n_components}/{power}")
         for power in powers
     }, plans
 
 
 def make_plans(
-    heat: HeatKernel, sketch: Sketch, powers: Sequence[int], tol: float, run: Run, name: str
+    heat: HeatKernel, sketch: Sketch, powers: Sequence[int], tol: float, context: Context, name: str
 ) -> dict[int, Plan]:
     """Plan each power by itself, so that it does not matter which others are asked for."""
     lanczos = Lanczos(heat, sketch.seed)
     plans = {}
     for power in powers:
-        facts = run.home.facts(f"{name}/{power}")
-        if facts is None:
+        metadata = context.store.metadata(f"{name}/{power}")
+        if metadata is None:
             spectrum = lanczos.spectrum(steps_for(power)) if power > _PLAIN_UP_TO else None
             plan = plan_power(power, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
-            facts = {
+            metadata = {
                 "lower": plan.lower,
                 "coefficients": list(plan.coefficients),
                 "error": plan.error,
                 "n_probes": plan.n_probes,
             }
-            run.home.mark(f"{name}/{power}", facts)
-        plans[power] = Plan(power=power, **{**facts, "coefficients": tuple(facts["coefficients"])})
+            context.store.commit(f"{name}/{power}", metadata)
+        plans[power] = Plan(power=power, **{**metadata, "coefficients": tuple(metadata["coefficients"])})
     return plans
 
 
 def make_columns(
-    heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[int, Plan], run: Run, name: str
-) -> dict[int, list[Carried]]:
+    heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[int, Plan], context: Context, name: str
+) -> dict[int, list[SketchColumns]]:
     """Carry the columns that are not there yet; powers that lack the same columns go together."""
-    done = {power: _known(run, f"{name}/{power}", n_components, heat.kernel.edges.n_points) for power in plans}
+    done = {power: _known(context, f"{name}/{power}", n_components, heat.kernel.edges.n_points) for power in plans}
     reach = {power: (known[-1].stop if known else 0) for power, known in done.items()}
     for first in sorted(set(reach.values()) - {n_components}):
         together = [plans[power] for power in plans if reach[power] == first]
-        width = panel_columns(heat, sketch, together, run, n_components - first)
+        width = panel_columns(heat, sketch, together, context, n_components - first)
         panels = [(first + a, first + b) for a, b in ranges(n_components - first, width)]
         n_sweeps = len(panels) * sweeps_of(together)
-        with run.workers.progress.stage("sketch", n_sweeps):
+        with context.workers.progress.stage("sketch", n_sweeps):
             for panel in panels:
-                for power, carried in _carry_panel(heat, sketch, together, panel, run, name).items():
+                for power, carried in _carry_panel(heat, sketch, together, panel, context, name).items():
                     done[power].append(carried)
-    if run.home.stored and set(reach.values()) != {n_components}:
-        run.home.remove(f"{name}/saved")
+    if context.store.stored and set(reach.values()) != {n_components}:
+        context.store.remove(f"{name}/saved")
     return done
 
 
@@ -192,55 +192,57 @@ def sweeps_of(plans: Sequence[Plan]) -> int:
     return plain + degree + len(plans)
 
 
-def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], run: Run, wanted: int) -> int:
+def panel_columns(heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], context: Context, wanted: int) -> int:
     """Columns that are carried at once within the memory limit."""
-    cut = current_cuts().panel_columns
+    cut = current_block_sizes().panel_columns
     if cut:
         return min(cut, wanted)
     n_points = heat.kernel.edges.n_points
-    column = n_points * np.dtype(sketch.dtype).itemsize * n_panels(len(plans), remote=run.workers.remote)
-    flight = in_flight(heat.kernel.edges.largest_bytes, run.workers.n_jobs)
+    column = n_points * np.dtype(sketch.dtype).itemsize * n_panels(len(plans), remote=context.workers.remote)
+    flight = in_flight(heat.kernel.edges.largest_bytes, context.workers.n_jobs)
     # what a worker has beside its panels is taken to be what this process has, and some more
-    share = 0.88 if run.workers.remote else 0.95
-    fit = max(1, (int(share * run.spare_bytes()) - flight) // column)
+    share = 0.88 if context.workers.remote else 0.95
+    fit = max(1, (int(share * context.spare_bytes()) - flight) // column)
     if fit >= wanted:
         return wanted
     return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
 
 
-def _known(run: Run, name: str, n_components: int, n_points: int) -> list[Carried]:
+def _known(context: Context, name: str, n_components: int, n_points: int) -> list[SketchColumns]:
     """Column ranges of a power that are complete, chained from column 0."""
-    known: list[Carried] = []
+    known: list[SketchColumns] = []
     stop = 0
-    ranges_there = [one.split("-") for one in run.home.names(name) if one.replace("-", "").isdigit() and "-" in one]
+    ranges_there = [
+        one.split("-") for one in context.store.names(name) if one.replace("-", "").isdigit() and "-" in one
+    ]
     by_first = {int(first): int(last) for first, last in ranges_there}
     while stop in by_first and stop < n_components:
-        facts = run.home.facts(f"{name}/{stop}-{by_first[stop]}")
-        if facts is None:
+        metadata = context.store.metadata(f"{name}/{stop}-{by_first[stop]}")
+        if metadata is None:
             break
-        table = run.home.open_table(f"{name}/{stop}-{by_first[stop]}/columns")
-        known.append(Carried(table, stop, by_first[stop], np.array(facts["means"])))
+        table = context.store.open_table(f"{name}/{stop}-{by_first[stop]}/columns")
+        known.append(SketchColumns(table, stop, by_first[stop], np.array(metadata["means"])))
         stop = by_first[stop]
     return known
 
 
 def _carry_panel(
-    heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], panel: tuple[int, int], run: Run, name: str
-) -> dict[int, Carried]:
+    heat: HeatKernel, sketch: Sketch, plans: Sequence[Plan], panel: tuple[int, int], context: Context, name: str
+) -> dict[int, SketchColumns]:
     """Carry some columns to each power; each is kept and marked as soon as it is there."""
     columns = np.arange(*panel)
-    panels = Panels(run, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
+    panels = Panels(context, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
     start = _Start(heat, sketch, columns, panels)
-    carry = Carry(heat, start, plans, panels)
+    carry = PowerIteration(heat, start, plans, panels)
     by_power = {plan.power: plan for plan in plans}
     carried = {}
     for power, values in carry:
         wrong = carry.wrong if by_power[power].coefficients else carry.wrong[:0]
         right = _again(heat, sketch, by_power[power], columns[wrong], panels) if len(wrong) else None
         place = f"{name}/{power}/{panel[0]}-{panel[1]}"
-        table = _keep(run, values, wrong, right, f"{place}/columns")
-        run.home.mark(place, {"means": start.means.tolist()})
-        carried[power] = Carried(table, *panel, start.means)
+        table = _keep(context, values, wrong, right, f"{place}/columns")
+        context.store.commit(place, {"means": start.means.tolist()})
+        carried[power] = SketchColumns(table, *panel, start.means)
     panels.clear()
     return carried
 
@@ -262,13 +264,13 @@ class _Start:
 
 def _again(heat: HeatKernel, sketch: Sketch, plan: Plan, columns: np.ndarray, panels: Panels) -> Panel:
     """Columns for which the interval proved too short, carried on [-1, 1]."""
-    unsaved = Panels(heat.run, heat.run.scratch())
-    return next(iter(Carry(heat, _Start(heat, sketch, columns, panels), [widen(plan)], unsaved)))[1]
+    unsaved = Panels(heat.context, heat.context.scratch())
+    return next(iter(PowerIteration(heat, _Start(heat, sketch, columns, panels), [widen(plan)], unsaved)))[1]
 
 
-def _keep(run: Run, values: Panel, wrong: np.ndarray, right: Panel | None, name: str) -> Table:
+def _keep(context: Context, values: Panel, wrong: np.ndarray, right: Panel | None, name: str) -> Table:
     """Write a panel to a table of its home, with some columns from another panel."""
-    table = run.home.table(name, values.shape, values.dtype)
+    table = context.store.table(name, values.shape, values.dtype)
 
     def keep(piece: tuple[int, int]) -> None:
         rows = values.rows(*piece)
@@ -277,19 +279,21 @@ def _keep(run: Run, values: Panel, wrong: np.ndarray, right: Panel | None, name:
             rows[:, wrong] = right.rows(*piece)
         table.write(piece[0], rows)
 
-    run.workers.map(keep, ranges(values.shape[0], table.shard_rows), count=False)
+    context.workers.map(keep, ranges(values.shape[0], table.shard_rows), count=False)
     return table
 
 
-def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run: Run, name: str) -> Table:
+def publish(
+    heat: HeatKernel, carried: Sequence[SketchColumns], n_components: int, context: Context, name: str
+) -> Table:
     """Write ``y = s (K Z) / sqrt(k)`` in the user's order: the last application of A."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     edges = heat.kernel.edges
-    out = run.home.table(name, (heat.shape[0], n_components), np.float32)
+    out = context.store.table(name, (heat.shape[0], n_components), np.float32)
     for part in carried:
-        panels = Panels(run, run.scratch())
-        panel = opened_panel(run, part.table)
+        panels = Panels(context, context.scratch())
+        panel = opened_panel(context, part.table)
         result = panels.new(panel.shape, np.float32)
 
         def last_product(block: int, panel: Panel = panel, result: Panel = result) -> None:
@@ -300,20 +304,20 @@ def publish(heat: HeatKernel, carried: Sequence[Carried], n_components: int, run
             sparse.product(indptr, indices, weights, panel.whole(indices), factor, rows)
             result.put(first, rows)
 
-        def write(piece: tuple[int, int], part: Carried = part, result: Panel = result) -> None:
-            position = heat.kernel.numbering.position[slice(*piece)]
+        def write(piece: tuple[int, int], part: SketchColumns = part, result: Panel = result) -> None:
+            position = heat.kernel.storage_order.position[slice(*piece)]
             out.write(piece[0], result.whole(position)[position, : n_components - part.first], part.first)
 
-        run.workers.map(last_product, range(edges.n_blocks), count=False)
-        run.count_sweep("sketch")
-        run.workers.progress.advance()
-        run.workers.map(write, ranges(heat.shape[0], out.shard_rows), count=False)
+        context.workers.map(last_product, range(edges.n_blocks), count=False)
+        context.count_sweep("sketch")
+        context.workers.progress.advance()
+        context.workers.map(write, ranges(heat.shape[0], out.shard_rows), count=False)
         panels.clear()
     return out
 
 
-def opened_panel(run: Run, table: Table) -> Panel:
+def opened_panel(context: Context, table: Table) -> Panel:
     """What was carried, as a panel."""
-    if run.workers.remote:
-        return StoredPanel(cast(StoreTable, table))
+    if context.workers.remote:
+        return StoredPanel(cast(PanelTable, table))
     return MemoryPanel(np.ascontiguousarray(table.read(0, table.shape[0])))

@@ -6,11 +6,11 @@ products are plain. The last product is always plain: it publishes the embedding
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from scalable_gpe.sketch.spectrum import Spectrum
+from scalable_gpe.spectral.chebyshev import series
+from scalable_gpe.spectral.density import Spectrum
 
 # measured rounding of a whole expansion, relative to G, with panels in single and in double precision
 _ROUNDING = {"single": 4e-8, "double": 1e-16}
@@ -82,19 +82,6 @@ def widen(plan: Plan) -> Plan:
     coefficients = series(plan.power - 1, -1.0)
     degree = int(np.flatnonzero(_tails(coefficients) > max(tail, 1e-15))[-1])
     return Plan(plan.power, -1.0, tuple(coefficients[: max(degree, 1) + 1].tolist()), plan.error)
-
-
-@lru_cache(maxsize=256)
-def series(power: int, lower: float) -> np.ndarray:
-    """Chebyshev coefficients of x^power on [lower, 1]."""
-    from scipy.fft import dct
-
-    n_nodes = min(power + 1, 64 + int(8 * np.sqrt(power + 1)))
-    nodes = np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
-    values = ((1 + lower) / 2 + (1 - lower) / 2 * nodes) ** power
-    coefficients = np.asarray(dct(values, type=2)) / n_nodes
-    coefficients[0] /= 2
-    return coefficients
 
 
 def _tails(coefficients: np.ndarray) -> np.ndarray:

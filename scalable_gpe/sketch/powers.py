@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.engine.panels import CHUNK, Panel, Panels, add_up, chunk_sums, pieces_of, replaced
-from scalable_gpe.engine.tables import ranges
+from scalable_gpe.execution.panels import CHUNK, Panel, Panels, add_up, chunk_sums, pieces_of, replaced
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.polynomial import Plan
+from scalable_gpe.storage.protocol import ranges
 
 GROWTH = 1.1  # |T_j G| beyond this times |G| means an eigenvalue outside the interval
 
@@ -35,7 +35,7 @@ class Sketch:
 
     def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Entries of G for some of the user's rows."""
-        from scalable_gpe.engine.kernels import random
+        from scalable_gpe.loops import random
 
         out = np.empty((len(rows), len(columns)))
         fill = random.fill_gaussian if self.kind == "gaussian" else random.fill_bernoulli
@@ -47,16 +47,16 @@ def column_means(heat: HeatKernel, sketch: Sketch, columns: np.ndarray) -> np.nd
     """Means of the columns of G over the user's rows; zero where nothing is removed."""
     if not heat.is_centred:
         return np.zeros(len(columns))
-    n_points = heat.kernel.numbering.n_points
-    sums = add_up(heat.run, n_points, lambda a, b: _chunk_totals(_point_entries(heat, sketch, columns, a, b)))
+    n_points = heat.kernel.storage_order.n_points
+    sums = add_up(heat.context, n_points, lambda a, b: _chunk_totals(_point_entries(heat, sketch, columns, a, b)))
     return sums / heat.shape[0]
 
 
 def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> tuple[Panel, np.ndarray]:
     """``Z = S P'(G - 1 m')``, the sketch summed over equal rows, in storage order; and the means m of G's columns."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
-    n_points = heat.kernel.numbering.n_points
+    n_points = heat.kernel.storage_order.n_points
     panel = panels.new((n_points, len(columns)), sketch.dtype)
 
     def sketch_rows(start: int, stop: int) -> np.ndarray:
@@ -66,7 +66,7 @@ def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: P
         panel.put(start, out)
         return _chunk_totals(entries)
 
-    sums = add_up(heat.run, n_points, sketch_rows)
+    sums = add_up(heat.context, n_points, sketch_rows)
     means = sums / heat.shape[0] if heat.is_centred else np.zeros(len(columns))
     with replaced(panel) as centred:
 
@@ -75,21 +75,23 @@ def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: P
             sparse.centre_rows(out, heat.weights[slice(*piece)], means, heat.scale_points[slice(*piece)])
             centred.put(piece[0], out)
 
-        heat.run.workers.map(centre_rows, pieces_of(heat.run, n_points), count=False)
+        heat.context.workers.map(centre_rows, pieces_of(heat.context, n_points), count=False)
     return centred, means
 
 
 def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start: int, stop: int) -> np.ndarray:
     """``P'G``: entries of G, summed over the rows of each of some points."""
-    numbering = heat.kernel.numbering
-    rows, bounds = numbering.rows_by_point
+    storage_order = heat.kernel.storage_order
+    rows, bounds = storage_order.rows_by_point
     entries = sketch.entries(rows[bounds[start] : bounds[stop]], columns)
-    return entries if numbering.group is None else np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
+    return (
+        entries if storage_order.group is None else np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
+    )
 
 
 def _chunk_totals(values: np.ndarray) -> np.ndarray:
     """Sums of the columns of each chunk of rows."""
-    from scalable_gpe.engine.kernels import sparse
+    from scalable_gpe.loops import sparse
 
     out = np.empty((-(-len(values) // CHUNK), values.shape[1]))
     for number, (start, stop) in enumerate(ranges(len(values), CHUNK)):
@@ -104,14 +106,14 @@ class Sweeps:
         self._heat, self._kind = heat, kind
 
     def _sweep(self, task: Callable[[int], None]) -> None:
-        run = self._heat.run
-        run.workers.map(task, range(self._heat.kernel.edges.n_blocks), count=False)
-        run.count_sweep(self._kind)
-        run.workers.progress.advance()
+        context = self._heat.context
+        context.workers.map(task, range(self._heat.kernel.edges.n_blocks), count=False)
+        context.count_sweep(self._kind)
+        context.workers.progress.advance()
 
     def product(self, source: Panel, target: Panel) -> Panel:
         """``A source``, in the place of `target`."""
-        from scalable_gpe.engine.kernels import sparse
+        from scalable_gpe.loops import sparse
 
         heat = self._heat
         with replaced(target) as fresh:
@@ -139,7 +141,7 @@ class Sweeps:
 
         The first step makes T_1 from T_0 and zeros, which is half of the recurrence.
         """
-        from scalable_gpe.engine.kernels import sparse
+        from scalable_gpe.loops import sparse
 
         heat = self._heat
         half = 0.5 if beginning else 1.0
@@ -165,7 +167,7 @@ class Sweeps:
         return fresh, [after for *_, after in totals]
 
 
-class Carry:
+class PowerIteration:
     """One panel on its way to several powers; iterating gives ``(power, Z after power - 1 applications)``.
 
     Powers that go by plain products come first, in ascending order, then those that are expanded. `start` makes the
@@ -258,8 +260,8 @@ class Carry:
                 np.multiply(current.rows(*piece), shares[power], out=out)
                 total.put(piece[0], out)
 
-        run = self._heat.run
-        run.workers.map(first_terms, pieces_of(run, current.shape[0]), count=False)
+        context = self._heat.context
+        context.workers.map(first_terms, pieces_of(context, current.shape[0]), count=False)
         return previous, sums
 
 
@@ -270,4 +272,4 @@ def _lengths(heat: HeatKernel, panel: Panel) -> np.ndarray:
         rows = panel.rows(start, stop)
         return chunk_sums(rows, rows, heat.step_scale[start:stop])
 
-    return add_up(heat.run, panel.shape[0], lengths)
+    return add_up(heat.context, panel.shape[0], lengths)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.engine import checks
+from scalable_gpe import checks
 
 KINDS = ("gaussian", "bernoulli")
 _MAX_COLUMNS = 2**32
@@ -61,7 +61,7 @@ def sketch_matrix(
 
 def packed_signs(row_ids: npt.NDArray[np.int64], n_components: int, seed: int) -> npt.NDArray[np.uint64]:
     """Bernoulli entries of whole rows, one bit each: column c is bit c % 64 of word c // 64, 1 for +1."""
-    from scalable_gpe.engine.kernels import random
+    from scalable_gpe.loops import random
 
     bits = np.empty((row_ids.size, -(-n_components // 64)), dtype=np.uint64)
     random.fill_sign_bits(bits, row_ids, np.uint64(seed))
@@ -71,7 +71,7 @@ def packed_signs(row_ids: npt.NDArray[np.int64], n_components: int, seed: int) -
 def _entries(
     kind: str, row_ids: npt.NDArray[np.int64], column_ids: npt.NDArray[np.int64], seed: int
 ) -> npt.NDArray[np.float64]:
-    from scalable_gpe.engine.kernels import random
+    from scalable_gpe.loops import random
 
     out = np.empty((row_ids.size, column_ids.size))
     fill = random.fill_gaussian if kind == "gaussian" else random.fill_bernoulli

@@ -1,1 +1,0 @@
-"""Where the work runs: rows, blocks, store, compiled loops, checks of the input."""

@@ -1,0 +1,376 @@
+"""The loop over blocks on the workers of a dask cluster.
+
+The store is the only thing that processes share: a task is a small function and the number of a block, what it reads
+and writes stands in the store, and it returns a few numbers. A task that is run twice writes the same bytes.
+"""
+
+import atexit
+import contextlib
+import itertools
+import os
+import pickle
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from scalable_gpe.errors import GPEError, logger
+from scalable_gpe.execution.context import Context, forget, keep_freed_memory, locked, once, release_freed_memory
+from scalable_gpe.execution.panels import forget_panels, keep_panels
+from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.workers import BlockSizes, Item, Result, Workers, block_sizes, current_block_sizes
+from scalable_gpe.storage.protocol import ranges
+
+_ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
+_NEWS_SECONDS = 0.5  # between looks at which tasks have ended
+_LOOK_SECONDS = 2.0  # between looks at which workers there are
+_TOGETHER = 256  # tasks in one message to the scheduler
+_MOST_BYTES = 200_000  # of a task
+_SHARE = 0.7  # of a worker's memory: dask moves data to disk above, and stops workers at 0.95
+_LOST = (
+    "the connection to the dask scheduler was lost. Run the same line again, with a client that is connected: the "
+    "store holds what was finished."
+)
+
+
+def active_client() -> Any:
+    """The client that this process is connected to, or None; inside a task of a worker there is none."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    with contextlib.suppress(ValueError):
+        distributed.get_worker()
+        return None  # a task uses the threads of its worker
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        return None
+    return client if client.status == "running" and not client.asynchronous else None
+
+
+class Cluster(Workers):
+    """Workers of a dask cluster, while a run holds the lock of its store; otherwise the threads of this process."""
+
+    def __init__(self, client: Any, n_jobs: int | None = None, progress: Progress | None = None) -> None:
+        super().__init__(n_jobs, progress)
+        self._client = client
+        self._here = Workers(n_jobs, self.progress)
+        self._known: dict[str, int] = {}
+        self._looked = -_LOOK_SECONDS
+
+    @property
+    def remote(self) -> bool:  # type: ignore[override]
+        """Whether tasks run in other processes."""
+        return self._client is not None and self._client.status == "running"
+
+    @property
+    def here(self) -> Workers:
+        """Threads of this process."""
+        return self._here
+
+    @property
+    def n_threads(self) -> int:
+        """Tasks that can run at the same time."""
+        return max(1, sum(self._client.nthreads().values()))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers run on this host."""
+        own = {"127.0.0.1", "localhost", *socket.gethostbyname_ex(socket.gethostname())[2]}
+        with contextlib.suppress(OSError):
+            import psutil
+
+            own |= {address.address for some in psutil.net_if_addrs().values() for address in some}
+        hosts = {info.get("host", "") for info in self._info().values()}
+        return bool(hosts) and all(host in own or host == "" for host in hosts)
+
+    def memory_limit(self) -> int | None:
+        """What a task may take where the user gave no limit: a safe share of the smallest worker's."""
+        info = self._info().values()
+        limits = [one["memory_limit"] for one in info if one.get("memory_limit")]
+        if not limits and self.is_local:
+            import psutil
+
+            limits = [psutil.virtual_memory().available // max(1, len(info))]
+        return int(_SHARE * min(limits)) if limits else None
+
+    def share_of(self, n_pieces: int) -> int:
+        """How many pieces may go together into one task, so that every thread has two tasks."""
+        return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
+
+    def _info(self) -> dict[str, Any]:
+        return self._client.scheduler_info(n_workers=-1)["workers"]
+
+    def describe(self) -> str:
+        """One line about where the work goes."""
+        info = self._info()
+        return f"{len(info)} workers, {sum(one['nthreads'] for one in info.values())} threads"
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        pieces: Iterable[Item],
+        *,
+        count: bool = True,
+        at_once: int | None = None,
+        done: Callable[[Item], None] | None = None,
+    ) -> list[Result]:
+        """``[function(piece) for piece in pieces]``, one task per piece; lost workers' tasks are run again."""
+        if self._client is None:
+            return self._here.map(function, pieces, count=count, at_once=at_once, done=done)
+        if not self.remote:
+            raise GPEError(_LOST)
+        pieces = list(pieces)
+        results: dict[int, Any] = {}
+        for attempt in range(_ATTEMPTS):
+            left = {number: piece for number, piece in enumerate(pieces) if number not in results}
+            if not left:
+                break
+            if attempt:
+                logger.warning("%s: workers were lost; %d tasks are run again", _name(function), len(left))
+
+            def finished(number: int) -> None:
+                if done is not None:
+                    done(pieces[number])
+                if count:
+                    self.progress.advance()
+
+            results |= self._run(function, left, finished, settled=at_once is None)
+        else:
+            raise GPEError(
+                f"workers died {_ATTEMPTS} times during {_name(function)}. Look at their logs; if they ran out of "
+                "memory, lower memory_limit or give them more. Run the same line again to resume."
+            )
+        return [results[number] for number in range(len(pieces))]
+
+    def _run(
+        self, function: Callable[[Any], Any], pieces: dict[int, Any], finished: Callable[[int], None], *, settled: bool
+    ) -> dict[int, Any]:
+        """Results of tasks; those of tasks that took their workers with them are left out.
+
+        `settled`: neighbouring pieces go to the same worker whenever they are asked for, which still has what it read
+        and wrote for them. Otherwise a piece goes to the next worker that is free.
+        """
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError, FuturesCancelledError
+        from distributed.comm.core import CommClosedError
+
+        batch = None
+        try:
+            batch = _Batch(self._client, function, pieces, self._homes(len(pieces)) if settled else [])
+            for number, future in batch:
+                if future.status == "error":
+                    with contextlib.suppress(KilledWorker):
+                        future.result()
+                    batch.drop(number)
+                else:
+                    finished(number)
+            return batch.results()
+        except KilledWorker:
+            return {}
+        except (FutureCancelledError, FuturesCancelledError, CancelledError, CommClosedError) as error:
+            raise GPEError(_LOST) from error
+        finally:
+            if batch is not None:
+                batch.close()
+
+    def _homes(self, n_pieces: int) -> list[str]:
+        """The worker of each piece: neighbours together, as many to each worker as it has threads."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            threads = self._client.nthreads()
+            new = [address for address in threads if address not in self._known]
+            # one that came takes the place of one that went, so that the others keep their pieces
+            known = [address if address in threads or not new else new.pop() for address in self._known]
+            self._known = {address: threads[address] for address in [*known, *new] if address in threads}
+            self._looked = now
+        slots = [address for address, n_threads in self._known.items() for _ in range(n_threads)]
+        return [slots[number * len(slots) // n_pieces] for number in range(n_pieces)] if slots else []
+
+    def close(self) -> None:
+        """End the threads, and leave the cluster; the client is the user's."""
+        super().close()
+        self._here.close()
+        if self.remote:
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                self._client.run(_forget, on_error="ignore")
+        self._client = None
+
+    def __reduce__(self) -> Any:
+        return Workers, (1,)
+
+
+class _Batch:
+    """Tasks that were handed out together; iterating gives number and future of each as it ends.
+
+    A task that has a home asks for that worker and takes another one if there is none. Dask forgets the second half
+    for tasks that met a moment without any worker: those are handed out again, without a home.
+    """
+
+    def __init__(self, client: Any, function: Callable[[Any], Any], pieces: dict[int, Any], homes: list[str]) -> None:
+        self._client, self._pieces = client, pieces
+        self._name = f"{_name(function)}-{uuid.uuid4().hex[:8]}"
+        self._task = _Task(function, self._name)
+        self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
+        self.futures: dict[int, Any] = {}
+        self._submit(list(pieces), homes)
+
+    def _submit(self, numbers: list[int], homes: list[str]) -> None:
+        import dask
+
+        mark = "" if homes else "-anywhere"
+        for start, stop in ranges(len(numbers), _TOGETHER):
+            some = numbers[start:stop]
+            keys = [f"{self._name}-{number}{mark}" for number in some]
+            where = {key: [home] for key, home in zip(keys, homes[start:stop], strict=False)}
+            with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
+                pieces = [self._pieces[number] for number in some]
+                futures = self._client.map(self._task, pieces, key=keys, pure=False)
+            self.futures.update(zip(some, futures, strict=True))
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        from distributed import wait
+
+        left, looked = set(self.futures), time.monotonic()
+        while left:
+            with contextlib.suppress(TimeoutError), self._client.as_current():
+                # one question for all of them costs less than an answer from each
+                wait([self.futures[number] for number in left], timeout=_NEWS_SECONDS)
+            ended = [number for number in left if self.futures[number].done()]
+            for number in ended:
+                left.remove(number)
+                yield number, self.futures[number]
+            if ended:
+                looked = time.monotonic()
+            elif time.monotonic() - looked > _LOOK_SECONDS:
+                self._look()
+                looked = time.monotonic()
+
+    def results(self) -> dict[int, Any]:
+        """What the tasks returned; those of a worker that died meanwhile are waited for, they are run again."""
+        if all(future.type is type(None) for future in self.futures.values()):
+            return dict.fromkeys(self.futures)
+        return dict(zip(self.futures, self._client.gather(list(self.futures.values())), strict=True))
+
+    def _look(self) -> None:
+        """Hand out again what no worker has, twice in a row, although there are workers."""
+        left = {future.key: number for number, future in self.futures.items() if not future.done()}
+        at_work = self._client.processing()
+        waiting = set(left).difference(*at_work.values()) if at_work else set()
+        again = [left[key] for key in waiting & self._waiting if not key.endswith("-anywhere")]
+        self._waiting = waiting
+        if again:
+            old = [self.futures[number] for number in again]
+            self._submit(again, [])
+            self._client.cancel(old)
+            for future in old:
+                future.release()
+
+    def drop(self, number: int) -> None:
+        """Forget a task."""
+        self.futures.pop(number).release()
+
+    def close(self) -> None:
+        """Stop what has not ended, which must not write while the next step does; and let go of the results.
+
+        Dask runs a task again whose result is lost and still wanted, although what it read may be gone by then.
+        """
+        left = [future for future in self.futures.values() if not future.done()]
+        if left and self._client.status == "running":
+            self._client.cancel(left)
+        for future in self.futures.values():
+            future.release()
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__).strip("_<>")
+
+
+class _Task:
+    """A function as workers run it: unpickled once in a process, BLAS in one thread, and the cuts of the caller."""
+
+    def __init__(self, function: Callable[[Any], Any], name: str) -> None:
+        from distributed.protocol.pickle import dumps
+
+        self.content = dumps((function, current_block_sizes()))
+        self.name = name
+        if len(self.content) > _MOST_BYTES:
+            logger.warning("%s: a task has %d bytes; arrays belong into the store", name, len(self.content))
+
+    def __call__(self, piece: Any) -> Any:
+        _settle()
+        keep_panels()
+        function, in_force = once(("task", self.name), lambda: pickle.loads(self.content))
+        if in_force == BlockSizes():
+            return function(piece)
+        with block_sizes(**vars(in_force)):
+            return function(piece)
+
+
+def _forget() -> None:
+    """Free what a worker has kept for its tasks."""
+    forget()
+    forget_panels()
+    release_freed_memory()
+
+
+_settled = itertools.count()
+
+
+def _settle() -> None:
+    """Once for each process: BLAS in one thread per task, and memory that is freed stays for the next task."""
+    if next(_settled) == 0:
+        import scipy.linalg  # noqa: F401  (its libraries must be there to be limited)
+        from threadpoolctl import threadpool_limits
+
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        threadpool_limits(limits=1)
+        keep_freed_memory()
+
+
+@contextlib.contextmanager
+def on_cluster(context: Context) -> Iterator[None]:
+    """Let a finished run use the cluster again, where there is one and its store may be written to."""
+    client = active_client()
+    workers = context.workers
+    store: Any = context.store
+    if client is None or not isinstance(workers, Cluster) or not context.store.stored or store.read_only:
+        yield
+        return
+    with locked(store):
+        workers._client = client
+        try:
+            yield
+        finally:
+            workers.close()
+
+
+def workers_for(n_jobs: int | None, progress: Progress | None = None) -> Workers:
+    """The workers of the client that is active, else threads."""
+    client = active_client()
+    return Workers(n_jobs, progress) if client is None else Cluster(client, n_jobs, progress)
+
+
+def shared_store(workers: Workers, store: Any) -> Any:
+    """The store that all workers reach; says where the work goes.
+
+    Without a store, workers of this host share a temporary one, which is removed with this process.
+    """
+    if not isinstance(workers, Cluster):
+        return store
+    if store is None:
+        if not workers.is_local:
+            raise ValueError(
+                "a dask client is active and its workers run on other hosts: results must go to a store that all of "
+                "them reach. Pass store= a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
+            )
+        folder = tempfile.mkdtemp(prefix="scalable-gpe-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        store = os.path.join(folder, "run.zarr")
+    print(f"scalable_gpe: running on the dask cluster ({workers.describe()}), store {store}", file=sys.stderr)
+    return store

@@ -1,0 +1,1 @@
+"""The cells search: approximate nearest neighbours in parts, trees and rounds."""

@@ -1,0 +1,95 @@
+"""Neighbour lists that the user brings: checked, and put into one form."""
+
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe import checks
+
+
+def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """(indices, distances), N x m, nearest first, without the rows themselves; -1 and infinity where a list ends.
+
+    `neighbors` is such a pair, in any order of the lists, or a sparse N x N matrix of distances whose stored
+    entries are the edges (a stored 0 is an edge of length 0).
+    """
+    if hasattr(neighbors, "tocsr"):
+        indices, distances = _from_sparse(neighbors.tocsr())
+    elif isinstance(neighbors, tuple | list) and len(neighbors) == 2:
+        indices, distances = np.asarray(neighbors[0]), np.asarray(neighbors[1])
+    else:
+        raise TypeError(
+            f"neighbors must be a pair (indices, distances) or a sparse matrix of distances; got "
+            f"{type(neighbors).__name__}."
+        )
+    _check_arrays(indices, distances, n_rows)
+    return _tidy(indices.astype(np.int64), distances.astype(np.float32), n_neighbors)
+
+
+def _from_sparse(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"neighbors must be a square matrix of distances; got shape {matrix.shape}.")
+    counts = np.diff(matrix.indptr)
+    inside = np.arange(max(1, counts.max(initial=0)))[None, :] < counts[:, None]
+    indices = np.full(inside.shape, -1, np.int64)
+    distances = np.full(inside.shape, np.inf)
+    indices[inside], distances[inside] = matrix.indices, matrix.data
+    return indices, distances
+
+
+def _check_arrays(indices: np.ndarray, distances: np.ndarray, n_rows: int | None) -> None:
+    if indices.ndim != 2 or indices.shape != distances.shape:
+        raise ValueError(
+            f"neighbors must be two arrays of one shape (N, m); got {indices.shape} and {distances.shape}."
+        )
+    if n_rows is not None and len(indices) != n_rows:
+        raise ValueError(f"neighbors must have one row per row of X ({n_rows}); got {len(indices)}.")
+    if len(indices) < 2:
+        raise ValueError(f"neighbors must have at least 2 rows; got {len(indices)}.")
+    if indices.dtype.kind not in "iu":
+        raise TypeError(f"neighbors[0] must hold row numbers (integers); got dtype {indices.dtype}.")
+    outside = np.flatnonzero(((indices < -1) | (indices >= len(indices))).any(axis=1))
+    if outside.size:
+        raise ValueError(
+            f"neighbors[0] must lie between 0 and {len(indices) - 1} (or be -1 for none); others in "
+            f"{checks.rows_named(outside)}."
+        )
+    used = distances[indices >= 0]
+    if used.dtype.kind not in "fiu" or not np.isfinite(used).all() or (used < 0).any():
+        raise ValueError("neighbors[1] must hold finite distances of at least 0 (not squared, not similarities).")
+
+
+def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Drop the rows themselves and repeats, sort, and cut to n_neighbors."""
+    indices = np.where(indices == np.arange(len(indices))[:, None], -1, indices)
+    distances = np.where(indices >= 0, distances, np.inf)
+    by = np.lexsort((distances, indices), axis=1)
+    indices, distances = np.take_along_axis(indices, by, 1), np.take_along_axis(distances, by, 1)
+    again = np.zeros(indices.shape, bool)
+    again[:, 1:] = indices[:, 1:] == indices[:, :-1]
+    indices, distances = np.where(again, -1, indices), np.where(again, np.inf, distances)
+    by = np.lexsort((indices, distances), axis=1)
+    indices, distances = np.take_along_axis(indices, by, 1), np.take_along_axis(distances, by, 1)
+    longest = max(1, int((indices >= 0).sum(axis=1).max()))
+    if n_neighbors is not None and n_neighbors > longest:
+        raise ValueError(
+            f"n_neighbors must be at most {longest}, the longest list in neighbors; got {n_neighbors}. Leave it out."
+        )
+    return indices[:, : n_neighbors or longest], distances[:, : n_neighbors or longest]
+
+
+def fingerprint_lists(neighbors: Any) -> dict[str, Any]:
+    """What identifies lists that the user brought."""
+    import hashlib
+
+    if hasattr(neighbors, "tocsr"):
+        matrix = neighbors.tocsr()
+        arrays = [matrix.indptr, matrix.indices, matrix.data]
+    elif isinstance(neighbors, tuple | list) and len(neighbors) == 2:
+        arrays = [np.asarray(part) for part in neighbors]
+    else:
+        raise TypeError("neighbors must be a pair (indices, distances) or a sparse matrix of distances.")
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {"shape": [int(size) for size in arrays[0].shape], "content": digest.hexdigest()[:16]}

@@ -1,0 +1,74 @@
+"""The user's rows and the library's: duplicates merged, neighbours near each other.
+
+Inside, a point is a *distinct* row in *storage order*. Everything public speaks the user's order.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class StorageOrder:
+    """Who is who.
+
+    Attributes
+    ----------
+    user_row : (n,) int64
+        The user's (first) row of each point in storage order.
+    group : (N,) int32 or None
+        For each of the user's rows its distinct point, counted by first appearance; None: no row repeats.
+    """
+
+    user_row: np.ndarray
+    group: np.ndarray | None = None
+
+    @property
+    def n_points(self) -> int:
+        """Distinct points."""
+        return len(self.user_row)
+
+    @property
+    def n_rows(self) -> int:
+        """The user's rows."""
+        return self.n_points if self.group is None else len(self.group)
+
+    @cached_property
+    def by_user(self) -> np.ndarray:
+        """Storage positions of the points in ascending order of their first row."""
+        return np.argsort(self.user_row, kind="stable").astype(np.int32)
+
+    @cached_property
+    def position(self) -> np.ndarray:
+        """Storage position of each of the user's rows."""
+        return self.by_user if self.group is None else self.by_user[self.group]
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """How often each point stands in the user's rows (storage order)."""
+        weights = np.ones(self.n_points)
+        if self.group is not None:
+            weights[self.by_user] = np.bincount(self.group, minlength=self.n_points)
+        return weights
+
+    @cached_property
+    def rows_by_point(self) -> tuple[np.ndarray, np.ndarray]:
+        """All rows of the user, sorted by point (storage order), and where the rows of each point begin and end."""
+        if self.group is None:
+            return self.user_row, np.arange(self.n_points + 1)
+        rows = np.argsort(self.position, kind="stable")
+        counts = np.bincount(self.position, minlength=self.n_points)
+        return rows, np.concatenate([[0], np.cumsum(counts)])
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Values of points (storage order) as values of the user's rows."""
+        return values[self.position]
+
+    def collect(self, values: np.ndarray) -> np.ndarray:
+        """Sums of values of the user's rows over each point (storage order)."""
+        if self.group is None:
+            return values[self.user_row]
+        out = np.zeros((self.n_points, *values.shape[1:]), values.dtype)
+        np.add.at(out, self.position, values)
+        return out

@@ -1,0 +1,1 @@
+"""Any input as rows, read block by block: files, arrays, tables."""

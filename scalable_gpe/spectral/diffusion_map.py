@@ -1,0 +1,171 @@
+"""Diffusion maps: the top eigenvectors of the same operator."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from scalable_gpe import checks
+from scalable_gpe.errors import ConvergenceWarning, warn
+from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.spectral.chebyshev import series
+from scalable_gpe.spectral.density import symmetric_product
+
+Multiply = Callable[[np.ndarray], np.ndarray]
+
+_TOL = 1e-7
+_FILTERS = (65, 65, 257, 1025, 4097, 4097)  # odd: the order of the eigenvalues stays
+_DENSE = 200  # points up to which all eigenvectors are found at once
+
+
+def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> tuple[np.ndarray, np.ndarray]:
+    r"""Diffusion map :math:`(\lambda_1^t v_1, \dots, \lambda_k^t v_k)`, the known top eigenvector left out.
+
+    The top eigenvector (constant for the bistochastic kernel, :math:`\sqrt v` for the symmetric one) is removed from
+    the operator exactly before anything is solved, so it cannot mix with others when the graph is disconnected.
+
+    Parameters
+    ----------
+    heat : HeatKernel
+        The operator A.
+    n_components : int
+        Eigenvectors to return.
+    power : float
+        The time t; eigenvalues are raised to it.
+
+    Returns
+    -------
+    points : ndarray (N, k) of float64
+        Columns of unit eigenvectors times their eigenvalue to the power t; the largest entry of each is positive.
+    eigenvalues : ndarray (k,)
+        In descending order.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.torus(300), 16)))
+    >>> points, eigenvalues = gpe.diffusion_map(heat, 2)
+    >>> points.shape, bool(eigenvalues[0] < 1)
+    ((300, 2), True)
+    """
+    if not isinstance(heat, HeatKernel):
+        raise TypeError(f"heat must be a HeatKernel, as heat_kernel makes it; got {type(heat).__name__}.")
+    n_points = heat.kernel.edges.n_points
+    most = n_points - 1
+    k = checks.check_count(n_components, "n_components")
+    if k > most:
+        raise ValueError(f"n_components must be at most {most}, one less than the number of different rows; got {k}.")
+    power = checks.check_positive(power, "power")
+    vectors, values = _top(heat, k)
+    storage_order = heat.kernel.storage_order
+    points = storage_order.spread(vectors / np.sqrt(heat.weights)[:, None])
+    signs = np.sign(points[np.abs(points).argmax(axis=0), np.arange(k)])
+    factors = np.sign(values) ** (int(power) if float(power).is_integer() else 1) * np.abs(values) ** power
+    return points * (signs * factors), values
+
+
+def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leading eigenvectors, in the space of distinct points and the user's order of sums, without the known one."""
+    storage_order = heat.kernel.storage_order
+    n_points = storage_order.n_points
+    known = top_eigenvector(heat)[storage_order.by_user]
+
+    def multiply(vectors: np.ndarray) -> np.ndarray:
+        columns = vectors.reshape(n_points, -1)
+        stored = np.empty_like(columns, dtype=np.float64)
+        stored[storage_order.by_user] = columns - np.outer(known, known @ columns)
+        image = symmetric_product(heat, stored)[storage_order.by_user]
+        return (image - np.outer(known, known @ image)).reshape(vectors.shape)
+
+    if n_points <= max(_DENSE, 3 * k):
+        # the known vector goes below the spectrum, where it cannot be mistaken for an eigenvalue 0
+        values, vectors = np.linalg.eigh(multiply(np.eye(n_points)) - 2 * np.outer(known, known))
+        order = np.argsort(values)[::-1][:k]
+        values, vectors = values[order], vectors[:, order]
+    else:
+        values, vectors = _solve(multiply, known, k)
+    out = np.empty_like(vectors)
+    out[storage_order.by_user] = vectors
+    return out, values
+
+
+def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """ARPACK, which is quick; a block iteration where eigenvalues coincide, as in graphs in pieces."""
+    found = _arpack(multiply, known, k)
+    if found is not None:
+        return found
+    block = np.random.default_rng(0).standard_normal((len(known), k + min(k + 4, 16, len(known) - 1 - k)))
+    for power in _FILTERS:
+        block, _ = np.linalg.qr(_filtered(multiply, power)(block))
+        vectors, values, residual = _ritz(multiply, block, k)
+        if residual <= _TOL:
+            return values, vectors
+    warn(
+        f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
+        "a graph that nearly falls into pieces. Raise n_neighbors or epsilon, or use gp_embedding, which needs none.",
+        ConvergenceWarning,
+    )
+    return values, vectors
+
+
+def _arpack(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    n_points = len(known)
+
+    def lowered(vector: np.ndarray) -> np.ndarray:
+        vector = np.ravel(vector)
+        return multiply(vector) - 2 * (known @ vector) * known
+
+    operator = LinearOperator((n_points, n_points), matvec=lowered, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(n_points)
+    n_vectors = min(n_points - 1, max(2 * k + 20, 40))
+    try:
+        _, basis = eigsh(operator, k, which="LA", v0=start, ncv=n_vectors, tol=1e-10, maxiter=20)
+    except ArpackNoConvergence:
+        return None
+    vectors, values, residual = _ritz(multiply, basis, k)
+    return (values, vectors) if residual <= _TOL else None
+
+
+def _ritz(multiply: Multiply, basis: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Best approximations to k eigenvectors in the span of a basis, and the largest residual."""
+    image = multiply(basis)
+    values, turn = np.linalg.eigh(basis.T @ image)
+    values, turn = values[::-1][:k], turn[:, ::-1][:, :k]
+    vectors = basis @ turn
+    return vectors, values, float(np.abs(image @ turn - vectors * values).max())
+
+
+def _filtered(multiply: Multiply, power: int) -> Multiply:
+    """``A^power`` by its Chebyshev series on [-1, 1], which separates the eigenvalues near 1."""
+    coefficients = series(power, -1.0)
+    degree = int(np.flatnonzero(np.abs(coefficients) > 1e-13)[-1])
+
+    def apply(vector: np.ndarray) -> np.ndarray:
+        before, now = vector, multiply(vector)
+        total = coefficients[0] * before + coefficients[1] * now
+        for j in range(2, degree + 1):
+            before, now = now, 2 * multiply(now) - before
+            total += coefficients[j] * now
+        return total
+
+    return apply
+
+
+def top_eigenvector(heat: HeatKernel) -> np.ndarray:
+    """Unit eigenvector of eigenvalue 1 in the space of distinct points: ``sqrt(m)``, or ``sqrt(m v)``.
+
+    For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
+    """
+    weights = heat.weights
+    vector = np.sqrt(weights)
+    if heat.normalization == "symmetric":
+        vector = vector * _root_v(heat)
+    return vector / np.linalg.norm(vector)
+
+
+def _root_v(heat: HeatKernel) -> np.ndarray:
+    from scalable_gpe.heat.normalization import row_sums
+
+    q = row_sums(heat.kernel, heat.weights, heat.context, "heat")
+    return 1 / (q * heat.scale_points)

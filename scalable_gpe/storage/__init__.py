@@ -1,0 +1,1 @@
+"""Where results live: arrays in memory or in a zarr store, commits, locks, scratch."""

@@ -1,0 +1,198 @@
+"""The arrays of a store: tables in shards of rows, and ragged blocks. What is damaged is named, never returned."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.storage.scratch import checked
+
+if TYPE_CHECKING:
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+_ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold
+# what decoding a chunk that was cut, emptied or changed may raise
+DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, EOFError, BufferError, AssertionError)
+
+
+class _Stored:
+    """An array of a store.
+
+    Pickled, it is the store and a name; another process opens it once, however many tasks bring it.
+    """
+
+    write_empty = True  # whether chunks of zeros are written
+
+    def __init__(self, store: "ZarrStore", array: zarr.Array) -> None:
+        self.store = store
+        self.array = array
+        self.name = array.path
+        self.dtype = np.dtype(array.dtype)
+
+    @property
+    def _layout(self) -> tuple[Any, ...]:
+        return (self.array.shape, self.dtype.str, self.array.chunks, self.array.shards)
+
+    def __reduce__(self) -> Any:
+        return _opened, (type(self), self.store, self.name, self._layout)
+
+    def readable(self, *index: int) -> bool:
+        """Whether a shard (or chunk) stands in the store and reads back."""
+        if not self.store.backend.exists(f"{self.name}/{chunk_name(index)}"):
+            return False
+        steps = self.array.shards or self.array.chunks
+        region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
+        try:
+            with self._named():
+                self.array[region]
+        except StoreError as error:
+            if self.store.backend.network and not isinstance(error, DamageError):
+                raise
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of a chunk name its array."""
+        try:
+            with self.store.backend.io(f"array {self.name!r}", missing=True):
+                yield
+        except FileNotFoundError as error:
+            raise DamageError(
+                f"array {self.name!r} is damaged: {error.filename or error} is missing", self.name
+            ) from error
+        except StoreError:
+            raise
+        except DECODING as error:
+            raise DamageError(f"array {self.name!r} is damaged: {error}", self.name) from error
+
+
+@lru_cache(maxsize=512)
+def _opened(kind: type[_Stored], store: "ZarrStore", name: str, layout: tuple[Any, ...]) -> _Stored:
+    """The array that another process has sent by name."""
+    stored = kind(store, store.find(name, write_empty=kind.write_empty))
+    if stored._layout != layout:
+        raise DamageError(f"array {name!r} of store {str(store.backend)!r} is not the one that it was", name)
+    return stored
+
+
+class StoredTable(_Stored):
+    """A table that is a zarr array, sharded by rows."""
+
+    def __init__(self, store: "ZarrStore", array: zarr.Array) -> None:
+        super().__init__(store, array)
+        self.shape = array.shape
+        self.shard_rows = (array.shards or array.chunks)[0]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells this table from all others."""
+        return str(self.store.backend), self.name
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop."""
+        with self._named():
+            return np.asarray(self.array[start:stop])
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Rows from start on, into an array."""
+        out[:] = self.read(start, start + len(out))
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by ascending number; touches only the chunks that hold them."""
+        out = np.empty((len(ids), *self.shape[1:]), self.dtype)
+        step = self.array.chunks[0]
+        cuts = np.flatnonzero(np.diff(ids // step)) + 1
+        # neighbouring chunks are read in one call, at most a shard at a time
+        bounds = [0, *cuts.tolist(), len(ids)] if len(ids) else [0]
+        first = 0
+        while first < len(bounds) - 1:
+            last = first + 1
+            chunk, shard = ids[bounds[first]] // step, ids[bounds[first]] // self.shard_rows
+            while (
+                last < len(bounds) - 1
+                and ids[bounds[last]] // step == chunk + (last - first)
+                and ids[bounds[last]] // self.shard_rows == shard
+            ):
+                last += 1
+            rows = ids[bounds[first] : bounds[last]]
+            start, stop = int(rows[0]), int(rows[-1]) + 1
+            out[bounds[first] : bounds[last]] = self.read(start, stop)[rows - start]
+            first = last
+        return out
+
+    def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
+        """Write a whole shard from row `start` on, or some columns of it (one writer at a time)."""
+        whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
+        self.store.check_writable()
+        if start % self.shard_rows or not whole:
+            raise ValueError("a task must write whole shards: two writers of one shard lose data")
+        with self._named():
+            if values.ndim == 2 and values.shape[1] != self.shape[1]:
+                self.array[start : start + len(values), first_column : first_column + values.shape[1]] = values
+            else:
+                self.array[start : start + len(values)] = values
+
+    def has(self, start: int) -> bool:
+        """Whether the shard that begins at `start` stands in the store and reads back."""
+        return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
+
+
+class StoredRagged(_Stored):
+    """Ragged blocks: row b of a zarr array holds a 1, then the entries of block b, then zeros.
+
+    The leading 1 keeps every shard from being all zeros, so that inner chunks of padding need not
+    be written and a missing shard is always damage.
+    """
+
+    write_empty = False
+
+    def read(self, block: int, length: int) -> np.ndarray:
+        """Entries of one block."""
+        with self._named():
+            row = _read_row(self.array, self.store.backend.read(f"{self.name}/c/{block}/0"), length + 1)
+        if row[0] != 1:
+            raise DamageError(f"array {self.name!r} is damaged: chunk c/{block}/0 is missing", self.name)
+        return row[1:]
+
+    def write(self, block: int, values: np.ndarray) -> None:
+        """Write the entries of one block, padding included, as one shard."""
+        self.store.check_writable()
+        row = np.zeros((1, self.array.shape[1]), self.dtype)
+        row[0, 0] = 1
+        row[0, 1 : len(values) + 1] = values
+        with self._named():
+            self.array[block : block + 1] = row
+
+    def has(self, block: int) -> bool:
+        """Whether a block stands in the store and reads back."""
+        return self.readable(block, 0)
+
+
+def chunk_name(index: Sequence[int]) -> str:
+    """Name of a shard (or chunk) below its array."""
+    return "/".join(["c", *map(str, index)])
+
+
+def _read_row(array: zarr.Array, shard: bytes, length: int) -> np.ndarray:
+    """The first entries of a row, from the shard (or chunk) that it is.
+
+    Blocks of K are read in every sweep. This takes a file in one piece, checks the same checksums and copies each
+    chunk once, which is faster than the general machinery; that stays in use for all else.
+    """
+    data = np.frombuffer(shard, np.uint8)
+    chunk, width = array.chunks[1], array.shape[1]
+    places = np.array([[0, len(data)]], np.uint64)
+    if array.shards is not None:
+        places = checked(data[len(data) - 16 * (width // chunk) - 4 :]).view("<u8").reshape(-1, 2)
+    out = np.zeros(length, array.dtype)
+    for number, start in enumerate(range(0, length, chunk)):
+        offset, size = (int(value) for value in places[number])
+        if offset != _ABSENT:  # else a chunk of zeros, which is not written
+            values = checked(data[offset : offset + size]).view(array.dtype)
+            out[start : start + chunk] = values[: length - start]
+    return out

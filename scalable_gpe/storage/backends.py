@@ -1,0 +1,373 @@
+"""Where a store lives: a directory, or a prefix of an object store that fsspec reaches by its URL.
+
+A place knows files and nothing else. Keys are names below it, with slashes. What a store is made of stands in `store`;
+who may write to it, in `lock`.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from scalable_gpe.errors import StoreError
+from scalable_gpe.storage.lock import LocalLock, Lock, ObjectLock
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
+_LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)
+_S3 = re.compile(r"s3a?://", re.IGNORECASE)
+# libraries below fsspec whose errors of network and credentials are no OSError
+_NETWORK = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs"}
+
+
+class StorageBackend(Protocol):
+    """What a store asks of the place where it lives.
+
+    `network`: a read that fails says nothing about the bytes.
+    """
+
+    network: bool
+
+    def is_empty(self) -> bool: ...
+    def zarr(self, *, read_only: bool) -> Any: ...
+    def exists(self, key: str) -> bool: ...
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
+    def read_into(self, key: str, *buffers: Any) -> None: ...
+    def write(self, key: str, *pieces: Any, over: str | None = None) -> None: ...
+    def files(self, prefix: str = "") -> list[str]: ...
+    def folders(self, prefix: str = "") -> list[str]: ...
+    def size(self, prefix: str) -> int: ...
+    def delete(self, key: str) -> None: ...
+    def remove(self, prefix: str, first: str) -> None: ...
+    def flush(self, prefix: str, *, deep: bool = True) -> None: ...
+    def sweep(self) -> None: ...
+    def lock(self) -> Lock: ...
+    def io(self, what: str = "", *, missing: bool = False) -> contextlib.AbstractContextManager[None]: ...
+
+
+def is_url(path: Any) -> bool:
+    """Whether a path is the URL of something that is not a local file.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/run.zarr"), is_url("file:///data/run.zarr"), is_url("run.zarr")
+    (True, False, False)
+    """
+    return isinstance(path, str) and bool(_URL.match(path)) and not _LOCAL.match(path)
+
+
+def local_path(path: Any) -> str:
+    """A path of the file system from a path or a ``file://`` URL."""
+    return _LOCAL.sub("", os.fspath(path))
+
+
+def check_options(storage_options: Any, *paths: Any) -> None:
+    """Check storage_options: a dict, and some URL that it is for."""
+    if storage_options is None:
+        return
+    if not isinstance(storage_options, dict):
+        raise TypeError(f"storage_options must be a dict; got {type(storage_options).__name__}.")
+    if storage_options and not any(is_url(path) for path in paths):
+        raise ValueError(
+            "storage_options is for URLs such as s3://bucket/run.zarr, and neither X nor store is one. Leave it out."
+        )
+
+
+def open_backend(path: Any, storage_options: dict[str, Any] | None = None) -> StorageBackend:
+    """The place at a path or URL; nothing is read or written."""
+    return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
+
+
+class LocalBackend:
+    """A directory of the file system."""
+
+    network = False
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise StoreError(f"store {str(self)!r} is a file. Pass the path of a directory.")
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __reduce__(self) -> Any:
+        return LocalBackend, (str(self.path),)
+
+    def zarr(self, *, read_only: bool) -> Any:
+        """What zarr opens."""
+        from zarr.storage import LocalStore
+
+        return LocalStore(self.path, read_only=read_only)
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing yet."""
+        return not self.path.exists() or not any(self.path.iterdir())
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a file."""
+        return (self.path / key).exists()
+
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """The bytes of a file, or some of them."""
+        if start is None and stop is None:
+            return (self.path / key).read_bytes()
+        with open(self.path / key, "rb") as file:
+            file.seek(start or 0)
+            return file.read() if stop is None else file.read(stop - (start or 0))
+
+    def read_into(self, key: str, *buffers: Any) -> None:
+        """The bytes of a file, which must just fill the buffers."""
+        with open(self.path / key, "rb", buffering=0) as file:
+            for buffer in buffers:
+                left = memoryview(buffer).cast("B")
+                while left:
+                    n_bytes = file.readinto(left)
+                    if not n_bytes:
+                        raise ValueError("too short")
+                    left = left[n_bytes:]
+            if file.read(1):
+                raise ValueError("too long")
+
+    def write(self, key: str, *pieces: Any, over: str | None = None) -> None:
+        """Write one file, whole or not at all; two writers of one file leave the bytes of one of them.
+
+        `over`: a file that nobody reads any more, of about this length; if it is still there it is used up.
+        """
+        file = f"{self.path}/{key}"
+        partial = f"{file}.{uuid.uuid4().hex}.partial"
+        try:
+            target = self._begin(partial, over)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            target = self._begin(partial, over)
+        with target:
+            for piece in pieces:
+                left = memoryview(piece).cast("B")
+                while left:
+                    left = left[target.write(left) :]
+            target.truncate()
+        os.replace(partial, file)
+
+    def _begin(self, partial: str, over: str | None) -> Any:
+        """A file to be written from its beginning: one that was there already, or a new one."""
+        if over is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self.path / over, partial)
+                return open(partial, "r+b", buffering=0)
+        return open(partial, "wb", buffering=0)
+
+    def files(self, prefix: str = "") -> list[str]:
+        """All files below a prefix, in order."""
+        found, start = [], len(str(self.path)) + 1
+        for parent, _, names in os.walk(self.path / prefix):
+            found += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
+        return sorted(found)
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Names of the folders directly below a prefix."""
+        folder = self.path / prefix
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+
+    def size(self, prefix: str) -> int:
+        """Bytes of all files below a prefix."""
+        return sum((self.path / file).stat().st_size for file in self.files(prefix))
+
+    def delete(self, key: str) -> None:
+        """Remove one file, if it is there."""
+        (self.path / key).unlink(missing_ok=True)
+
+    def remove(self, prefix: str, first: str) -> None:
+        """Remove all that is below a prefix, one file of it first."""
+        if (self.path / prefix).exists():
+            self.delete(f"{prefix}/{first}")
+            shutil.rmtree(self.path / prefix)
+
+    def flush(self, prefix: str, *, deep: bool = True) -> None:
+        """Fsync the files of a folder (and below), then the folder, so that a mark never precedes its data."""
+        for parent, _, names in os.walk(self.path / prefix):
+            for name in [*names, "."]:
+                handle = os.open(os.path.join(parent, name), os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+            if not deep:
+                return
+
+    def sweep(self) -> None:
+        """Remove what a killed writer left behind."""
+        for file in self.path.rglob("*.partial"):
+            file.unlink(missing_ok=True)
+
+    def lock(self) -> Lock:
+        """Keep other processes away."""
+        return LocalLock(self.path)
+
+    @contextlib.contextmanager
+    def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
+        """Say what could not be written or read, and why, in one sentence; files may be `missing`."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError)):
+                raise
+            raise StoreError(
+                f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; make room or repair the "
+                "disk and run the same call again to go on."
+            ) from error
+
+
+class FsspecBackend:
+    """A prefix of an object store (s3://, gs://, memory://, ...), where each object is written whole or not at all."""
+
+    network = True
+
+    def __init__(self, url: str, storage_options: dict[str, Any] | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.options = dict(storage_options or {})
+        # listings must be those of now, because other processes write too; s3fs asks for the size of an object before
+        # it reads it, unless it may make one request at a time
+        self._asked = {
+            "use_listings_cache": False,
+            **({"max_concurrency": 1} if _S3.match(url) else {}),
+            **self.options,
+        }
+        self._fs, self._root = _file_system(self.url, self._asked)
+        self._zarr: Any = None
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __reduce__(self) -> Any:
+        return FsspecBackend, (self.url, self.options)
+
+    def zarr(self, *, read_only: bool) -> Any:
+        """What zarr opens; it has a connection of its own, because it runs in another event loop."""
+        from zarr.storage import FsspecStore
+
+        if self._zarr is None:
+            self._zarr = FsspecStore.from_url(self.url, storage_options=self._asked)
+        return self._zarr.with_read_only(read_only)
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing yet."""
+        return not self._ls("")
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        with self.io():
+            return bool(self._fs.exists(self._path(key)))
+
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """The bytes of an object, or some of them."""
+        with self.io(missing=True):
+            return self._fs.cat_file(self._path(key), start=start, end=stop)
+
+    def read_into(self, key: str, *buffers: Any) -> None:
+        """The bytes of an object, which must just fill the buffers."""
+        content = memoryview(self.read(key))
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        if len(content) != sum(map(len, views)):
+            raise ValueError("of another length")
+        for view in views:
+            view[:], content = content[: len(view)], content[len(view) :]
+
+    def write(self, key: str, *pieces: Any, over: str | None = None, create: bool = False) -> None:
+        """Write one object; with `create` only if there is none, where the object store can promise that.
+
+        An object takes the place of none, so that `over` is left alone.
+        """
+        with self.io():
+            self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
+
+    def files(self, prefix: str = "") -> list[str]:
+        """All objects below a prefix, in order."""
+        with self.io():
+            return sorted(path[len(self._root) + 1 :] for path in self._fs.find(self._path(prefix)))
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Names of what looks like folders directly below a prefix."""
+        return sorted(one["name"].rstrip("/").rpartition("/")[2] for one in self._ls(prefix) if one["type"] != "file")
+
+    def objects(self, prefix: str = "") -> list[str]:
+        """Names of the objects directly below a prefix."""
+        return sorted(one["name"].rpartition("/")[2] for one in self._ls(prefix) if one["type"] == "file")
+
+    def size(self, prefix: str) -> int:
+        """Bytes of all objects below a prefix."""
+        with self.io():
+            return sum(one["size"] for one in self._fs.find(self._path(prefix), detail=True).values())
+
+    def delete(self, key: str) -> None:
+        """Remove one object, if it is there."""
+        with self.io(), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(key))
+
+    def remove(self, prefix: str, first: str) -> None:
+        """Remove all that is below a prefix, one object of it first."""
+        files = self.files(prefix)
+        if f"{prefix}/{first}" in files:
+            self.delete(f"{prefix}/{first}")
+            files.remove(f"{prefix}/{first}")
+        if files:
+            with self.io(), contextlib.suppress(FileNotFoundError):
+                self._fs.rm([self._path(file) for file in files])
+
+    def flush(self, prefix: str, *, deep: bool = True) -> None:
+        """Nothing: an object that was written is safe."""
+
+    def sweep(self) -> None:
+        """Nothing: a killed writer leaves no part of an object."""
+
+    def lock(self) -> Lock:
+        """Keep other processes away."""
+        return ObjectLock(self)
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
+
+    def _ls(self, prefix: str) -> list[dict[str, Any]]:
+        with self.io(), contextlib.suppress(FileNotFoundError):
+            return self._fs.ls(self._path(prefix), detail=True)
+        return []
+
+    @contextlib.contextmanager
+    def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
+        """Say what could not be reached, and why, in one sentence; objects may be `missing`."""
+        try:
+            yield
+        except Exception as error:
+            known = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
+            if known or not _is_failure(error):
+                raise
+            raise StoreError(
+                f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; check the URL, "
+                "storage_options, credentials and network, and run the same call again to go on."
+            ) from error
+
+
+def _file_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    try:
+        fs, root = url_to_fs(url, **options)
+    except ImportError as error:
+        way_out = " pip install 'scalable-gpe[remote]' brings it." if _S3.match(url) else ""
+        raise ImportError(f"{url!r} needs a package that is not installed: {error}.{way_out}") from error
+    except ValueError as error:
+        raise ValueError(f"{url!r} is no path and no URL that fsspec knows: {error}.") from error
+    return fs, root.rstrip("/")
+
+
+def _is_failure(error: Exception) -> bool:
+    """Whether an error comes from the network, its event loop or the credentials, and not from the bytes."""
+    return isinstance(error, OSError | RuntimeError) or type(error).__module__.partition(".")[0] in _NETWORK
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return text.rstrip(".") or type(error).__name__

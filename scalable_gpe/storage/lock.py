@@ -1,0 +1,176 @@
+"""Who may write to a store: one process at a time.
+
+A directory is locked by the system, which frees it when its holder dies. An object store has no such thing: there a
+small object says who holds the lock, and its holder writes it again every few seconds.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from scalable_gpe.errors import StoreError, logger
+
+BEAT = 4.0  # seconds between two signs of life
+STALE = 60.0  # seconds without one, watched by the next process, after which a holder counts as dead
+_NAME = "lock."
+
+
+class Lock(Protocol):
+    """A lock that is held."""
+
+    def check(self) -> None: ...
+    def release(self) -> None: ...
+
+
+class LocalLock:
+    """An exclusive flock on a directory."""
+
+    def __init__(self, path: Path) -> None:
+        import fcntl
+
+        self._handle: int | None = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise StoreError(
+                f"store {str(path)!r} is in use by another process. Wait for it, or pass another path."
+            ) from None
+
+    def check(self) -> None:
+        """Nothing: the system keeps it."""
+
+    def release(self) -> None:
+        """Let others work."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+class ObjectLock:
+    """An object ``lock.<n>`` with the name of its holder, made by a conditional put and written again at every beat.
+
+    No clocks are compared: whoever finds a lock watches it, and it is alive when it changes. One that has not changed
+    for `STALE` seconds is overtaken by making ``lock.<n + 1>``, which only one process can do. A holder that finds a
+    higher number, or another name under its own, has lost the lock; `check` says so.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self._backend, self._lost = backend, ""
+        self._self = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            "token": uuid.uuid4().hex,
+        }
+        self._number = self._next()
+        self._create()
+        for older in self._numbers():
+            if older < self._number:
+                backend.delete(_key(older))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="gpe-lock", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise if another process has taken the lock."""
+        if self._lost:
+            raise StoreError(
+                f"store {str(self._backend)!r} was taken over by {self._lost}, because this process gave no sign "
+                f"of life for {STALE:.0f} s. What is finished stays; let the other one finish."
+            )
+
+    def release(self) -> None:
+        """Let others work."""
+        self._stop.set()
+        self._thread.join()
+        if self._lost:
+            return
+        try:
+            self._backend.delete(_key(self._number))
+        except StoreError as error:  # it will be stale in a minute
+            logger.warning("%s", error)
+
+    def _next(self) -> int:
+        """The number of a lock that may be taken now."""
+        numbers = self._numbers()
+        if not numbers:
+            return 0
+        first, began = self._read(numbers[-1]), time.monotonic()
+        logger.info("%s: waiting for a sign of life of %s", self._backend, _who(first))
+        while time.monotonic() - began < STALE:
+            time.sleep(BEAT / 4)
+            now = self._read(numbers[-1])
+            if now is None:
+                return self._next()  # released meanwhile
+            if now != first:
+                self._refuse(now)
+        logger.warning("%s: overtaking the lock of %s", self._backend, _who(first))
+        return numbers[-1] + 1
+
+    def _create(self) -> None:
+        try:
+            self._backend.write(_key(self._number), self._content(0), create=True)
+        except StoreError:  # refused because it is there, or because of the network
+            if self._read(self._number) is None:
+                raise
+        holder = self._read(self._number)
+        if not self._is_mine(holder):
+            self._refuse(holder)
+
+    def _refuse(self, holder: bytes | None) -> None:
+        raise StoreError(
+            f"store {str(self._backend)!r} is in use by another process ({_who(holder)}). Wait for it, or pass another "
+            "URL."
+        )
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._stop.wait(BEAT):
+            count += 1
+            try:
+                holder = self._read(max(self._numbers(), default=self._number))
+                if not self._is_mine(holder):
+                    self._lost = _who(holder)
+                    return
+                self._backend.write(_key(self._number), self._content(count))
+            except StoreError as error:  # the network may come back
+                logger.warning("%s", error)
+
+    def _numbers(self) -> list[int]:
+        names = [name.removeprefix(_NAME) for name in self._backend.objects() if name.startswith(_NAME)]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _read(self, number: int) -> bytes | None:
+        try:
+            return self._backend.read(_key(number))
+        except FileNotFoundError:
+            return None
+
+    def _is_mine(self, content: bytes | None) -> bool:
+        return _holder(content).get("token") == self._self["token"]
+
+    def _content(self, beat: int) -> bytes:
+        return json.dumps({**self._self, "beat": beat}).encode()
+
+
+def _key(number: int) -> str:
+    return f"{_NAME}{number}"
+
+
+def _holder(content: bytes | None) -> dict[str, Any]:
+    try:
+        return dict(json.loads(content or b"{}"))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _who(content: bytes | None) -> str:
+    holder = _holder(content)
+    return f"host {holder.get('host', 'unknown')}, pid {holder.get('pid')}, since {holder.get('since')}"

@@ -1,0 +1,315 @@
+"""New points: y(x) = a(x, .) A^(p-1) G / sqrt(k), with the row of the kernel that x would have had.
+
+The row a(x, .) = s(x) k(x, .) S holds the points j that are among the n_neighbors nearest of x *or* that x would be
+a neighbour of, |x - x_j| <= r_j with r_j the distance of j to its last neighbour: the pattern of a training row. Its
+scale is that of the training rows,
+
+    bistochastic:  s(x) = 1 / sum_j k(x, x_j) s_j
+    symmetric:     s(x) = 1 / (q(x) sqrt(v(x))),  q(x) = sum_j k(x, x_j),  v(x) = sum_j k(x, x_j) / (q(x) q_j)
+
+(each sum over all rows, equal ones counted as often as they stand there). With local length scales that of x follows
+from its distances to the training points as theirs from the distances to each other. Both leave y(x) unchanged when
+k(x, .) is multiplied by a number, so the smallest exponent is taken out first and no row is ever 0 / 0.
+
+The search is exact: all points are scanned in leaves of neighbouring points, and leaves whose bounding box is too far
+are passed over. In low dimension that leaves a few hundred distances a row; in high dimension up to all N.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.heat.normalization import HeatKernel, row_sums
+from scalable_gpe.io.rows import Rows, open_rows
+from scalable_gpe.storage.protocol import ranges, take_rows
+
+_LEAF = 64
+_MOST_LEAVES = 2**18
+_CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
+_BATCH_ROWS = 1024
+_BLOCK_LEAVES = 256
+_HEADS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Something known at every training point that has a value at new points: columns Z, and the known values.
+
+    ``tables`` hold Z (storage order) for ranges of columns, ``values`` what the training rows themselves have
+    (the user's order), ``factor`` what the sums are multiplied by.
+    """
+
+    tables: Sequence[Any]
+    values: Any
+    factor: float = 1.0
+
+
+@dataclass
+class _Chunk:
+    """Some new rows on their way through the leaves."""
+
+    rows: np.ndarray
+    limits: np.ndarray
+    best: np.ndarray
+    nearest: np.ndarray
+    match: np.ndarray
+    hits: list[tuple[np.ndarray, np.ndarray]]
+
+
+class NewPoints:
+    """Finds the rows a(x, .) of new points, batch by batch, and applies them to what is known at the points."""
+
+    def __init__(self, graph: Any, heat: HeatKernel, metric: str = "euclidean") -> None:
+        self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
+        self._points = _check_points(graph)
+        self._leaves = _Leaves(self._points, graph.radius, self._context)
+        self._user_row = graph.storage_order.user_row
+        weights = heat.weights
+        self._vectors: tuple[np.ndarray, ...]
+        if heat.normalization == "symmetric":
+            q = row_sums(heat.kernel, weights, self._context, "transform")
+            self._vectors = (weights, weights / q)
+        else:
+            self._vectors = (weights * heat.scale_points,)
+
+    def apply(self, X: Any, extensions: Sequence[Extension], storage_options: Any = None) -> list[np.ndarray]:
+        """Values at new rows, of several extensions at once; rows that equal a training row get its value."""
+        rows = self._open(X, storage_options)
+        n_columns = [sum(table.shape[1] for table in one.tables) for one in extensions]
+        dtypes = [np.dtype(one.values.dtype) for one in extensions]
+        out = [np.empty((rows.n_rows, k), dtype) for k, dtype in zip(n_columns, dtypes, strict=True)]
+        batches = ranges(rows.n_rows, _BATCH_ROWS)
+        with self._context.workers.progress.stage("transform", len(batches)):
+            for start, stop in batches:
+                values = self._batch(rows.read(start, stop), extensions, dtypes)
+                for result, part in zip(out, values, strict=True):
+                    result[start:stop] = part
+                self._context.workers.progress.advance()
+        return out
+
+    def _open(self, X: Any, storage_options: Any) -> Rows:
+        rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
+        if rows.n_features != self._points.n_features:
+            raise ValueError(
+                f"X_new must have the {self._points.n_features} features of the training rows; got {rows.n_features}. "
+                "Pass the same columns in the same order."
+            )
+        offset = self._graph.metadata.get("offset")
+        rows.offset = None if offset is None else np.asarray(offset)
+        return rows
+
+    def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[Any]) -> list[np.ndarray]:
+        from scalable_gpe.loops import new_points as kernels
+
+        chunks = self._leaves.search(rows, self._graph.n_neighbors, self._user_row)
+        match = np.concatenate([chunk.match for chunk in chunks])
+        joined = self._context.workers.here.map(lambda chunk: self._weigh(chunk), chunks, count=False)
+        counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        points, weights, scale = (np.concatenate([one[k] for one in joined]) for k in (1, 2, 3))
+        needed, places = np.unique(points, return_inverse=True)
+        results = []
+        for extension, dtype in zip(extensions, dtypes, strict=True):
+            columns = []
+            for table in extension.tables:
+                values = np.ascontiguousarray(table.take(needed))
+                part = np.empty((len(rows), values.shape[1]), dtype)
+                kernels.weighted_rows(indptr, places, weights, scale * extension.factor, values, part)
+                columns.append(part)
+            result = np.concatenate(columns, axis=1)
+            known = np.flatnonzero(match >= 0)
+            if len(known):
+                result[known] = take_rows(extension.values, self._user_row[match[known]])
+            results.append(result)
+        return results
+
+    def _weigh(self, chunk: _Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Pattern, weights and scale of some rows."""
+        from scalable_gpe.loops import new_points as kernels
+
+        hits, squares = (np.concatenate([hit[k] for hit in chunk.hits]) for k in range(2))
+        room = len(hits) + chunk.nearest.size
+        indptr, points, weights = np.empty(len(chunk.rows) + 1, np.int64), np.empty(room, np.int32), np.empty(room)
+        kernels.join_rows(chunk.best, chunk.nearest, hits, squares, self._user_row, indptr, points, weights)
+        points, weights = points[: indptr[-1]], weights[: indptr[-1]]
+        self._exponents(chunk, indptr, points, weights)
+        np.exp(weights, out=weights)
+        sums = [np.empty(len(chunk.rows)) for _ in self._vectors]
+        for vector, total in zip(self._vectors, sums, strict=True):
+            kernels.weighted_sums(indptr, points, weights, vector, total)
+        # sums[1] is q(x) v(x)
+        scale = 1 / sums[0] if len(sums) == 1 else 1 / np.sqrt(sums[0] * sums[1])
+        return indptr, points, weights, scale
+
+    def _exponents(self, chunk: _Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> None:
+        """Turn squared distances into the exponents of the kernel, the largest of each row 0."""
+        from scalable_gpe.loops import new_points as kernels
+
+        kernel = self._heat.kernel
+        if kernel.scales is None:
+            kernels.exponents(indptr, squares, kernel.epsilon)
+            return
+        kernels.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
+        kernels.exponents(indptr, squares, 1.0)
+
+
+def transform(embedding: Any, X: Any, power: int | None = None, storage_options: Any = None) -> Any:
+    """Place new rows in an embedding: an array, or one for each power where none is named."""
+    columns, k = embedding._columns, embedding.parameters["n_components"]
+    several = isinstance(embedding.points, dict)
+    known = embedding.points if several else dict.fromkeys(columns, embedding.points)
+    if power is not None:
+        if power not in known:
+            raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
+        known, several = {power: known[power]}, False
+    extensions = [
+        Extension(
+            [part.table if part.stop <= k else _First(part.table, k - part.first) for part in columns[power]],
+            known[power],
+            1 / np.sqrt(k),
+        )
+        for power in known
+    ]
+    placed = dict(zip(known, embedding._new_points.apply(X, extensions, storage_options), strict=True))
+    return placed if several else next(iter(placed.values()))
+
+
+class _First:
+    """The first columns of a table."""
+
+    def __init__(self, table: Any, n_columns: int) -> None:
+        self._table, self.shape = table, (table.shape[0], n_columns)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by number."""
+        return self._table.take(ids)[:, : self.shape[1]]
+
+
+class _Leaves:
+    """Stored points in leaves of neighbours with bounding boxes; held in memory when they fit, else read in blocks."""
+
+    def __init__(self, points: Any, radius: np.ndarray, context: Any) -> None:
+        self._points, self._context = points, context
+        self._radius = np.ascontiguousarray(radius, dtype=np.float32)
+        n_points, n_features = points.n_rows, points.n_features
+        self._size = _LEAF
+        while n_points > self._size * _MOST_LEAVES:
+            self._size *= 2
+        self._n_leaves = -(-n_points // self._size)
+        self._low, self._high, self._heads = (np.empty((n_features, self._n_leaves), np.float32) for _ in range(3))
+        self._reach = np.maximum.reduceat(self._radius.astype(np.float64) ** 2, np.arange(0, n_points, self._size))
+        # squares of larger coordinates would overflow in single precision
+        self._safe = float(np.sqrt(1e37 / n_features))
+        # screening adds up float32 squares: its relative error is below this
+        self._slack = 1 - 4e-7 * (n_features + 8)
+        held = 4 * self._n_leaves * self._size * n_features
+        self._blocks = ranges(self._n_leaves, _BLOCK_LEAVES)
+        self._held: dict[tuple[int, int], np.ndarray] = {}
+        self._hold = held < context.spare_bytes() // 2
+        context.workers.here.map(self._box, self._blocks, count=False)
+        self._largest = float(max(np.abs(self._low).max(), np.abs(self._high).max()))
+
+    def _box(self, block: tuple[int, int]) -> None:
+        from scalable_gpe.loops import new_points as kernels
+
+        leaves = self._read(block)
+        kernels.box_leaves(leaves, block[0], self._points.n_rows, self._low, self._high, self._heads)
+        if self._hold:
+            self._held[block] = leaves
+
+    def _read(self, block: tuple[int, int]) -> np.ndarray:
+        if block in self._held:
+            return self._held[block]
+        rows = self._points.read(block[0] * self._size, min(block[1] * self._size, self._points.n_rows))
+        padded = np.full(((block[1] - block[0]) * self._size, rows.shape[1]), np.inf, np.float32)
+        padded[: len(rows)] = rows
+        return np.ascontiguousarray(padded.reshape(-1, self._size, rows.shape[1]).transpose(0, 2, 1))
+
+    def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[_Chunk]:
+        """The nearest points of each row, and those that reach it."""
+        chunks = self._context.workers.here.map(
+            lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), _CHUNK_ROWS), count=False
+        )
+        for blocks in self._groups():
+            read = [(block, self._read(block)) for block in blocks]
+
+            def one(chunk: _Chunk, read: Any = read) -> None:
+                for block, leaves in read:
+                    self._visit(chunk, block, leaves, user_row)
+
+            self._context.workers.here.map(one, chunks, count=False)
+        return chunks
+
+    def _groups(self) -> Iterator[list[tuple[int, int]]]:
+        """Blocks that are in memory at the same time."""
+        if self._hold:
+            yield self._blocks
+        else:
+            yield from ([block] for block in self._blocks)
+
+    def _dtype(self, rows: np.ndarray) -> Any:
+        """Type of the screening sums: float64 where squares might overflow."""
+        return np.float32 if max(self._largest, float(np.abs(rows).max())) < self._safe else np.float64
+
+    def _start(self, rows: np.ndarray, n_neighbors: int) -> _Chunk:
+        from scalable_gpe.loops import new_points as kernels
+
+        n_rows = len(rows)
+        limits, best = np.full(n_rows, np.inf), np.full((n_rows, n_neighbors), np.inf)
+        if self._n_leaves >= n_neighbors:
+            sums = np.empty(min(_HEADS_AT_ONCE, self._n_leaves), self._dtype(rows))
+            kernels.seed_limits(rows, self._heads, sums, best, limits)
+            best[:] = np.inf
+        nearest = np.full((n_rows, n_neighbors), -1, np.int32)
+        return _Chunk(rows, limits / self._slack, best, nearest, np.full(n_rows, -1, np.int64), [])
+
+    def _visit(self, chunk: _Chunk, block: tuple[int, int], leaves: np.ndarray, user_row: np.ndarray) -> None:
+        from scalable_gpe.loops import new_points as kernels
+
+        dtype = self._dtype(chunk.rows)
+        bounds = np.empty((len(chunk.rows), len(leaves)), dtype)
+        kernels.bound_leaves(chunk.rows, self._low, self._high, block[0], bounds)
+        # room for every pair; pages that are not written to are not taken
+        room = len(chunk.rows) * len(leaves) * self._size
+        hits, squares = np.empty((room, 2), np.int32), np.empty(room)
+        n_hits = kernels.search_leaves(
+            chunk.rows,
+            leaves,
+            block[0],
+            bounds,
+            self._reach,
+            self._radius,
+            user_row,
+            self._slack,
+            np.empty(self._size, dtype),
+            chunk.limits,
+            chunk.best,
+            chunk.nearest,
+            chunk.match,
+            hits,
+            squares,
+        )
+        chunk.hits.append((hits[:n_hits].copy(), squares[:n_hits].copy()))
+
+
+def _check_points(graph: Any) -> Any:
+    """The points, in storage order, if they are there and are what the lists were made from."""
+    if graph.points is None:
+        raise ValueError(
+            "transform needs the training points; this embedding was made from neighbors= alone. Pass X to embed as "
+            "well, or to open for a store."
+        )
+    if graph.method == "brought":
+        rows = np.unique(np.linspace(0, graph.storage_order.n_points - 1, 64).astype(np.int64))
+        lists, lengths = graph.lists.take(rows)[:, 0], graph.list_distances.take(rows)[:, 0]
+        here, there = graph.points.take(rows), graph.points.take(np.maximum(lists, 0))
+        expected = np.sqrt(((here.astype(np.float64) - there) ** 2).sum(axis=1))
+        wrong = (lists >= 0) & (np.abs(expected - lengths) > 1e-3 * (expected + lengths))
+        if wrong.any():
+            raise ValueError(
+                "transform measures straight-line distances in X; the distances in neighbors= are others. Embed again "
+                "without neighbors=, or embed old and new rows together."
+            )
+    return graph.points

@@ -1,0 +1,219 @@
+"""The audit: its figures against dense algebra and scikit-learn, its intervals against known truth, its warnings."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+import scalable_gpe as gpe
+from scalable_gpe import accuracy
+from scalable_gpe.accuracy import exact_rows as carried
+from scalable_gpe.accuracy.exact_rows import ExactRows
+from scalable_gpe.accuracy.statistics import distances, law
+
+
+def with_points(result, points):
+    return dataclasses.replace(result, points=points)
+
+
+def plain(found):
+    """The figures of an audit without the time it took."""
+    return {name: value for name, value in found.items() if name != "seconds"}
+
+
+def dense_errors(result, power):
+    """Relative errors of all pairs, from A^p as a dense matrix."""
+    A = result.heat.to_scipy().astype(np.float64).toarray()
+    return np.abs(pdist(result.points.astype(np.float64)) / pdist(np.linalg.matrix_power(A, power)) - 1)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Points of a torus, some of them repeated."""
+    X = gpe.datasets.torus(400, random_state=4).astype(np.float32)
+    rng = np.random.default_rng(0)
+    return np.concatenate([X, X[rng.integers(0, 30, 60)]])[rng.permutation(460)]
+
+
+@pytest.fixture(scope="module")
+def result(rows):
+    return gpe.embed(rows, n_components=8, power=12, n_neighbors=16, epsilon="global")
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("power", [1, 12, 200])
+def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
+    result = gpe.embed(rows, n_components=2, power=1, n_neighbors=16, normalization=normalization)
+    exact = ExactRows(result.heat, 20, 0)
+    got = exact.covariances([power])[power]
+    A = result.heat.to_scipy().astype(np.float64).toarray()
+    expected = np.linalg.matrix_power(A, 2 * power)[np.ix_(exact.rows, exact.rows)]
+    if normalization == "bistochastic":
+        expected = expected - 1 / len(rows)
+    assert np.abs(got - expected).max() <= 3e-8 * np.abs(expected).max()
+    truth = np.linalg.norm(np.diff(np.linalg.matrix_power(A, power)[exact.rows], axis=0), axis=1)
+    assert np.allclose(np.diag(distances(got), 1), truth, rtol=1e-6)
+
+
+def test_powers_share_their_products(result):
+    exact = ExactRows(result.heat, 20, 0)
+    together, sweeps = exact.covariances([2, 60, 400]), dict(result.graph.context.sweeps)
+    for power, covariance in together.items():
+        np.testing.assert_allclose(covariance, exact.covariances([power])[power], rtol=1e-9, atol=1e-15)
+    alone = result.graph.context.sweeps["sketch"] - sweeps["sketch"]
+    exact.covariances([2, 60, 400])
+    assert result.graph.context.sweeps["sketch"] - sweeps["sketch"] - alone < alone
+
+
+def test_narrow_panels_give_the_same(result, monkeypatch):
+    exact = ExactRows(result.heat, 20, 0)
+    wide = exact.covariances([12])[12]
+    monkeypatch.setattr(type(result.graph.run), "spare_bytes", lambda self: 0)
+    np.testing.assert_allclose(exact.covariances([12])[12], wide, rtol=1e-12, atol=1e-16)
+
+
+def test_figures_against_dense_algebra(rows, result):
+    found = gpe.audit(result, n_probes=10_000, n_exact=460)
+    one = found["powers"][12]
+    A = result.heat.to_scipy().astype(np.float64).toarray()
+    distances = pdist(np.linalg.matrix_power(A, 12))
+    different = pdist(rows) > 0
+    errors = np.abs(pdist(result.points.astype(np.float64))[different] / distances[different] - 1)
+    assert one["n_pairs"] == different.sum()
+    assert one["median_error"]["value"] == pytest.approx(np.median(errors), rel=1e-3)
+    assert one["bound_95"]["value"] == pytest.approx(np.quantile(errors, 0.95), rel=1e-3)
+    assert found["recall"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    distinct = np.unique(rows, axis=0).astype(np.float64)
+    K = np.exp(-((distinct[:, None] - distinct[None]) ** 2).sum(axis=2) / result.kernel.epsilon)
+    lost = 1 - (result.kernel.edges.block(0)[3].sum(dtype=float) - 400) / (K.sum() - 400)
+    assert found["lost_mass"]["value"] == pytest.approx(lost, rel=1e-3)
+    assert one["rounding"]["measured"] < 3 * one["rounding"]["reported"]
+
+
+def test_trustworthiness_is_that_of_scikit_learn():
+    from sklearn.manifold import trustworthiness
+
+    X = gpe.datasets.torus(300, random_state=4)
+    result = gpe.embed(X, n_components=3, power=4)
+    all_rows = gpe.audit(result, n_probes=300)["powers"][4]["trustworthiness"]
+    assert all_rows["value"] == pytest.approx(trustworthiness(X, result.points, n_neighbors=10), abs=3e-6)
+    some = gpe.audit(result, n_probes=60)["powers"][4]["trustworthiness"]
+    assert some["low"] <= all_rows["value"] <= some["high"]
+
+
+@pytest.mark.slow
+def test_stated_intervals_cover_the_truth(monkeypatch):
+    """100 seeded cases: data, sketch and sample all new; both figures of the headline."""
+    monkeypatch.setattr(accuracy, "_DENSE_ROWS", 0)
+    monkeypatch.setattr(carried, "_N_COLUMNS", 1)
+    covered = {"median_error": 0, "bound_95": 0}
+    for seed in range(100):
+        X = (
+            np.random.default_rng(seed).normal(size=(150, 3))
+            if seed % 2
+            else gpe.datasets.torus(150, random_state=seed)
+        )
+        result = gpe.embed(X, n_components=16, power=8, n_neighbors=16, random_state=seed)
+        one = gpe.audit(result, n_probes=10, random_state=seed)["powers"][8]
+        errors = dense_errors(result, 8)
+        for name, truth in (("median_error", np.median(errors)), ("bound_95", np.quantile(errors, 0.95))):
+            covered[name] += one[name]["low"] <= truth <= one[name]["high"]
+    assert min(covered.values()) >= 90, covered
+
+
+def test_the_law_is_kept_and_its_breach_is_seen(result):
+    """P-values of a sound embedding are not extreme; one whose size or shape is wrong is found out."""
+    law = gpe.audit(result, n_probes=5)["powers"][12]["law"]
+    assert law["n_independent"] > 100
+    assert min(law["size_pvalue"], law["ks_pvalue"]) > 1e-3
+    assert abs(law["ratio_mean"] - 1) < 0.5
+    larger = gpe.audit(with_points(result, result.points * np.float32(1.2)), n_probes=5)["powers"][12]
+    assert larger["law"]["size_pvalue"] < 1e-4
+    assert larger["rounding"]["measured"] == pytest.approx(0.2, rel=0.01)
+    noise = np.random.default_rng(0).normal(size=result.points.shape) * result.points.std() * 0.1
+    noisy = gpe.audit(with_points(result, (result.points + noise).astype(np.float32)), n_probes=5)["powers"][12]
+    assert noisy["rounding"]["measured"] > 0.05
+
+
+def test_p_values_are_uniform():
+    """The exact test on whitened rows: small p-values as rare as they should be."""
+    X = gpe.datasets.torus(150, random_state=1)
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
+    exact = ExactRows(heat, 32, 0)
+    covariance = exact.covariances([8])[8]
+    laws = [law(covariance, gpe.gp_embedding(heat, 16, 8, random_state=seed)[exact.rows], 16) for seed in range(100)]
+    for name in ("size_pvalue", "ks_pvalue"):
+        assert sum(law[name] < 0.05 for law in laws) <= 12
+
+
+def test_poor_lists_show_in_the_recall(rows):
+    X = np.unique(rows, axis=0)
+    whole = gpe.neighbor_graph(X, 16)
+    keep = np.r_[0:8, 12:16]  # a quarter of the neighbours replaced by further ones
+    wider = gpe.neighbor_graph(X, 20)
+    indices = np.concatenate([whole.indices[:, keep], wider.indices[:, 16:]], axis=1)
+    distances = np.concatenate([whole.distances[:, keep], wider.distances[:, 16:]], axis=1)
+    result = gpe.embed(X, neighbors=(indices, distances), n_components=4, power=4)
+    recall = gpe.audit(result, n_probes=100)["recall"]
+    assert recall["low"] <= 0.75 <= recall["high"]
+
+
+def test_without_points(rows):
+    X = np.unique(rows, axis=0)
+    graph = gpe.neighbor_graph(X, 16)
+    result = gpe.embed(neighbors=(graph.indices, graph.distances), n_components=4, power=4)
+    found = gpe.audit(result)
+    assert found["recall"] is None
+    assert found["lost_mass"] is None
+    assert found["powers"][4]["trustworthiness"] is None
+    assert found["reasons"]["recall"] == "neighbors were given without X"
+    assert "without X" in str(found)
+    given = gpe.audit(result, X, n_probes=50)
+    assert given["recall"]["value"] == 1
+    with pytest.raises(ValueError, match="400 rows of the embedding; got 399"):
+        gpe.audit(result, X[1:])
+
+
+def test_the_same_figures_from_a_store_and_with_other_threads(rows, tmp_path):
+    options = {"n_components": 4, "power": (4, 30), "n_neighbors": 16}
+    found = gpe.audit(gpe.embed(rows, n_jobs=1, **options), n_probes=200)
+    gpe.embed(rows, store=tmp_path / "run.zarr", **options)
+    stored = gpe.audit(gpe.open(tmp_path / "run.zarr"), n_probes=200)
+    assert plain(stored) == plain(found)
+    assert list(found["powers"]) == [4, 30]
+
+
+def test_it_prints_and_saves(result, tmp_path):
+    found = gpe.audit(result, n_probes=20)
+    assert "median error" in str(found)
+    assert "relative error of distances: median" in found["headline"]
+    assert "from the sketch alone: standard deviation 25 %" in found["headline"]
+    found.save(tmp_path / "audit.json")
+    again = json.loads((tmp_path / "audit.json").read_text())
+    assert again["powers"]["12"]["median_error"] == found["powers"][12]["median_error"]
+    assert isinstance(found, dict)
+
+
+def test_dense_comparison(result):
+    """Truncation, at a small and a large epsilon."""
+    assert gpe.audit(result, n_probes=5)["powers"][12]["dense"]["median"] < 0.1
+    X = gpe.datasets.torus(300, random_state=1)
+    rough = gpe.embed(X, n_neighbors=5, epsilon=1.0, n_components=2, power=4)
+    assert gpe.audit(rough, n_probes=5)["powers"][4]["dense"]["median"] > 0.3
+
+
+def test_wrong_arguments(result):
+    with pytest.raises(TypeError, match="embedding must be an Embedding"):
+        gpe.audit(result.points)
+    with pytest.raises(ValueError, match="n_exact must be at least 3"):
+        gpe.audit(result, n_exact=2)
+
+
+def test_too_few_rows_for_an_audit(tmp_path):
+    small = gpe.embed(gpe.datasets.torus(9), n_components=2, power=2)
+    with pytest.raises(ValueError, match="needs 10 different rows or more; this embedding has 9"):
+        gpe.audit(small)
+    page = gpe.write_report(small, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "No audit was made" in page

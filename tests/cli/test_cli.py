@@ -1,0 +1,404 @@
+"""The command line as a user meets it: files in, store and report out, one line for each mistake."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy.sparse import save_npz
+
+import scalable_gpe as gpe
+from scalable_gpe import cli
+from scalable_gpe.cli.console import in_options
+from scalable_gpe.cli.options import parse
+from scalable_gpe.errors import VanishingWarning
+
+COMMAND = [sys.executable, "-m", "scalable_gpe.cli"]
+
+
+def run(*arguments, **options):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A file of points and the store that `embed` made of it."""
+    path = tmp_path_factory.mktemp("cli")
+    np.save(path / "points.npy", gpe.datasets.torus(600))
+    done = run("embed", "points.npy", "run.zarr", "-k", 4, "--neighbors", 12, "--power", 4, 16, "--json", cwd=path)
+    assert done.returncode == 0, done.stderr
+    holes = gpe.datasets.torus(100)
+    holes[17, 1] = np.nan
+    np.save(path / "holes.npy", holes)
+    np.save(path / "equal.npy", np.ones((50, 3)))
+    gpe.embed(gpe.datasets.torus(300), n_components=1, power=1, store=path / "other.zarr", progress=False)
+    (path / "embed.json").write_text(done.stdout, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def test_embed_is_the_function(folder):
+    stored = gpe.open(folder / "run.zarr")
+    same = gpe.embed(np.load("points.npy"), n_components=4, n_neighbors=12, power=[4, 16], progress=False)
+    for power in (4, 16):
+        np.testing.assert_array_equal(stored.points[power][:], same.points[power])
+    printed = json.loads((folder / "embed.json").read_text(encoding="utf-8"))
+    assert printed["report"]["n_rows"] == 600
+    assert printed["parameters"]["power"] == [4, 16]
+
+
+def test_every_option_of_embed_is_there():
+    import inspect
+
+    given = vars(parse(["embed", "X.npy", "S.zarr"]))
+    other = {"X": "input", "neighbors": "neighbors_file", "progress": "quiet"}
+    parameters = inspect.signature(gpe.embed).parameters
+    assert {other.get(name, name) for name in parameters} <= set(given)
+    for name in set(parameters) - {"X", "neighbors", "power", "store", "progress"}:
+        assert given[name] == parameters[name].default, name
+    assert given["power"] == [parameters["power"].default]
+
+
+def test_info(folder, capsys):
+    assert cli.main(["info", "run.zarr"]) == 0
+    printed = capsys.readouterr().out
+    assert "finished" in printed and "recall" in printed and "peak memory" in printed
+    done = run("info", "run.zarr", "--json", cwd=folder)
+    metadata = json.loads(done.stdout)
+    (one,) = metadata["runs"]
+    assert one["finished"] and all(one["stages"].values())
+    assert one["parameters"]["n_neighbors"] == 12
+    assert metadata["bytes"]["graph"] > 0
+
+
+def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
+    from scalable_gpe import embedding
+
+    monkeypatch.setattr(embedding, "make_heat", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    store = str(tmp_path / "half.zarr")
+    assert cli.main(["embed", "points.npy", store, "-q"]) == 130
+    assert "same command again" in capsys.readouterr().err
+    assert cli.main(["info", store, "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["runs"]
+    assert not one["finished"]
+    assert one["stages"] == {"graph": True, "kernel": True, "heat": False, "sketch": False, "write": False}
+    assert cli.main(["info", store]) == 0
+    assert "in its stage heat, or was stopped in it" in capsys.readouterr().out
+    assert cli.main(["plot", store, str(tmp_path / "p.png")]) == 1
+    assert "a run that is not finished. Run embed again" in capsys.readouterr().err
+
+
+def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsys):
+    from scalable_gpe import embedding
+
+    monkeypatch.setattr(embedding, "make_graph", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    store = str(tmp_path / "begun.zarr")
+    assert cli.main(["embed", "points.npy", store, "-q"]) == 130
+    capsys.readouterr()
+    assert cli.main(["info", store]) == 0
+    assert "in its first one, graph, or was stopped in it" in capsys.readouterr().out
+
+
+def test_a_collapsed_embedding_says_so_whenever_it_is_used(tmp_path, capsys):
+    store, words = str(tmp_path / "s.zarr"), "--power 30000 leaves nothing of the data"
+    with pytest.warns(VanishingWarning):
+        gpe.embed(np.load("points.npy")[:100], power=30_000, n_components=3, store=store, progress=False)
+    assert cli.main(["info", store]) == 0
+    assert "power=30000 leaves nothing" in capsys.readouterr().out
+    assert cli.main(["export", store, str(tmp_path / "out.npy")]) == 0
+    assert words in capsys.readouterr().err
+    assert cli.main(["audit", store, "--n-probes", "20", "--n-exact", "4"]) == 0
+    assert "power=30000 leaves nothing" in capsys.readouterr().out
+    assert cli.main(["report", store, str(tmp_path / "page.html"), "--no-audit", "-q"]) == 0
+    assert "<li>Power=30000 leaves nothing" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_estimate(capsys):
+    assert cli.main(["estimate", "1e7", "16", "--neighbors", "16", "--memory-limit", "2GB"]) == 0
+    assert "smallest --memory-limit" in capsys.readouterr().out
+    assert cli.main(["estimate", "10_000_000", "16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == gpe.estimate(10_000_000, 16)
+
+
+def test_neighbors_in_place_of_points(tmp_path, capsys):
+    graph = gpe.neighbor_graph(np.load("points.npy"), 10)
+    rows = np.repeat(np.arange(600), 10)
+    from scipy.sparse import csr_matrix
+
+    lists = csr_matrix((graph.distances.ravel(), (rows, graph.indices.ravel())), shape=(600, 600))
+    save_npz(tmp_path / "lists.npz", lists)
+    arguments = ["embed", "-", str(tmp_path / "s.zarr"), "--neighbors-file", str(tmp_path / "lists.npz")]
+    assert cli.main([*arguments, "--power", "4"]) == 0
+    assert "unknown: neighbors were given without X" in capsys.readouterr().out
+
+
+def test_row_names_from_a_table_to_an_export(folder, tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame(np.load("points.npy"), columns=[f"x{i}" for i in range(4)])
+    table.insert(0, "name", [f"row {i}" for i in range(600)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    sizes = ["--index", "name", "-k", "4", "--neighbors", "12", "--power", "4", "16"]
+    assert cli.main(["embed", str(tmp_path / "t.csv"), str(tmp_path / "s.zarr"), *sizes]) == 0
+    assert "points: 4 columns of" in capsys.readouterr().out
+    assert cli.main(["export", str(tmp_path / "s.zarr"), str(tmp_path / "out.parquet"), "--power", "4"]) == 0
+    assert "written: " in capsys.readouterr().out
+    frame = pd.read_parquet(tmp_path / "out.parquet")
+    assert frame.index[5] == "row 5"
+    np.testing.assert_allclose(frame.to_numpy(), gpe.open("run.zarr").points[4][:], atol=1e-4)
+
+
+def test_audit(capsys):
+    assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert "median error" in printed and "power 16" in printed
+    assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["powers"]["4"]["n_pairs"] == 10
+
+
+PICTURES = [
+    [],
+    ["--what", "scatter", "--components", "0", "2", "--power", "4", "--color", "points.npy", "--column", "0"],
+    ["--what", "scatter", "--components", "0", "1", "2", "--title", "solid"],
+    ["--components", "0", "1", "2"],
+    ["--power", "4"],
+    ["--what", "epsilon"],
+    ["--what", "spectrum", "--title", "ranks"],
+    ["--what", "audit", "--probes", "30", "--exact", "4"],
+]
+
+
+@pytest.mark.parametrize("arguments", PICTURES, ids=lambda one: " ".join(one[:4]))
+def test_plot(arguments, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert cli.main(["plot", "run.zarr", str(tmp_path / "p.png"), "--dpi", "50", "--json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out) == {"written": str(tmp_path / "p.png")}
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_report(tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert cli.main(["report", "run.zarr", str(page), "--no-audit", "--color", "points.npy", "--column", "1"]) == 0
+    assert capsys.readouterr().out == f"written: {page}\n"
+    assert "600 rows in 4 dimensions" in page.read_text(encoding="utf-8")
+    assert cli.main(["report", "run.zarr", str(page), "--probes", "30", "--exact", "4", "-q"]) == 0
+    assert "All figures of the audit" in page.read_text(encoding="utf-8")
+
+
+def test_power_auto(tmp_path, capsys):
+    assert cli.main(["embed", "points.npy", str(tmp_path / "s.zarr"), "--power", "auto", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["parameters"]["power"] == "auto" and printed["report"]["power"] >= 1
+    assert cli.main(["embed", "points.npy", str(tmp_path / "t.zarr"), "--power", "auto", "4"]) == 1
+    assert "--power is auto alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["embed", "estimate", "info", "audit", "plot", "report", "export", "demo"])
+def test_each_command_has_help_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command, "--help"])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    assert f"scalable-gpe {command}" in printed.partition("example")[2]
+    assert {"--quiet", "--json"} <= set(printed.replace(",", " ").split())
+
+
+MISTAKES = [
+    (["embed", "nothing.npy", "s.zarr"], "there is no file 'nothing.npy'"),
+    (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "error: --metric must be"),
+    (["embed", "points.npy", "s.zarr", "--epsilon", "-1"], "error: --epsilon must be"),
+    (["embed", "points.npy", "s.zarr", "--neighbors", "600"], "--n-neighbors must be between 1 and 599"),
+    (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
+    (["embed", "points.npy", "points.npy"], "is a file"),
+    (["info", "nothing.zarr"], "does not exist"),
+    (["estimate", "1", "2"], "n_rows must be"),
+    (["embed", "points.npy", "s.zarr", "--key", "X"], "has no such parts"),
+    (["embed", "points.npy", "s.zarr", "--index", "name"], "has no columns by name"),
+    (["audit", "nothing.zarr"], "does not exist"),
+    (["plot", "run.zarr", "p.png", "--color", "none.npy"], "there is no file"),
+    (["plot", "run.zarr", "p.xyz"], "not supported"),
+    (["plot", "run.zarr", "p.png", "--components", "0", "9"], "components must be below 4"),
+    (["plot", "run.zarr", "p.png", "--what", "scatter", "--power", "5"], "power must be one of [4, 16]"),
+    (["export", "run.zarr", "out.txt"], "ending of the path must be one of"),
+    (["report", "run.zarr", "cells.h5ad"], "a page ends in .html"),
+    (["report", "run.zarr", "nowhere/page.html"], "there is no folder 'nowhere'"),
+    (["plot", "run.zarr", "nowhere/p.png"], "there is no folder 'nowhere'"),
+    (["export", "run.zarr", "points.npy"], "or replace it with --overwrite."),
+    (["export", "run.zarr", "out.npy", "--run", "none"], "--run must name one of"),
+    (["plot", "run.zarr", "p.png", "--column", "kind"], "--column names a column of the file of --color"),
+    (["plot", "run.zarr", "p.png", "--what", "audit", "--color", "points.npy"], "--color is for --what powers"),
+    (["plot", "run.zarr", "p.png", "--components", "1", "1"], "--components must be different columns"),
+    (["plot", "run.zarr", "p.png", "--color", "points.npy"], "--column must be the number of a column"),
+    (["embed", "equal.npy", "s.zarr"], "at least 2 different rows"),
+    (
+        ["embed", "holes.npy", "s.zarr"],
+        "INPUT must be finite and below 3e38; NaN, infinity or more in row 17. Drop them, fill",
+    ),
+    (["embed", "points.npy", "other.zarr"], "n_rows: stored 300, now 600). Pass another store, or --no-resume to"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(case[0][-2:]) for case in MISTAKES])
+def test_mistakes_take_one_line(arguments, words, capsys, folder):
+    if arguments[0] == "plot":
+        pytest.importorskip("matplotlib")
+    assert cli.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.out == ""
+    assert not (folder / "s.zarr").exists()
+
+
+def test_a_file_that_is_no_array(capsys, tmp_path):
+    junk = tmp_path / "junk.npy"
+    junk.write_text("no array", encoding="utf-8")
+    assert cli.main(["embed", str(junk), str(tmp_path / "s.zarr")]) == 1
+    assert "junk.npy' is not a .npy file of numbers" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folder):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalable_gpe.embed", interrupted)
+    assert cli.main(["embed", "points.npy", "run.zarr", "--no-resume", "--power", "4"]) == 130
+    assert "embed points.npy run.zarr --power 4" in capsys.readouterr().err
+    assert cli.main(["embed", "points.npy", "s.zarr"]) == 130
+    assert "interrupted. Nothing was left behind." in capsys.readouterr().err
+
+
+def test_arguments_of_the_library_are_options_here():
+    options = parse(["embed", "X.npy", "S.zarr"]).options
+    assert options["n_components"] == "--n-components" and options["neighbors"] == "--neighbors-file"
+    assert "resume" not in options
+    for text, expected in [
+        ("power=8 leaves nothing. Choose a smaller power.", "--power 8 leaves nothing. Choose a smaller power."),
+        ("X must be 2-D", "INPUT must be 2-D"),
+        ("Raise n_neighbors, or choose method='brute'.", "Raise --n-neighbors, or choose --method 'brute'."),
+        ("Pass key=, or resume=False.", "Pass --key, or --no-resume."),
+        ("Convert it, for instance with astype('float32').", "Convert it."),
+        ("store '/data/power=4/n_jobs.zarr' is busy", "store '/data/power=4/n_jobs.zarr' is busy"),
+        ("distances in neighbors= are others", "distances in --neighbors-file are others"),
+    ]:
+        assert in_options(text, options) == expected
+
+
+def test_an_unknown_option_is_explained_by_its_command(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["embed", "points.npy", "s.zarr", "--n-neighbours", "4"])
+    printed = capsys.readouterr().err
+    assert "usage: scalable-gpe embed" in printed and "did you mean --n-neighbors?" in printed
+
+
+def test_a_mistake_in_a_real_process(folder):
+    done = run("embed", "nothing.npy", "s.zarr", cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("scalable-gpe: error: ")
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["embed"], ["embed", "a", "b", "--power", "x"], ["fly"], ["plot", "a", "b", "--what", "c"]]
+)
+def test_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_help_is_quick_and_has_examples():
+    code = (
+        "import sys, time; start = time.perf_counter(); from scalable_gpe import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(time.perf_counter() - start, [m for m in ('numpy', 'numba', 'zarr', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "examples:" in done.stdout
+    seconds, loaded = done.stdout.splitlines()[-1].split(" ", 1)
+    assert float(seconds) < 1
+    assert loaded == "[]"
+
+
+def test_the_run_that_was_asked_for_last_is_the_one_that_is_used(tmp_path, capsys):
+    store, out = str(tmp_path / "s.zarr"), str(tmp_path / "out.npy")
+    for power in ("4", "8", "4"):
+        assert cli.main(["embed", "points.npy", store, "--power", power, "-k", "2", "-q"]) == 0
+    assert cli.main(["export", store, out]) == 0
+    assert "holds several runs: this is the latest" in capsys.readouterr().err
+    expected = {power: gpe.embed(np.load("points.npy"), power=power, n_components=2).points for power in (4, 8)}
+    np.testing.assert_array_equal(np.load(out), expected[4])
+    assert cli.main(["info", store, "--json"]) == 0
+    other = json.loads(capsys.readouterr().out)["runs"][0]
+    assert other["parameters"]["power"] == 8
+    assert cli.main(["export", store, out, "--overwrite", "--run", other["name"][:5]]) == 0
+    assert "several runs" not in capsys.readouterr().err
+    np.testing.assert_array_equal(np.load(out), expected[8])
+
+
+def test_a_reader_that_goes_away_is_no_failure(folder):
+    process = subprocess.Popen(
+        [*COMMAND, "info", "run.zarr"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
+    )
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == b""
+
+
+def test_quiet(capsys, tmp_path):
+    assert cli.main(["embed", "points.npy", str(tmp_path / "s.zarr"), "--power", "2", "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
+
+
+def test_demo(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    arguments = ["demo", "--points", "3000", "--power", "8", "32", "--components", "4"]
+    first = run(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "peak memory" in first.stdout and "Sinkhorn" in first.stdout
+    assert (tmp_path / "gpe-demo.png").stat().st_size > 10_000
+    stored = gpe.open(tmp_path / "gpe-demo" / "embedding-3000.zarr")
+    assert stored.points[32].shape == (3000, 4)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 0
+    assert "points are there" in capsys.readouterr().out
+
+
+def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main(["demo", "--points", "500", "--power", "auto"]) == 0
+    printed = capsys.readouterr()
+    assert "peak memory" in printed.out
+    assert 'pip install "scalable-gpe[plot]"' in printed.err
+    assert not (tmp_path / "gpe-demo.png").exists()
+
+
+def test_interrupt(tmp_path):
+    """Ctrl-C in a real process: 130, one line on how to go on, and the same command goes on."""
+    command = [*COMMAND, "demo", "--points", "5000", "--power", "100000", "-k", "2", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    marks = tmp_path / "out" / "embedding-5000.zarr" / "heat"
+    deadline = time.monotonic() + 60
+    while not marks.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "same command again" in errors and "Traceback" not in errors
+    assert errors.splitlines()[-1] == "  " + shlex.join(["scalable-gpe", *command[len(COMMAND) :]])

@@ -1,0 +1,471 @@
+"""A run on a dask cluster: the bytes of a single process, little traffic, and deaths that cost time only.
+
+The workers are real processes of this host; the object store is a real S3 server on loopback.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import scalable_gpe as gpe
+from scalable_gpe.errors import DamageError, GPEError
+from scalable_gpe.execution import cluster as engine
+from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.storage.backends import open_backend
+
+distributed = pytest.importorskip("distributed")
+
+pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+HOW = {"n_neighbors": 6, "n_components": 3, "power": 3, "normalization": "symmetric", "progress": False}
+MEMORY = 2**31
+
+
+@pytest.fixture(scope="module")
+def local():
+    kind = {"processes": True, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": MEMORY}
+    forever = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})  # else it gives up on killed workers
+    with forever, distributed.LocalCluster(n_workers=1, **kind) as local:
+        yield local
+
+
+@pytest.fixture(scope="module")
+def client(local):
+    """A client that is active only where a test says so."""
+    with distributed.Client(local, set_as_default=False) as client:
+        yield client
+
+
+def have(client, n_workers):
+    client.cluster.scale(n_workers)
+    deadline = time.monotonic() + 60
+    while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(client.scheduler_info(n_workers=-1)["workers"]) == n_workers
+
+
+@pytest.fixture(scope="module")
+def torus():
+    X = gpe.datasets.torus(2100, random_state=0).astype(np.float32)
+    X[2090:] = X[:10]
+    return X
+
+
+@pytest.fixture(scope="module")
+def expected(torus, tmp_path_factory):
+    """What a single process writes."""
+    store = tmp_path_factory.mktemp("single") / "run.zarr"
+    gpe.embed(torus, store=store, **HOW)
+    return store
+
+
+def chunks(path, options=None):
+    """The bytes of every chunk of every array; and of these names there are no others."""
+    place = open_backend(path, options)
+    return {name: place.read(name) if "/c/" in name else b"" for name in place.files()}
+
+
+# --- the same bytes -------------------------------------------------------------------------------
+
+
+def patches():
+    X = gpe.datasets.patches(3000, 12, dimension=3, random_state=5)
+    X[40:60] = X[7]
+    return X
+
+
+CASES = {
+    "k-d tree, double": (
+        1,
+        "zarr",
+        lambda: gpe.datasets.torus(9000, random_state=1),
+        {
+            "n_neighbors": 7,
+            "n_components": 3,
+            "power": 5,
+            "precision": "double",
+            "epsilon": "global",
+            "method": "kdtree",
+        },
+        {"block_rows": 4096},
+    ),
+    "cells, parts and panels": (
+        2,
+        "memory",
+        patches,
+        {"n_neighbors": 8, "n_components": 6, "power": [2, 12], "method": "cells", "recall": 0.9, "tol": 1e-2},
+        {"panel_columns": 4, "save_seconds": 0.0},
+    ),
+    "brute force, local": (
+        4,
+        "memory",
+        lambda: gpe.datasets.torus(2100, random_state=2),
+        {
+            "n_neighbors": 8,
+            "n_components": 2,
+            "power": 3,
+            "method": "brute",
+            "normalization": "symmetric",
+            "epsilon": "local",
+        },
+        {"resident_bytes": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_bytes(client, tmp_path, monkeypatch, case):
+    monkeypatch.setattr(memory_plan, "_PART_ROWS", 1300)
+    n_workers, kind, make, how, cut = CASES[case]
+    X = make()
+    if kind == "zarr":
+        array = zarr.create_array(str(tmp_path / "X.zarr"), shape=X.shape, chunks=(700, X.shape[1]), dtype=X.dtype)
+        array[:] = X
+        X = array
+    with block_sizes(**cut):
+        gpe.embed(X, store=tmp_path / "one.zarr", progress=False, **how)
+        have(client, n_workers)
+        with client.as_current():
+            gpe.embed(X, store=tmp_path / "many.zarr", progress=False, **how)
+    one, many = chunks(tmp_path / "one.zarr"), chunks(tmp_path / "many.zarr")
+    assert many.keys() == one.keys()
+    assert not [name for name in one if many[name] != one[name]]
+
+
+def test_same_bytes_in_s3(client, s3_options, torus, expected):
+    have(client, 2)
+    url, source = "s3://bucket/cluster.zarr", "s3://bucket/torus.zarr"
+    array = zarr.create_array(source, shape=torus.shape, chunks=(700, 3), dtype="f4", storage_options=s3_options)
+    array[:] = torus
+    with client.as_current():
+        gpe.embed(source, store=url, storage_options=s3_options, **HOW)
+    assert chunks(url, s3_options) == chunks(expected)
+
+
+# --- what goes over the network -------------------------------------------------------------------
+
+
+class Watch(distributed.SchedulerPlugin):
+    """Which tasks ran where, and how large their results are."""
+
+    def __init__(self, scheduler):
+        self.scheduler, self.tasks = scheduler, []
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        if finish == "memory":
+            self.tasks.append((key, kwargs["worker"], self.scheduler.tasks[key].nbytes))
+
+
+@pytest.fixture
+def watch(local):
+    watch = Watch(local.scheduler)
+    local.scheduler.add_plugin(watch, name="watch")
+    yield watch
+    local.scheduler.remove_plugin("watch")
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """Bytes of each message that the scheduler, which is in this process, sends or receives."""
+    from distributed.comm import tcp
+
+    sizes, to_frames, from_frames = [], tcp.to_frames, tcp.from_frames
+
+    async def to(*args, **kwargs):
+        frames = await to_frames(*args, **kwargs)
+        sizes.append(sum(memoryview(frame).nbytes for frame in frames))
+        return frames
+
+    async def of(frames, *args, **kwargs):
+        sizes.append(sum(memoryview(frame).nbytes for frame in frames))
+        return await from_frames(frames, *args, **kwargs)
+
+    monkeypatch.setattr(tcp, "to_frames", to)
+    monkeypatch.setattr(tcp, "from_frames", of)
+    return sizes
+
+
+def test_small_messages_readable_names_and_every_worker_works(client, watch, messages, tmp_path):
+    have(client, 2)
+    X = gpe.datasets.patches(9000, 40, random_state=0)  # 1.4 MB: no message holds the points, or the graph
+    with block_sizes(block_rows=1024), client.as_current():
+        result = gpe.embed(X, store=tmp_path / "run.zarr", **{**HOW, "normalization": "bistochastic"})
+    assert messages and max(messages) < 200_000
+    assert max(nbytes for *_, nbytes in watch.tasks) < 50_000
+    assert len({worker for _, worker, _ in watch.tasks}) == 2
+    names = [key.rsplit("-", 2)[0] for key, *_ in watch.tasks]
+    assert {"hash_rows", "unite", "weigh", "sinkhorn_step", "multiply", "last_product"} <= set(names)
+    assert all(name.isidentifier() for name in names)
+    # a sweep is one task for each block
+    n_blocks = result.kernel.edges.n_blocks
+    assert n_blocks == 9
+    assert names.count("sinkhorn_step") == n_blocks * result.report["sweeps"]["heat"]
+
+
+def test_bytes_of_a_sweep_do_not_grow_with_the_rows(client, watch, messages, tmp_path):
+    """At so many blocks: the median of the sweeps, since workers send news now and then."""
+    have(client, 2)
+    spent = {}
+    for rows in (1024, 2048):
+        after, X = [], gpe.datasets.torus(4 * rows, random_state=0)
+
+        def count(stage, *_, after=after):
+            if stage == "sketch":
+                after.append(sum(messages))
+
+        how = {**HOW, "n_components": 32, "power": 6, "progress": count}
+        watch.tasks.clear()
+        with block_sizes(block_rows=rows), client.as_current():
+            report = gpe.embed(X, store=tmp_path / f"{rows}.zarr", **how).report
+        spent[rows] = np.median(np.diff(after))
+        swept = [key for key, *_ in watch.tasks if key.startswith(("multiply-", "chebyshev_step-", "last_product-"))]
+        assert len(swept) == 4 * report["sweeps"]["sketch"] == 24
+    assert 1000 < spent[1024] < 60_000  # a panel has 512 KiB, then 1 MiB
+    assert spent[2048] < 1.2 * spent[1024]
+
+
+# --- with and without a store ---------------------------------------------------------------------
+
+
+def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, torus, expected, capsys):
+    have(client, 2)
+    single = gpe.open(expected)
+    with client.as_current():
+        result = gpe.embed(torus, **HOW)
+        audit = gpe.audit(result, n_exact=4)
+    said = capsys.readouterr().err
+    assert said.count("scalable_gpe:") == 1
+    assert "running on the dask cluster (2 workers, 2 threads), store " in said
+    store = said.strip().rpartition("store ")[2]
+    assert chunks(store) == chunks(expected)
+    assert (result.points[:] == single.points[:]).all()
+    assert str(audit) == str(gpe.audit(single, n_exact=4))
+
+
+def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):
+    info = client.scheduler_info(n_workers=-1)["workers"]
+    elsewhere = {name: {**metadata, "host": "198.51.100.7"} for name, metadata in info.items()}
+    monkeypatch.setattr(engine.Cluster, "_info", lambda self: elsewhere)
+    with client.as_current(), pytest.raises(ValueError, match=r"run on other hosts.*Pass store="):
+        gpe.embed(torus, **HOW)
+
+
+def test_the_limit_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
+    assert engine.Cluster(client).memory_limit() == int(0.7 * MEMORY)
+    info = client.scheduler_info(n_workers=-1)["workers"]
+    small = {name: {**metadata, "memory_limit": 2**27} for name, metadata in info.items()}
+    monkeypatch.setattr(engine.Cluster, "_info", lambda self: small)
+    with client.as_current(), pytest.raises(ValueError, match="memory_limit"):
+        gpe.embed(torus, store=tmp_path / "run.zarr", **HOW)
+
+
+def embed_inside(X):
+    distributed.get_worker()
+    result = gpe.embed(X, **HOW)
+    return type(result.heat.context.workers).__name__, result.points
+
+
+def test_inside_a_task_threads_do_the_work(client, torus, expected):
+    kind, points = client.submit(embed_inside, torus).result(timeout=60)
+    assert kind == "Workers"
+    assert (points == gpe.open(expected).points[:]).all()
+
+
+def test_results_live_on_without_the_client(local, torus, expected):
+    single = gpe.open(expected)
+    with distributed.Client(local, set_as_default=False) as mine, mine.as_current():
+        result = gpe.embed(torus, **HOW)
+    V = np.random.default_rng(0).standard_normal((len(torus), 2))
+    assert (result.heat @ V == single.heat @ V).all()
+    assert (result.transform(torus[:40]) == result.points[:40]).all()
+    assert str(gpe.audit(result, n_exact=4)) == str(gpe.audit(single, n_exact=4))
+
+
+# --- damage and deaths ----------------------------------------------------------------------------
+
+
+def flip(store, part):
+    """Flip a bit of the first chunk of an array."""
+    file = store / next(name for name in open_backend(store).files() if f"/{part}/c/" in name)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 8
+    file.write_bytes(content)
+
+
+def test_damage_between_stages_is_repaired(client, torus, tmp_path):
+    have(client, 2)
+    store, how, done = tmp_path / "run.zarr", {**HOW, "normalization": "bistochastic"}, []
+
+    def damage(stage, *_):
+        if stage == "heat" and not done:  # before its first sweep
+            done.append(flip(store, "weights"))
+
+    gpe.embed(torus, store=tmp_path / "one.zarr", **how)
+    with client.as_current():
+        gpe.embed(torus, store=store, **{**how, "progress": damage})
+    assert done
+    assert chunks(store) == chunks(tmp_path / "one.zarr")
+
+
+def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
+    """A worker finds it; damage that comes again and again ends the run."""
+    have(client, 2)
+    monkeypatch.setattr("scalable_gpe.embedding._REPAIRS", 1)
+
+    def damage(stage, done, total):
+        if stage == "heat" and not done:
+            flip(tmp_path / "run.zarr", "weights")
+
+    with client.as_current(), pytest.raises(DamageError, match=r"weights.*damaged.*Run embed again") as caught:
+        gpe.embed(torus, store=tmp_path / "run.zarr", **{**HOW, "normalization": "bistochastic", "progress": damage})
+    assert caught.value.array.endswith("/weights")
+
+
+def test_workers_that_die(client, torus, tmp_path):
+    """One by SIGKILL, the other by a segmentation fault, in the middle of the scaling and of the sketch."""
+    have(client, 2)
+    how = {**HOW, "normalization": "bistochastic"}
+    deaths = {("heat", 4): signal.SIGKILL, ("heat", 9): signal.SIGSEGV, ("sketch", 1): signal.SIGKILL}
+    ended = []
+
+    def kill(stage, done, total):
+        alive = {nanny.pid for nanny in client.cluster.workers.values() if nanny.pid} - set(ended)
+        if (stage, done) in deaths and alive:
+            ended.append(alive.pop())
+            os.kill(ended[-1], deaths[stage, done])
+
+    gpe.embed(torus, store=tmp_path / "one.zarr", **how)
+    with client.as_current():
+        gpe.embed(torus, store=tmp_path / "many.zarr", **{**how, "progress": kill})
+    assert len(ended) >= 2
+    assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
+
+
+def nap(piece):
+    time.sleep(0.3)
+    return os.getpid(), piece
+
+
+def test_tasks_that_meet_a_moment_without_any_worker(client, monkeypatch):
+    """They ask for the worker that died; dask would let them wait for it for ever."""
+    have(client, 1)
+    monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.5)
+    (pid,) = client.run(os.getpid).values()
+    workers = engine.Cluster(client)
+    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    found = workers.map(nap, range(8))
+    killer.join()
+    assert [piece for _, piece in found] == list(range(8))
+    assert {one for one, _ in found} != {pid}
+    workers.close()
+
+
+def test_neighbouring_pieces_have_one_worker(client, monkeypatch):
+    """And a worker that comes takes the pieces of one that went: the others keep theirs."""
+    workers = engine.Cluster(client)
+    monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.0)
+    there = {"a": 1, "b": 2, "c": 1}
+    monkeypatch.setattr(client, "nthreads", lambda: there)
+    assert workers._homes(8) == ["a", "a", "b", "b", "b", "b", "c", "c"]
+    assert workers._homes(2) == ["a", "b"]
+    there = {"a": 1, "c": 1, "d": 2}
+    assert workers._homes(8) == ["a", "a", "d", "d", "d", "d", "c", "c"]
+    there = {"c": 1, "d": 1, "e": 1, "f": 1}
+    assert workers._homes(4)[1:3] == ["d", "c"]
+    there = {}
+    assert workers._homes(4) == []
+
+
+class Killer(threading.Thread):
+    """Ends a worker every `seconds`, by SIGKILL and by a segmentation fault in turn, as soon as all are back."""
+
+    def __init__(self, client, seconds):
+        super().__init__(daemon=True)
+        self.client, self.seconds, self.n_killed, self.over = client, seconds, 0, threading.Event()
+
+    def run(self):
+        workers = self.client.cluster.workers
+        while not self.over.wait(self.seconds):
+            alive = [nanny.pid for nanny in workers.values() if nanny.pid]
+            if len(self.client.scheduler_info(n_workers=-1)["workers"]) == len(workers) == len(alive):
+                os.kill(random.choice(alive), (signal.SIGKILL, signal.SIGSEGV)[self.n_killed % 2])
+                self.n_killed += 1
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
+
+
+@pytest.mark.slow
+def test_a_million_points_while_workers_die(client, tmp_path):
+    X = gpe.datasets.patches(int(os.environ.get("GPE_POINTS", 1_000_000)), 50)
+    how = {"n_neighbors": 16, "power": 64, "method": "cells", "progress": False}
+    gpe.embed(X, store=tmp_path / "one.zarr", **how)
+    have(client, 2)
+    with Killer(client, 4.0) as killer, client.as_current():
+        gpe.embed(X, store=tmp_path / "many.zarr", **how)
+    assert killer.n_killed > 1
+    one, many = (open_backend(tmp_path / name) for name in ("one.zarr", "many.zarr"))
+    assert one.files() == many.files()
+    assert all(one.read(name) == many.read(name) for name in one.files() if "/c/" in name)
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """A scheduler and a worker in processes of their own."""
+    file = tmp_path / "scheduler.json"
+    common = ["--scheduler-file", str(file), "--no-dashboard", "--host", "127.0.0.1"]
+    programs = [
+        ["distributed.cli.dask_scheduler", "--port", "0"],
+        ["distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", "--death-timeout", "30"],
+    ]
+    running = []
+    try:
+        for program in programs:
+            command = [sys.executable, "-m", *program, *common]
+            running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path))
+        yield file, running[0]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def test_a_scheduler_that_dies(alone, client, torus, tmp_path):
+    """In the middle of the scaling, whose panels stand in the store: the next run goes on there."""
+    file, scheduler = alone
+    store, how, seen = tmp_path / "run.zarr", {**HOW, "normalization": "bistochastic"}, []
+
+    def kill(stage, done, total):
+        if stage == "heat" and done == 12:
+            scheduler.kill()
+            scheduler.wait()
+
+    while not file.exists():
+        time.sleep(0.05)
+    with block_sizes(save_seconds=0.0):
+        gpe.embed(torus, store=tmp_path / "one.zarr", **how)
+        with distributed.Client(scheduler_file=str(file), timeout=5, set_as_default=False) as lost, lost.as_current():
+            lost.wait_for_workers(1, timeout=60)
+            with pytest.raises(GPEError, match=r"connection to the dask scheduler was lost.*Run the same line again"):
+                gpe.embed(torus, store=store, **{**how, "progress": kill})
+    have(client, 2)
+    with client.as_current():
+        gpe.embed(torus, store=store, **{**how, "progress": lambda stage, done, total: seen.append((stage, done))})
+    assert not {stage for stage, _ in seen} & {"lists", "edges", "kernel"}
+    assert ("heat", 3) not in seen and ("sketch", 1) in seen
+    assert chunks(store) == chunks(tmp_path / "one.zarr")

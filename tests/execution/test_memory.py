@@ -1,0 +1,78 @@
+"""Peak memory of fresh processes stays under the limit they were given, and under the projection."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from scalable_gpe.execution import memory_plan
+
+SCRIPT = """
+import json, sys
+import scalable_gpe as gpe
+path, store, limit = sys.argv[1:]
+run = gpe.embed(path, n_neighbors=12, n_components=16, power=24, store=store, memory_limit=int(limit), progress=False)
+print(json.dumps({"peak": run.report["peak_memory"], "method": run.report["method"]}))
+"""
+
+
+def peak_of(tmp_path, X, limit):
+    path = tmp_path / "X.npy"
+    np.save(path, X)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / f"{limit}.zarr"), str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])["peak"], tmp_path / f"{limit}.zarr" / "embedding" / "24" / "c"
+
+
+def embedding_bytes(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
+    import scalable_gpe as gpe
+
+    X = gpe.datasets.patches(60_000, 16, dimension=4)
+    shape = memory_plan.ProblemSize(n_rows=60_000, n_features=16, n_neighbors=12, n_components=16)
+    smallest = memory_plan.smallest_limit(shape)
+    results = []
+    for limit in (int(1.1 * smallest), 900 * 10**6):
+        peak, folder = peak_of(tmp_path, X, limit)
+        assert peak <= limit
+        results.append(embedding_bytes(folder))
+    assert results[0] == results[1]
+
+
+@pytest.mark.slow
+def test_wide_rows_of_a_mapped_file(tmp_path):
+    """A file larger than the limit: pages that stay mapped, and copies of a part while it is written, would count."""
+    import scalable_gpe as gpe
+
+    gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.patches, 150_000, n_features=1000, dimension=3)
+    limit = memory_plan.smallest_limit(
+        memory_plan.ProblemSize(n_rows=150_000, n_features=1000, n_neighbors=12, n_components=16)
+    )
+    assert limit < 600e6 <= (tmp_path / "X.npy").stat().st_size
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "X.npy"), str(tmp_path / "run.zarr"), str(limit)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["peak"] <= limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [512 * 10**6, 800 * 10**6, 2 * 10**9])
+def test_peak_of_a_million_points(tmp_path, limit):
+    import scalable_gpe as gpe
+
+    X = gpe.datasets.patches(1_000_000, 16, dimension=4)
+    peak, _ = peak_of(tmp_path, X, limit)
+    assert peak <= limit

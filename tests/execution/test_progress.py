@@ -1,0 +1,138 @@
+"""Progress for programs, for people, or none; and the log beside it."""
+
+import fcntl
+import logging
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.workers import Workers, block_sizes
+
+pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+X = gpe.datasets.torus(300, random_state=0)
+OPTIONS = {"n_neighbors": 6, "n_components": 4, "power": (3, 40)}
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("method", ["brute", "cells"])
+def test_a_callback_sees_every_stage_to_its_end(n_jobs, stored, method, tmp_path):
+    calls = []
+    with block_sizes(block_rows=64, panel_columns=3):
+        gpe.embed(
+            X,
+            n_jobs=n_jobs,
+            progress=lambda *call: calls.append(call),
+            method=method,
+            store=tmp_path / "run" if stored else None,
+            **OPTIONS,
+        )
+    seen = [stage for stage, _, _ in calls]
+    for stage in ("rows", "lists", "edges", "recall", "kernel", "heat", "interval", "sketch"):
+        assert stage in seen, stage
+    assert "" not in seen
+    last = {}
+    for stage, done, total in calls:
+        assert 0 <= done <= total
+        if done > 1 and last.get(stage, (0, total))[1] == total and last.get(stage, (0, 0))[0] != total:
+            assert done >= last.get(stage, (0, 0))[0]
+        last[stage] = (done, total)
+    assert all(done == total for done, total in last.values()), last
+
+
+def test_a_stage_that_ends_early_is_complete_and_one_that_fails_is_not():
+    calls = []
+    progress = Progress(lambda *call: calls.append(call))
+    with progress.stage("short", 100):
+        progress.advance(3)
+    assert calls == [("short", 3, 100), ("short", 100, 100)]
+    with pytest.raises(ZeroDivisionError), progress.stage("broken", 5):
+        _ = progress.advance() or 1 / 0
+    assert calls[-1] == ("broken", 1, 5)
+    progress.advance()  # between stages nothing is counted
+    assert calls[-1] == ("broken", 1, 5)
+
+
+@pytest.mark.parametrize("progress", [False, None])
+def test_nothing_is_printed(progress, capfd):
+    gpe.embed(X, progress=progress, **OPTIONS)
+    printed = capfd.readouterr()
+    assert printed.out == printed.err == ""
+
+
+def test_a_terminal_shows_a_bar():
+    """A real terminal: the child's standard error is a pseudo-terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    code = "import scalable_gpe as gpe; gpe.embed(gpe.datasets.circle(200), n_neighbors=5, power=3, progress={})"
+    shown = {}
+    for progress in (None, False):
+        with subprocess.Popen([sys.executable, "-c", code.format(progress)], stderr=theirs) as child:
+            assert child.wait(120) == 0
+        os.set_blocking(ours, False)
+        try:
+            shown[progress] = os.read(ours, 100_000).decode()
+        except BlockingIOError:
+            shown[progress] = ""
+    os.close(ours)
+    os.close(theirs)
+    assert "rows:" in shown[None] and "kernel:" in shown[None]
+    assert "%|" not in shown[False]
+
+
+def test_the_log(caplog):
+    with caplog.at_level(logging.INFO, logger="scalable_gpe"):
+        gpe.embed(X, progress=False, **OPTIONS)
+    text = caplog.text
+    for stage in ("rows", "edges", "kernel", "heat", "sketch"):
+        assert f"{stage}: done in" in text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="scalable_gpe"):
+        gpe.embed(X, progress=False, **OPTIONS)
+    assert caplog.text == ""
+
+
+def test_a_failing_callback_ends_the_run():
+    def fail(stage, done, total):
+        if stage == "heat":
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        gpe.embed(X, progress=fail, n_jobs=2, **OPTIONS)
+
+
+def test_workers_keep_order_and_give_the_first_error():
+    with Workers(3) as workers:
+        assert workers.map(lambda i: i * i, range(50)) == [i * i for i in range(50)]
+        with pytest.raises(ZeroDivisionError):
+            workers.map(lambda i: 1 // (i - 7), range(50))
+        assert workers.map(lambda i: i, []) == []
+        assert workers.map(str, [5]) == ["5"]
+
+
+def test_one_job_starts_no_thread():
+    code = (
+        "import psutil, scalable_gpe as gpe\n"
+        "X = gpe.datasets.torus(3000); how = {'n_neighbors': 8, 'power': 30, 'n_jobs': 1}\n"
+        "gpe.embed(X, **how, progress=False)  # libraries may start threads of their own when they are first used\n"
+        "threads = psutil.Process().num_threads; before = threads(); most = []\n"
+        "gpe.embed(X, **how, progress=lambda *_: most.append(threads()))\n"
+        "print(max(most) - before)"
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert int(child.stdout) == 0
+
+
+def test_results_stay_usable_after_the_threads_have_ended():
+    result = gpe.embed(X, n_jobs=2, **OPTIONS)
+    assert np.isfinite(result.heat @ np.ones(300)).all()
+    assert gpe.gp_embedding(result.heat, 2, 5).shape == (300, 2)

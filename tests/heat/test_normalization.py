@@ -1,0 +1,159 @@
+"""Both normalisations of our kernel and of a user's matrix, and what happens when the iteration stops early."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix, diags
+
+import naive
+import scalable_gpe as gpe
+from scalable_gpe import exact
+from scalable_gpe.errors import ConvergenceWarning
+from scalable_gpe.execution.workers import block_sizes
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    X = np.random.default_rng(0).standard_normal((200, 2)).astype(np.float32)
+    X[180:] = X[:20]
+    with block_sizes(block_rows=48):
+        return gpe.gaussian_kernel(gpe.neighbor_graph(X, 9))
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_against_the_dense_formula(kernel, normalization):
+    heat = gpe.heat_kernel(kernel, normalization)
+    K = kernel.to_scipy().toarray().astype(np.float64)
+    expected = getattr(exact, normalization)(K)
+    A = heat.to_scipy().toarray()
+    np.testing.assert_allclose(A, expected, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(heat.scale[:, None] * K * heat.scale, expected, rtol=1e-6, atol=1e-12)
+    V = np.random.default_rng(1).standard_normal((200, 5))
+    np.testing.assert_allclose(heat @ V, expected @ V, rtol=1e-5, atol=1e-7)
+    assert heat.converged and heat.scale.dtype == np.float64
+
+
+def test_against_plain_loops():
+    X = np.random.default_rng(3).standard_normal((12, 2))
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 11), 0.8)
+    K = naive.affinity(X.astype(np.float32).astype(float).tolist(), 0.8)
+    for normalization, oracle in (("symmetric", naive.symmetric), ("bistochastic", naive.bistochastic)):
+        A = gpe.heat_kernel(kernel, normalization).to_scipy().toarray()
+        np.testing.assert_allclose(A, oracle(K), rtol=2e-5)
+
+
+def test_row_sums_of_the_bistochastic_kernel(kernel):
+    heat = gpe.heat_kernel(kernel)
+    sums = heat @ np.ones(200)
+    assert np.abs(sums - 1).max() <= 1e-8
+    assert heat.residual == pytest.approx(np.abs(sums - 1).max(), abs=1e-12)
+    tighter = gpe.heat_kernel(kernel, tol=1e-12)
+    assert np.abs(tighter @ np.ones(200) - 1).max() <= 1e-12
+    assert tighter.n_iter > heat.n_iter
+
+
+def test_the_top_eigenvector_of_the_symmetric_kernel(kernel):
+    heat = gpe.heat_kernel(kernel, "symmetric")
+    values = np.linalg.eigvalsh(heat.to_scipy().toarray())
+    assert values[-1] == pytest.approx(1, abs=1e-7) and values[0] >= -1
+    q = kernel @ np.ones(200)
+    root = np.sqrt((kernel @ (1 / q)) / q)
+    np.testing.assert_allclose(heat @ root, root, rtol=1e-10)
+
+
+def test_the_damped_iteration_is_quick():
+    """Against the paper's iteration on the same kernel, in products; and the sweeps that are reported."""
+    X = gpe.datasets.circle(300, noise=0.02, random_state=0)
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 16))
+    heat = gpe.heat_kernel(kernel)
+    assert heat.n_iter <= 45
+    K = kernel.to_scipy().toarray().astype(float)
+    d = np.ones(300)
+    for _ in range(2 * 45):
+        after = K @ (1 / d)
+        scale = 1 / np.sqrt(d * after)
+        d = after
+    assert np.abs(scale * (K @ scale) - 1).max() > 1e-5  # twice the products, and not there by far
+    report = gpe.embed(X, n_neighbors=16, power=2).report
+    assert report["sinkhorn_iterations"] == report["sweeps"]["heat"] == heat.n_iter
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 5])
+def test_stopping_early_warns_and_stays_usable(kernel, max_iter):
+    with pytest.warns(ConvergenceWarning, match=f"stopped after {max_iter} products.*Raise max_iter"):
+        heat = gpe.heat_kernel(kernel, max_iter=max_iter)
+    assert not heat.converged and heat.n_iter == max_iter and heat.residual > 1e-8
+    A = heat.to_scipy().toarray()
+    values = np.linalg.eigvalsh(A)
+    assert values[0] >= -1 - 1e-9 and values[-1] <= 1 + 1e-6
+    # nothing is removed from G then: the embedding is that of A as it stands
+    points = gpe.gp_embedding(heat, 4, (3, 40), precision="double")
+    for power in points:
+        expected = np.linalg.matrix_power(A, power) @ gpe.sketch_matrix(200, 4) / 2
+        assert np.linalg.norm(points[power] - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+def test_isolated_rows_are_counted():
+    X = np.concatenate([gpe.datasets.circle(100), [[50.0, 0], [0, 80.0]]])
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 5), 0.01))
+    assert heat.n_isolated == (heat.to_scipy().diagonal() > 0.99).sum() == 2
+
+
+# --- a user's matrix ------------------------------------------------------------------------------
+
+
+def users_matrix(n=90, seed=0):
+    rng = np.random.default_rng(seed)
+    dense = np.where(rng.random((n, n)) < 0.1, rng.random((n, n)), 0)
+    return csr_matrix(np.maximum(dense, dense.T) + np.diag(rng.random(n) + 0.1))
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("convert", [csr_matrix, csr_matrix.tocoo, csr_matrix.tocsc, csr_matrix.tolil])
+def test_a_users_matrix(normalization, convert):
+    K = users_matrix()
+    with block_sizes(block_rows=25):
+        heat = gpe.heat_kernel(convert(K), normalization)
+        expected = getattr(exact, normalization)(K.toarray().astype(np.float32).astype(float))
+        np.testing.assert_allclose(heat.to_scipy().toarray(), expected, rtol=1e-6, atol=1e-12)
+        points = gpe.gp_embedding(heat, 3, 7, precision="double")
+    Y = np.linalg.matrix_power(expected, 7) @ gpe.sketch_matrix(90, 3) / np.sqrt(3)
+    if normalization == "bistochastic":
+        Y -= Y.mean(axis=0)
+    assert np.linalg.norm(points - Y) < 1e-5 * np.linalg.norm(Y)
+
+
+def test_a_users_matrix_is_not_changed():
+    K = users_matrix()
+    before = K.data.copy(), K.indices.copy(), K.indptr.copy()
+    gpe.heat_kernel(K)
+    assert all((now == then).all() for now, then in zip((K.data, K.indices, K.indptr), before))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "words"),
+    [
+        (np.eye(4), TypeError, "kernel must be a SparseKernel or a scipy sparse matrix"),
+        (csr_matrix(np.ones((3, 4))), ValueError, "square"),
+        (csr_matrix(np.array([[1, 0.5], [0.2, 1]])), ValueError, "symmetric"),
+        (csr_matrix(np.array([[1, -0.5], [-0.5, 1]])), ValueError, "at least 0"),
+        (csr_matrix(np.array([[1, np.nan], [np.nan, 1]])), ValueError, "finite"),
+        (csr_matrix(np.array([[1, 0.5], [0.5, 0]])), ValueError, "positive diagonal; none in row 1"),
+    ],
+)
+def test_bad_matrices(matrix, error, words):
+    with pytest.raises(error, match=words):
+        gpe.heat_kernel(matrix)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"normalization": "row"}, ValueError, "normalization must be one of"),
+        ({"tol": 0}, ValueError, "tol must be"),
+        ({"max_iter": 0}, ValueError, "max_iter must be"),
+        ({"max_iter": True}, TypeError, "max_iter must be"),
+    ],
+)
+def test_bad_options(options, error, words):
+    with pytest.raises(error, match=words):
+        gpe.heat_kernel(diags([1.0] * 4).tocsr(), **options)

@@ -1,0 +1,169 @@
+"""The whole line against the paper's dense formulas: the same G, all neighbours, or known truncation."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+import scalable_gpe as gpe
+from scalable_gpe import exact
+from scalable_gpe.execution.workers import block_sizes
+
+POWERS = (1, 2, 8, 63, 64, 300)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Points of a noisy circle, a fifth of them repeated once or several times, in mixed order."""
+    rng = np.random.default_rng(3)
+    distinct = gpe.datasets.circle(400, noise=0.05, random_state=1).astype(np.float32)
+    repeats = distinct[rng.integers(0, 60, 100)]
+    X = np.concatenate([distinct, repeats])[rng.permutation(500)]
+    return X
+
+
+def reference(X, epsilon, normalization, G, power):
+    """The paper's Y, centred where the library centres, in float64."""
+    A = exact.heat_kernel(X.astype(np.float64), epsilon, normalization)
+    Y = exact.gp_embedding(A, G, power)
+    return Y - Y.mean(axis=0) if normalization == "bistochastic" else Y
+
+
+def relative(got, expected):
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+
+def centred(Y, normalization):
+    Y = np.asarray(Y, dtype=np.float64)
+    return Y - Y.mean(axis=0) if normalization == "bistochastic" else Y
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("sketch", ["gaussian", "bernoulli"])
+def test_all_neighbors_in_double_precision(data, normalization, sketch):
+    with block_sizes(block_rows=128, panel_columns=4):
+        result = gpe.embed(
+            data,
+            n_neighbors=len(data) - 1,
+            epsilon=0.05,
+            power=POWERS,
+            n_components=6,
+            normalization=normalization,
+            sketch=sketch,
+            precision="double",
+            random_state=11,
+        )
+    assert result.report["n_duplicates"] == 100
+    assert list(result.points) == list(POWERS)
+    G = gpe.sketch_matrix(len(data), 6, kind=sketch, random_state=11)
+    for power in POWERS:
+        expected = reference(data, 0.05, normalization, G, power)
+        error = relative(centred(result.points[power], normalization), expected)
+        assert error <= 1e-5, (power, error)
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_one_power_alone_is_the_same_as_among_others(data, power):
+    options = {"n_neighbors": 40, "epsilon": 0.02, "n_components": 5, "precision": "double"}
+    alone = gpe.embed(data, power=power, **options).points
+    among = gpe.embed(data, power=POWERS, **options).points[power]
+    assert alone.tobytes() == among.tobytes()
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_single_precision_keeps_the_reported_error(data, normalization):
+    result = gpe.embed(
+        data, n_neighbors=len(data) - 1, epsilon=0.05, power=POWERS, n_components=6, normalization=normalization
+    )
+    G = gpe.sketch_matrix(len(data), 6)
+    for power in POWERS:
+        expected = reference(data, 0.05, normalization, G, power)
+        error = relative(centred(result.points[power], normalization), expected)
+        assert error <= 3 * result.report["polynomial_error"][power], power
+        assert result.report["polynomial_error"][power] < 1e-4
+
+
+def test_single_precision_of_a_truncated_kernel():
+    """Negative eigenvalues and a small A^p G, against float64 powers of the same sparse A."""
+    X = gpe.datasets.torus(900, random_state=5)
+    result = gpe.embed(X, n_neighbors=12, power=(16, 100, 500), n_components=8)
+    A = result.heat.to_scipy().astype(np.float64)
+    Y = gpe.sketch_matrix(900, 8) / np.sqrt(8)
+    Y = Y - Y.mean(axis=0)
+    for power in range(1, 501):
+        Y = A @ Y
+        if power in result.points:
+            error = relative(result.points[power], Y)
+            assert error <= 3 * result.report["polynomial_error"][power], power
+
+
+def test_an_embedding_is_centred_and_the_means_give_the_papers(data):
+    """Y + m / sqrt(k) is the paper's Y, m the column means of G."""
+    result = gpe.embed(data, n_neighbors=len(data) - 1, epsilon=0.05, power=8, n_components=6, precision="double")
+    assert np.abs(result.points.mean(axis=0)).max() < 1e-6
+    G = gpe.sketch_matrix(len(data), 6)
+    paper = exact.gp_embedding(exact.heat_kernel(data.astype(float), 0.05), G, 8)
+    assert relative(result.points + G.mean(axis=0) / np.sqrt(6), paper) < 1e-5
+
+
+@pytest.mark.parametrize("epsilon", ["local", "auto"])
+def test_a_torus_and_what_the_lost_mass_says(epsilon):
+    X = gpe.datasets.torus(3000, random_state=2).astype(np.float32)
+    result = gpe.embed(X, power=16, epsilon=epsilon)
+    if epsilon == "local":
+        dense = exact.bistochastic(exact.local_affinity(X, result.kernel.sigma))
+    else:
+        dense = exact.heat_kernel(X.astype(float), result.kernel.epsilon)
+    sparse = result.heat.to_scipy()
+    rows = np.random.default_rng(0).choice(3000, 64, replace=False)
+
+    def distances(A):
+        columns = np.eye(3000)[:, rows]
+        for _ in range(16):
+            columns = A @ columns
+        return pdist(columns.T)
+
+    truth = distances(dense)
+    error = np.median(np.abs(distances(sparse) - truth) / truth)
+    assert error < 0.02
+    assert result.report["lost_mass"] / 10 < error < result.report["lost_mass"] * 10
+    # and the embedding itself has the distances that chi-square promises: sd sqrt(2/16) of the square
+    shown = pdist(result.points[rows].astype(np.float64))
+    assert abs(np.mean(shown**2 / truth**2) - 1) < 0.15
+
+
+def test_a_thousandth_power_against_plain_products():
+    X = gpe.datasets.torus(2000, random_state=4)
+    result = gpe.embed(X, power=1024, n_components=8)
+    A = result.heat.to_scipy().astype(np.float64)
+    Y = gpe.sketch_matrix(2000, 8) / np.sqrt(8)
+    Y -= Y.mean(axis=0)
+    for _ in range(1024):
+        Y = A @ Y
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(0, 2000, (2, 3000))
+    keep = one != other
+    truth = np.linalg.norm(Y[one] - Y[other], axis=1)[keep]
+    got = np.linalg.norm(result.points[one].astype(float) - result.points[other], axis=1)[keep]
+    assert np.median(np.abs(got - truth) / truth) < 1e-4
+    assert result.report["sweeps"]["sketch"] < 1024 / 5
+
+
+@pytest.mark.parametrize("powers", [(64,), (300,), (2000,), (64, 300, 2000)])
+def test_an_interval_that_is_too_short_is_noticed_and_repaired(monkeypatch, powers):
+    """The recurrence explodes outside its interval, even to infinity: the columns are carried again on [-1, 1]."""
+    from scalable_gpe.spectral.density import Lanczos
+
+    turn = np.linspace(0, 2 * np.pi, 600, endpoint=False)  # a ring: a slow decay, and a flat kernel of few neighbours
+    X = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 6), 1.0))
+    A = heat.to_scipy().toarray()
+    values, vectors = np.linalg.eigh(A)
+    assert values[0] < -0.1
+    monkeypatch.setattr(Lanczos, "_lower", lambda self: 0.0)
+    G = gpe.sketch_matrix(600, 4) / 2
+    G -= G.mean(axis=0)
+    for precision, tolerance in (("single", 1e-3), ("double", 1e-5)):
+        points = gpe.gp_embedding(heat, 4, powers, precision=precision)
+        for power in powers:
+            Y = vectors @ (values[:, None] ** power * (vectors.T @ G))
+            assert relative(points[power], Y) < tolerance, (precision, power)

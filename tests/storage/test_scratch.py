@@ -1,0 +1,70 @@
+"""Tables for a while: what was written comes back, damage is seen, and spare files are used again."""
+
+import os
+
+import numpy as np
+import pytest
+
+from scalable_gpe.errors import DamageError
+from scalable_gpe.storage.backends import open_backend
+from scalable_gpe.storage.zarr_store import ZarrStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = ZarrStore(tmp_path / "run.zarr")
+    store.lock()
+    yield store
+    store.unlock()
+
+
+def test_files_of_a_spare_table_are_used_up(store, tmp_path):
+    rng = np.random.default_rng(0)
+    old, new = rng.standard_normal((2, 10, 3))
+    spare = store.scratch_table("work/old", (10, 3), np.float64, 4)
+    for start in (0, 4, 8):
+        spare.write(start, old[start : start + 4])
+    table = store.scratch_table("work/new", (10, 3), np.float64, 4, spare="work/old")
+    inode = os.stat(tmp_path / "run.zarr/work/old/1").st_ino
+    table.write(4, new[4:8])
+    assert os.stat(tmp_path / "run.zarr/work/new/1").st_ino == inode
+    for start in (0, 8, 4):  # the last one as by a task that is run again
+        table.write(start, new[start : start + 4])
+    assert not os.listdir(tmp_path / "run.zarr/work/old")
+    np.testing.assert_array_equal(table.read(0, 10), new)
+    np.testing.assert_array_equal(table.read(3, 9), new[3:9])
+    with pytest.raises(DamageError, match="work/old"):
+        spare.read(0, 4)
+
+
+@pytest.mark.parametrize("harm", ["shorter", "longer", "flipped"])
+def test_damage_of_a_loose_table_is_seen(store, tmp_path, harm):
+    table = store.scratch_table("work/a", (5,), np.float32, 8)
+    table.write(0, np.arange(5))
+    file = tmp_path / "run.zarr/work/a/0"
+    content = bytearray(file.read_bytes())
+    content[7] ^= 1 if harm == "flipped" else 0
+    file.write_bytes(content[:-1] if harm == "shorter" else content + b"0" if harm == "longer" else content)
+    with pytest.raises(DamageError, match="work/a"):
+        table.read(0, 5)
+
+
+def test_a_file_written_over_a_longer_one_keeps_nothing_of_it(tmp_path):
+    place = open_backend(str(tmp_path))
+    place.write("old", b"0123456789")
+    place.write("new", b"abc", over="old")
+    assert place.read("new") == b"abc" and place.files() == ["new"]
+
+
+def test_ragged_blocks(store):
+    ragged = store.scratch_ragged("work/r", np.int32)
+    blocks = [np.arange(length) for length in (5, 0, 3)]
+    for number, block in enumerate(blocks):
+        ragged.write(number, block)
+    for number, block in enumerate(blocks):
+        np.testing.assert_array_equal(ragged.read(number, len(block)), block)
+    with pytest.raises(DamageError):
+        ragged.read(0, 4)
+    ragged.remove()
+    with pytest.raises(DamageError):
+        ragged.read(2, 3)

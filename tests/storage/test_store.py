@@ -1,0 +1,362 @@
+"""A store: opened again it says the same, it refuses what does not belong to it, and it outlives interruptions."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import scalable_gpe as gpe
+from scalable_gpe.errors import StoreError
+from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.storage.zarr_store import ZarrStore
+
+pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+OPTIONS = {"n_neighbors": 7, "n_components": 5, "power": (3, 40)}
+
+
+@pytest.fixture(scope="module")
+def X():
+    X = gpe.datasets.torus(1200, random_state=0).astype(np.float32)
+    X[1100:] = X[:100]
+    return X
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "run.zarr"
+
+
+def bytes_of(points):
+    values = points if isinstance(points, dict) else {0: points}
+    return {power: np.asarray(value[:]).tobytes() for power, value in values.items()}
+
+
+def arrays_in(store):
+    return sorted(
+        file.parent.relative_to(store).as_posix()
+        for file in store.rglob("zarr.json")
+        if json.loads(file.read_text())["node_type"] == "array"
+    )
+
+
+def contents(store):
+    return {
+        path.relative_to(store).as_posix(): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()
+    }
+
+
+# --- the same again -------------------------------------------------------------------------------
+
+
+def test_opened_again_everything_is_the_same(X, store):
+    made = gpe.embed(X, store=store, **OPTIONS)
+    held = gpe.embed(X, **OPTIONS)
+    opened = gpe.open(store)
+    assert bytes_of(made.points) == bytes_of(opened.points) == bytes_of(held.points)
+    assert all(isinstance(points, zarr.Array) for points in opened.points.values())
+    assert all(points.shape == (1200, 5) and points.dtype == np.float32 for points in opened.points.values())
+    report = {**opened.report}
+    assert report == {**made.report}
+    assert {**opened.parameters} == {**made.parameters}
+    assert (opened.graph.indices == held.graph.indices).all()
+    assert (opened.graph.distances == held.graph.distances).all()
+    assert opened.graph.recall == held.graph.recall
+    assert opened.kernel.epsilon == held.kernel.epsilon and opened.kernel.lost_mass == held.kernel.lost_mass
+    assert (opened.kernel.to_scipy() != held.kernel.to_scipy()).nnz == 0
+    assert (opened.heat.scale == held.heat.scale).all()
+    V = np.random.default_rng(0).standard_normal((1200, 3))
+    assert (opened.heat @ V == held.heat @ V).all()
+    table, again = (gpe.epsilon_sweep(graph, [0.1, 1.0]) for graph in (opened.graph, held.graph))
+    assert all((table[name] == again[name]).all() for name in table)
+
+
+def test_the_format_is_plain_zarr(X, store):
+    """Anyone can read the embedding, in the order of the input, without this library."""
+    result = gpe.embed(X, store=store, **OPTIONS)
+    root = zarr.open_group(str(store), mode="r")
+    assert root.attrs["format"] == "scalable_gpe" and root.attrs["format_version"] == 1
+    assert (root["embedding/40"][:] == np.asarray(result.points[40][:])).all()
+    for name in arrays_in(store):
+        text = (store / name / "zarr.json").read_text()
+        assert "crc32c" in text, name
+        metadata = json.loads(text)
+        codecs = metadata["codecs"]
+        if codecs[0]["name"] == "sharding_indexed":
+            assert any(codec["name"] == "crc32c" for codec in codecs[0]["configuration"]["codecs"]), name
+            assert any(codec["name"] == "crc32c" for codec in codecs[0]["configuration"]["index_codecs"]), name
+
+
+def test_files_stay_few(X, tmp_path):
+    """One file per shard: more columns or rows of small data make no more of them."""
+    few = gpe.embed(X[:700], n_neighbors=5, n_components=2, power=3, store=tmp_path / "few").points
+    many = gpe.embed(X[:700], n_neighbors=30, n_components=60, power=3, store=tmp_path / "many").points
+    assert few.shape == (700, 2) and many.shape == (700, 60)
+    assert len(contents(tmp_path / "few")) == len(contents(tmp_path / "many")) < 50
+
+
+def test_a_second_call_adds_nothing_but_what_is_new(X, store):
+    gpe.embed(X, store=store, **OPTIONS)
+    before = contents(store)
+    again = gpe.embed(X, store=store, **OPTIONS)
+    after = contents(store)
+    assert set(before) == set(after)
+    assert all(before[name] == after[name] for name in before if not name.endswith("zarr.json"))
+    assert bytes_of(again.points) == bytes_of(gpe.open(store).points)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0.4},
+        {"normalization": "symmetric"},
+        {"sketch": "bernoulli"},
+        {"random_state": 9},
+        {"n_neighbors": 9},
+        {"precision": "double"},
+        {"n_components": 8},
+        {"power": 3},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_change_keeps_what_is_there(X, store, change):
+    """Each result stands under its own key; a second one never overwrites a first."""
+    first = gpe.embed(X, store=store, **OPTIONS)
+    kept = bytes_of(first.points)
+    changed = {**OPTIONS, **change}
+    second = gpe.embed(X, store=store, **changed)
+    assert bytes_of(second.points) == bytes_of(gpe.embed(X, **changed).points)
+    assert bytes_of(first.points) == kept  # the arrays that the first answer holds still hold it
+    assert bytes_of(gpe.open(store).points) == bytes_of(second.points)
+    assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == kept
+
+
+def test_only_what_a_change_touches_is_made_again(X, store):
+    def stages(**change):
+        seen = []
+        gpe.embed(X, store=store, progress=lambda stage, *_: seen.append(stage), **{**OPTIONS, **change})
+        return set(seen) - {"rows"}
+
+    assert {"edges", "kernel", "heat", "sketch"} <= stages()
+    assert not stages() & {"lists", "edges", "recall", "kernel", "heat", "sketch"}
+    assert not stages(normalization="symmetric") & {"lists", "edges", "recall", "kernel"}
+    seen = stages(epsilon=0.4)
+    assert {"kernel", "heat", "sketch"} <= seen and not seen & {"lists", "edges", "recall"}
+
+
+# --- refused --------------------------------------------------------------------------------------
+
+
+def test_another_input_is_refused_and_nothing_is_lost(X, store):
+    gpe.embed(X, store=store, **OPTIONS)
+    before = contents(store)
+    with pytest.raises(StoreError, match=r"another input.*n_rows: stored 1200, now 900.*resume=False"):
+        gpe.embed(X[:900], store=store, **OPTIONS)
+    with pytest.raises(StoreError, match=r"another input.*n_features: stored 4, now 2"):
+        gpe.embed(X[:, :2], store=store, **OPTIONS)
+    with pytest.raises(StoreError, match=r"another input.*points of the same shape with other values"):
+        gpe.embed(X + 1, store=store, **OPTIONS)
+    one_row = X.copy()
+    sampled = np.unique(np.linspace(0, 1199, 1024).astype(int))
+    one_row[np.setdiff1d(np.arange(1200), sampled)[3]] += 0.25  # a row that the fingerprint does not look at
+    with pytest.raises(StoreError, match=r"another input.*other rows differ"):
+        gpe.embed(one_row, store=store, **OPTIONS)
+    lists = gpe.neighbor_graph(X, 7)
+    with pytest.raises(StoreError, match="another input"):
+        gpe.embed(neighbors=(lists.indices, lists.distances), store=store, **OPTIONS)
+    assert contents(store) == before
+
+
+def test_starting_over(X, store):
+    gpe.embed(X, store=store, **OPTIONS)
+    other = gpe.embed(X[:900], store=store, resume=False, **OPTIONS)
+    assert bytes_of(other.points) == bytes_of(gpe.embed(X[:900], **OPTIONS).points)
+    assert bytes_of(gpe.open(store).points) == bytes_of(other.points)
+    assert len({name.split("/")[1] for name in contents(store) if name.startswith("graph/")} - {"zarr.json"}) == 1
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_foreign_directory_is_not_touched(X, tmp_path, resume):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.txt").write_text("meow")
+    (tmp_path / "notes.txt").write_text("a file")
+    other = zarr.open_group(str(tmp_path / "other.zarr"), mode="w")
+    other.create_array("runs", shape=(3,), dtype="f4")
+    before = contents(tmp_path)
+    for path, words in (("photos", "other contents"), ("notes.txt", "is a file"), ("other.zarr", "not made by")):
+        with pytest.raises(StoreError, match=words):
+            gpe.embed(X, store=tmp_path / path, resume=resume, **OPTIONS)
+    assert contents(tmp_path) == before
+
+
+def test_another_format_version_is_refused(X, store):
+    gpe.embed(X, store=store, **OPTIONS)
+    zarr.open_group(str(store)).attrs.update({"format_version": 99})
+    for call in (lambda: gpe.open(store), lambda: gpe.embed(X, store=store, **OPTIONS)):
+        with pytest.raises(StoreError, match="format version 99, this release reads 1"):
+            call()
+
+
+def test_nothing_to_open(tmp_path, X):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        gpe.open(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    ZarrStore(tmp_path / "empty")
+    with pytest.raises(StoreError, match="holds no finished stage"):
+        gpe.open(tmp_path / "empty")
+
+
+def test_a_second_process_is_refused(X, store):
+    """A real one, which holds the store while it works and says when it has begun."""
+    np.save(store.parent / "X.npy", X)
+    code = f"""
+import sys, scalable_gpe as gpe
+def wait(stage, done, total):
+    if stage == "heat":
+        print("working", flush=True)
+        sys.stdin.readline()
+        sys.exit(3)
+gpe.embed({str(store.parent / "X.npy")!r}, store={str(store)!r}, progress=wait, n_jobs=1, n_neighbors=7,
+          n_components=5, power=(3, 40))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "working\n"
+        for resume in (True, False):
+            with pytest.raises(StoreError, match="in use by another process"):
+                gpe.embed(X, store=store, resume=resume, **OPTIONS)
+        child.communicate("go on\n")
+    assert child.returncode == 3
+    # the lock is gone with its holder, and what it made is used
+    assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == bytes_of(gpe.embed(X, **OPTIONS).points)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_a_flipped_byte_in_any_array_is_named(X, store):
+    """Read through the library, every array says that it is damaged; none gives wrong numbers."""
+    with block_sizes(block_rows=400):
+        gpe.embed(X, store=store, **OPTIONS)
+        store = ZarrStore(store, read_only=True)
+        for name in arrays_in(store):
+            for file in [file for file in (store / name / "c").rglob("*") if file.is_file()][:1]:
+                sound = file.read_bytes()
+                for place in (0, len(sound) // 2, len(sound) - 1):
+                    broken = bytearray(sound)
+                    broken[place] ^= 0x10
+                    file.write_bytes(bytes(broken))
+                    table = store.open_table(name)
+                    with pytest.raises(StoreError, match=f"array '{name}'"):
+                        table.read(0, table.shape[0])
+                file.write_bytes(sound)
+        assert bytes_of(gpe.open(store).points) == bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
+
+
+def test_damage_gives_an_error_or_the_right_answer(X, store):
+    """Whatever is broken, opening names it, and running again makes it again."""
+    expected = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
+    names = arrays_in(store)
+    for number, name in enumerate(names[::2]):
+        chunk = next(file for file in (store / name / "c").rglob("*") if file.is_file())
+        metadata = store / name / "zarr.json"
+        if number % 3 == 0:
+            chunk.unlink()
+        elif number % 3 == 1:
+            metadata.write_text(metadata.read_text().replace('"zarr_format": 3', '"zarr_format":  3'))
+        else:
+            metadata.unlink()
+        with pytest.raises(StoreError, match="|".join(part for part in name.split("/")[-2:])):
+            gpe.open(store)
+        assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == expected, name
+        assert bytes_of(gpe.open(store).points) == expected, name
+
+
+# --- interruptions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["rows", "lists", "edges", "recall", "kernel", "heat", "interval", "sketch"])
+def test_an_interrupted_run_goes_on(X, store, stage):
+    """Ctrl-C in the middle of any stage: no broken files, and the bytes of an undisturbed run afterwards."""
+
+    def interrupt(now, done, total):
+        if now == stage and done >= total / 2:
+            raise KeyboardInterrupt
+
+    with block_sizes(block_rows=400, panel_columns=2):
+        with pytest.raises(KeyboardInterrupt):
+            gpe.embed(X, store=store, progress=interrupt, n_jobs=1 + len(stage) % 2, **OPTIONS)
+        with pytest.raises(StoreError, match=r"holds (a run that is not finished|no finished stage)"):
+            gpe.open(store)
+        assert not list(store.rglob("*.partial"))
+        resumed = gpe.embed(X, store=store, **OPTIONS)
+        assert bytes_of(resumed.points) == bytes_of(gpe.embed(X, **OPTIONS).points)
+        assert bytes_of(gpe.open(store).points) == bytes_of(resumed.points)
+
+
+def test_an_interrupted_second_run_leaves_the_first(X, store):
+    first = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
+
+    def interrupt(stage, done, total):
+        if stage == "sketch":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gpe.embed(X, store=store, epsilon=0.4, progress=interrupt, **OPTIONS)
+    assert bytes_of(gpe.open(store).points) == first
+
+
+# --- single stages in a store ---------------------------------------------------------------------
+
+
+def test_a_stored_graph_of_other_points_is_not_mixed_up(X, store):
+    """Two graphs of one shape in one store: the second is refused, or right."""
+    other = X[::-1].copy() * 2
+    first = gpe.gaussian_kernel(gpe.neighbor_graph(X, 6, store=store))
+    assert (first.to_scipy() != gpe.gaussian_kernel(gpe.neighbor_graph(X, 6)).to_scipy()).nnz == 0
+    expected = gpe.gaussian_kernel(gpe.neighbor_graph(other, 6)).to_scipy()
+    try:
+        second = gpe.gaussian_kernel(gpe.neighbor_graph(other, 6, store=store))
+    except StoreError:
+        return
+    assert (second.to_scipy() != expected).nnz == 0
+
+
+def test_a_stored_sketch_of_another_kernel_is_not_mixed_up(X, store):
+    kernels = [gpe.gaussian_kernel(gpe.neighbor_graph(points, 6)) for points in (X, X[::-1].copy())]
+    for kernel in kernels:
+        heat = gpe.heat_kernel(kernel)
+        expected = gpe.gp_embedding(heat, 3, 5)
+        try:
+            stored = gpe.gp_embedding(heat, 3, 5, store=store)
+        except StoreError:
+            continue
+        assert bytes_of(stored) == bytes_of(expected)
+
+
+def test_paths_as_text_and_as_path(X, tmp_path):
+    one = gpe.embed(X, store=str(tmp_path / "text"), **OPTIONS)
+    other = gpe.embed(X, store=Path(tmp_path / "path"), **OPTIONS)
+    assert bytes_of(one.points) == bytes_of(other.points) == bytes_of(gpe.open(str(tmp_path / "path")).points)
+
+
+def test_a_store_of_other_versions_warns_and_opens(tmp_path):
+    import json
+
+    from scalable_gpe.errors import GPEWarning
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    X = gpe.datasets.circle(200)
+    first = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
+    store = ZarrStore(tmp_path / "s.zarr")
+    (name,) = store.names("runs")
+    metadata = store.record(f"runs/{name}")
+    metadata["versions"]["numpy"] = "1.0"
+    store.commit(f"runs/{name}", json.loads(json.dumps(metadata)), arrays=["embedding/3"])
+    with pytest.warns(GPEWarning, match=r"numpy 1\.0"):
+        again = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
+    assert (again.points[:] == first.points[:]).all()

@@ -1,0 +1,226 @@
+"""New points: the formula of the design by dense loops, training rows, batches, stores, far points, wrong input."""
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+from scalable_gpe import exact
+from scalable_gpe.transform import new_points
+
+
+def placed(result, X, new, power, k, kind="gaussian"):
+    """The formula, dense and in float64, from the lists and the published scale."""
+    K = result.kernel.to_scipy().astype(np.float64).toarray()
+    s = result.heat.scale
+    Z = gpe.sketch_matrix(len(X), k, kind=kind)
+    if result.heat.is_centred:
+        Z = Z - Z.mean(axis=0)
+    for _ in range(power - 1):
+        Z = s[:, None] * (K @ (s[:, None] * Z))
+    distances = np.sqrt(((new[:, None].astype(float) - X[None].astype(float)) ** 2).sum(axis=2))
+    first = result.graph.storage_order.user_row
+    distinct = np.isin(np.arange(len(X)), first)
+    held = distances.astype(np.float32) <= result.graph.distances[:, -1]
+    for row in range(len(new)):
+        nearest = [j for j in np.argsort(distances[row], kind="stable") if distinct[j]]
+        reach = distances[row, nearest[result.graph.n_neighbors - 1]]
+        held[row] |= distances[row] <= reach
+    squares = distances**2
+    k_row = np.where(held, np.exp(-(squares - squares.min(axis=1, keepdims=True)) / result.kernel.epsilon), 0)
+    if result.heat.normalization == "bistochastic":
+        scale = 1 / (k_row @ s)
+    else:
+        q, q_new = K.sum(axis=1), k_row.sum(axis=1)
+        scale = 1 / (q_new * np.sqrt((k_row @ (1 / q)) / q_new))
+    return scale[:, None] * (k_row @ (s[:, None] * Z)) / np.sqrt(k)
+
+
+def relative(got, expected):
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Training rows, some of them repeated, and new ones."""
+    X = gpe.datasets.torus(900, random_state=4).astype(np.float32)
+    rng = np.random.default_rng(0)
+    train = np.concatenate([X[:700], X[rng.integers(0, 50, 80)]])[rng.permutation(780)]
+    return train, X[700:]
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("sketch", ["gaussian", "bernoulli"])
+def test_new_points_follow_the_formula(rows, normalization, sketch):
+    train, new = rows
+    options = {"n_components": 5, "power": (1, 9), "n_neighbors": 12, "epsilon": "auto"}
+    result = gpe.embed(train, normalization=normalization, sketch=sketch, **options)
+    got = result.transform(new)
+    for power in (1, 9):
+        assert relative(got[power], placed(result, train, new, power, 5, sketch)) < 3e-6
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_training_rows_get_their_embedding(rows, normalization, metric):
+    train, _ = rows
+    result = gpe.embed(train, n_components=4, power=16, normalization=normalization, metric=metric)
+    assert (result.transform(train) == result.points).all()
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_the_formula_itself_gives_training_rows_their_embedding(rows, normalization, monkeypatch):
+    """Without the short cut for known rows: a training row with weight 1 and its own list."""
+    train, _ = rows
+    train = np.unique(train, axis=0)
+    result = gpe.embed(train, n_components=4, power=16, normalization=normalization)
+    weigh = new_points.NewPoints._weigh
+
+    def drop_last(self, chunk):
+        """A row is not its own neighbour: of n_neighbors + 1 nearest, itself and n_neighbors others."""
+        chunk.match[:] = -1
+        return weigh(self, chunk)
+
+    monkeypatch.setattr(new_points.NewPoints, "_weigh", drop_last)
+    search = new_points._Leaves.search
+    monkeypatch.setattr(new_points._Leaves, "search", lambda self, rows, n, order: search(self, rows, n + 1, order))
+    assert relative(result.transform(train), result.points) < 1e-6
+
+
+def test_a_row_alone_has_the_bytes_of_a_batch(rows):
+    train, new = rows
+    result = gpe.embed(train, n_components=5, power=9)
+    together = result.transform(new)
+    alone = np.concatenate([result.transform(new[i : i + 1]) for i in range(40)])
+    assert together[:40].tobytes() == alone.tobytes()
+    assert result.transform(new[::-1])[::-1].tobytes() == together.tobytes()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_same_bytes_with_other_leaves_and_from_a_store(rows, held, tmp_path, monkeypatch):
+    train, new = rows
+    options = {"n_components": 5, "power": 9}
+    expected = gpe.embed(train, **options).transform(new)
+    monkeypatch.setattr(new_points, "_LEAF", 16)
+    monkeypatch.setattr(new_points, "_BLOCK_LEAVES", 3)
+    monkeypatch.setattr(new_points, "_BATCH_ROWS", 50)
+    gpe.embed(train, **options, store=tmp_path / "run.zarr")
+    result = gpe.open(tmp_path / "run.zarr")
+    if not held:
+        monkeypatch.setattr(type(result.graph.run), "spare_bytes", lambda self: 0)
+    assert result.transform(new).tobytes() == expected.tobytes()
+    assert (result.transform(train) == result.points[:]).all()
+
+
+def test_wide_numbers_with_a_large_offset(rows, tmp_path):
+    """Rows far from the origin, in float64: new rows are shifted as the training rows were, also from a store."""
+    train, new = (part.astype(np.float64) + np.array([1e8, 0, -1e7, 3]) for part in rows)
+    result = gpe.embed(train, n_components=5, power=9, store=tmp_path / "run.zarr")
+    assert (result.transform(train) == result.points[:]).all()
+    again = gpe.open(tmp_path / "run.zarr").transform(new)
+    assert relative(again, gpe.embed(rows[0], n_components=5, power=9).transform(rows[1])) < 1e-2
+
+
+def test_columns_of_several_panels(rows, tmp_path):
+    """More columns added to a store, then fewer asked for: new points use the first ones."""
+    train, new = rows
+    for k in (3, 8, 5):
+        result = gpe.embed(train, n_components=k, power=9, store=tmp_path / "run.zarr")
+        assert result.transform(new).tobytes() == gpe.embed(train, n_components=k, power=9).transform(new).tobytes()
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_far_points_are_finite(rows, normalization):
+    train, _ = rows
+    result = gpe.embed(train, n_components=5, power=9, normalization=normalization)
+    far = np.array([[1e3, 0, 0, 0], [0, -1e6, 0, 0], [1e20, 1e20, 0, 0], [3e38, 3e38, -3e38, 3e38]], np.float32)
+    got = result.transform(far)
+    assert np.isfinite(got).all()
+    # within what the training rows span
+    assert (np.abs(got) <= np.abs(result.points).max(axis=0) * 1.5).all()
+    nearest = np.argmin(((train - far[0]) ** 2).sum(axis=1))
+    spread = np.linalg.norm(result.points - result.points[nearest], axis=1)
+    assert np.linalg.norm(got[0] - result.points[nearest]) < np.median(spread)
+
+
+def test_wrong_input(rows):
+    train, new = rows
+    result = gpe.embed(train, n_components=3, power=4)
+    with pytest.raises(ValueError, match="4 features of the training rows; got 3"):
+        result.transform(new[:, :3])
+    with pytest.raises(ValueError, match=r"X_new must be finite.*NaN, infinity"):
+        result.transform(np.where(np.arange(4) == 2, np.nan, new))
+    with pytest.raises(ValueError, match="2-D"):
+        result.transform(new[0])
+    alone = gpe.embed(neighbors=(result.graph.indices, result.graph.distances), n_components=3, power=4)
+    with pytest.raises(ValueError, match="needs the training points"):
+        alone.transform(new)
+
+
+def test_brought_lists_with_points(rows):
+    train, new = rows
+    train = np.unique(train, axis=0)
+    searched = gpe.embed(train, n_components=3, power=4)
+    lists = (searched.graph.indices, searched.graph.distances)
+    precomputed = gpe.embed(train, neighbors=lists, n_components=3, power=4)
+    assert relative(precomputed.transform(new), searched.transform(new)) < 1e-5
+    other = gpe.embed(train, neighbors=(lists[0], lists[1] ** 0.5), n_components=3, power=4)
+    with pytest.raises(ValueError, match="straight-line distances"):
+        other.transform(new)
+
+
+def test_points_brought_when_a_store_is_opened(rows, tmp_path):
+    train, new = rows
+    train = np.unique(train, axis=0)
+    searched = gpe.embed(train, n_components=3, power=4)
+    lists = (searched.graph.indices, searched.graph.distances)
+    gpe.embed(neighbors=lists, n_components=3, power=4, store=tmp_path / "run.zarr")
+    with pytest.raises(ValueError, match="needs the training points"):
+        gpe.open(tmp_path / "run.zarr").transform(new)
+    assert relative(gpe.open(tmp_path / "run.zarr", X=train).transform(new), searched.transform(new)) < 1e-5
+
+
+def test_new_points_against_embedding_everything_again():
+    """Diffusion distances among new rows: as exact as the sketch, on the torus and on digits."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits().data.astype(np.float32)
+    for X, limit in ((gpe.datasets.torus(2000, random_state=1), 0.1), (digits, 0.35)):
+        order = np.random.default_rng(2).permutation(len(X))
+        train, new = X[order[:-200]], X[order[-200:]]
+        k = 256
+        result = gpe.embed(train, n_components=k, power=16, epsilon="global")
+        again = gpe.embed(np.concatenate([train, new]), n_components=k, power=16, epsilon=result.kernel.epsilon)
+        pairs = np.random.default_rng(0).integers(0, 200, (500, 2))
+        got, expected = (
+            np.linalg.norm(Y[pairs[:, 0]] - Y[pairs[:, 1]], axis=1)[pairs[:, 0] != pairs[:, 1]]
+            for Y in (result.transform(new), again.points[-200:])
+        )
+        # distances of A^p scale as 1 / sqrt(N): compare shapes, not sizes
+        ratio = got / expected / np.median(got / expected)
+        assert np.median(np.abs(ratio - 1)) < limit, np.median(np.abs(ratio - 1))
+
+
+def test_a_dense_kernel_gives_the_nystrom_extension():
+    """All neighbours: a(x, .) is the dense row, and one more product of the paper's operator."""
+    X = gpe.datasets.circle(160, noise=0.02, random_state=3)
+    result = gpe.embed(X[:150], n_neighbors=149, epsilon=0.3, power=3, n_components=4, precision="double")
+    A = exact.heat_kernel(X[:150].astype(np.float32).astype(float), 0.3)
+    G = gpe.sketch_matrix(150, 4)
+    Z = np.linalg.matrix_power(A, 2) @ (G - G.mean(axis=0))
+    k = np.exp(-((X[150:, None].astype(np.float32).astype(float) - X[None, :150].astype(np.float32)) ** 2).sum(2) / 0.3)
+    s = result.heat.scale
+    expected = (k @ (s[:, None] * Z)) / (k @ s)[:, None] / 2
+    assert relative(result.transform(X[150:]), expected) < 1e-5
+
+
+def test_one_power_of_several():
+    X = gpe.datasets.torus(400)
+    several = gpe.embed(X[:350], n_components=3, power=[2, 8])
+    every = several.transform(X[350:])
+    assert list(every) == [2, 8]
+    for power, placed in every.items():
+        np.testing.assert_array_equal(several.transform(X[350:], power=power), placed)
+    with pytest.raises(ValueError, match=r"power must be one of \[2, 8\]; got 4"):
+        several.transform(X[350:], power=4)
+    single = gpe.embed(X[:350], n_components=3, power=8)
+    np.testing.assert_array_equal(single.transform(X[350:], power=8), every[8])
