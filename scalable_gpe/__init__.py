@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from scalable_gpe.embedding import open_embedding as open
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
     from scalable_gpe.exports import export
-    from scalable_gpe.graph.neighbors import NeighborGraph, neighbor_graph
+    from scalable_gpe.graph.build import neighbor_graph
+    from scalable_gpe.graph.neighbors import NeighborGraph
     from scalable_gpe.heat.bandwidth import epsilon_sweep
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
     from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
@@ -37,7 +38,7 @@ _HOME = {
     "open": "scalable_gpe.embedding:open_embedding",
     "estimate": "scalable_gpe.planning",
     "Embedding": "scalable_gpe.embedding",
-    "neighbor_graph": "scalable_gpe.graph.neighbors",
+    "neighbor_graph": "scalable_gpe.graph.build",
     "NeighborGraph": "scalable_gpe.graph.neighbors",
     "gaussian_kernel": "scalable_gpe.heat.kernel",
     "SparseKernel": "scalable_gpe.heat.kernel",

@@ -1,12 +1,11 @@
 """The loop over blocks on the workers of a dask cluster.
 
 The store is the only thing that processes share: a task is a small function and the number of a block, what it reads
-and writes stands in the store, and it returns a few numbers. A task that is run twice writes the same bytes.
+and writes is in the store, and it returns a few numbers. A task that runs twice writes the same bytes.
 """
 
 import atexit
 import contextlib
-import itertools
 import os
 import pickle
 import shutil
@@ -20,11 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from scalable_gpe.errors import GPEError, logger
-from scalable_gpe.execution.context import Context, forget, keep_freed_memory, locked, once, release_freed_memory
-from scalable_gpe.execution.panels import forget_panels, keep_panels
+from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_block_sizes
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import BlockSizes, Item, Result, Workers, block_sizes, current_block_sizes
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.execution.workers import Item, Result, Workers
+from scalable_gpe.storage.blocks import ranges
 
 _ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
 _NEWS_SECONDS = 0.5  # between looks at which tasks have ended
@@ -76,7 +76,7 @@ class Cluster(Workers):
     @property
     def n_threads(self) -> int:
         """Tasks that can run at the same time."""
-        return max(1, sum(self._client.nthreads().values()))
+        return max(1, sum(int(n) for n in self._client.nthreads().values()))
 
     @property
     def is_local(self) -> bool:
@@ -103,7 +103,20 @@ class Cluster(Workers):
         """How many pieces may go together into one task, so that every thread has two tasks."""
         return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
 
-    def _info(self) -> dict[str, Any]:
+    def pieces_per_task(self, n_pieces: int) -> int:
+        """How many pieces of quick work go together into one task, so that few tasks cost little."""
+        return min(8, self.share_of(n_pieces)) if self.remote else 1
+
+    @contextlib.contextmanager
+    def connected(self, client: Any) -> Iterator[None]:
+        """Use a client inside the block."""
+        self._client = client
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _info(self) -> Any:
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
     def describe(self) -> str:
@@ -151,7 +164,7 @@ class Cluster(Workers):
     def _run(
         self, function: Callable[[Any], Any], pieces: dict[int, Any], finished: Callable[[int], None], *, settled: bool
     ) -> dict[int, Any]:
-        """Results of tasks; those of tasks that took their workers with them are left out.
+        """Results of tasks; those of tasks whose worker died are left out.
 
         `settled`: neighbouring pieces go to the same worker whenever they are asked for, which still has what it read
         and wrote for them. Otherwise a piece goes to the next worker that is free.
@@ -162,7 +175,7 @@ class Cluster(Workers):
 
         batch = None
         try:
-            batch = _Batch(self._client, function, pieces, self._homes(len(pieces)) if settled else [])
+            batch = _Batch(self._client, function, pieces, self._worker_of_pieces(len(pieces)) if settled else [])
             for number, future in batch:
                 if future.status == "error":
                     with contextlib.suppress(KilledWorker):
@@ -179,13 +192,13 @@ class Cluster(Workers):
             if batch is not None:
                 batch.close()
 
-    def _homes(self, n_pieces: int) -> list[str]:
+    def _worker_of_pieces(self, n_pieces: int) -> list[str]:
         """The worker of each piece: neighbours together, as many to each worker as it has threads."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             threads = self._client.nthreads()
             new = [address for address in threads if address not in self._known]
-            # one that came takes the place of one that went, so that the others keep their pieces
+            # a new worker takes over the pieces of a departed one; the others keep theirs
             known = [address if address in threads or not new else new.pop() for address in self._known]
             self._known = {address: threads[address] for address in [*known, *new] if address in threads}
             self._looked = now
@@ -208,26 +221,28 @@ class Cluster(Workers):
 class _Batch:
     """Tasks that were handed out together; iterating gives number and future of each as it ends.
 
-    A task that has a home asks for that worker and takes another one if there is none. Dask forgets the second half
-    for tasks that met a moment without any worker: those are handed out again, without a home.
+    A task asks for the worker of its piece and takes another one if that is gone. Dask forgets the second half for
+    tasks that met a moment without any worker: those are submitted again, for any worker.
     """
 
-    def __init__(self, client: Any, function: Callable[[Any], Any], pieces: dict[int, Any], homes: list[str]) -> None:
+    def __init__(
+        self, client: Any, function: Callable[[Any], Any], pieces: dict[int, Any], addresses: list[str]
+    ) -> None:
         self._client, self._pieces = client, pieces
         self._name = f"{_name(function)}-{uuid.uuid4().hex[:8]}"
         self._task = _Task(function, self._name)
         self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
         self.futures: dict[int, Any] = {}
-        self._submit(list(pieces), homes)
+        self._submit(list(pieces), addresses)
 
-    def _submit(self, numbers: list[int], homes: list[str]) -> None:
+    def _submit(self, numbers: list[int], addresses: list[str]) -> None:
         import dask
 
-        mark = "" if homes else "-anywhere"
+        mark = "" if addresses else "-anywhere"
         for start, stop in ranges(len(numbers), _TOGETHER):
             some = numbers[start:stop]
             keys = [f"{self._name}-{number}{mark}" for number in some]
-            where = {key: [home] for key, home in zip(keys, homes[start:stop], strict=False)}
+            where = {key: [address] for key, address in zip(keys, addresses[start:stop], strict=False)}
             with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
                 pieces = [self._pieces[number] for number in some]
                 futures = self._client.map(self._task, pieces, key=keys, pure=False)
@@ -303,51 +318,29 @@ class _Task:
             logger.warning("%s: a task has %d bytes; arrays belong into the store", name, len(self.content))
 
     def __call__(self, piece: Any) -> Any:
-        _settle()
-        keep_panels()
-        function, in_force = once(("task", self.name), lambda: pickle.loads(self.content))
-        if in_force == BlockSizes():
-            return function(piece)
-        with block_sizes(**vars(in_force)):
-            return function(piece)
+        process.become_worker()
+        function, sizes = process.once(("task", self.name), lambda: pickle.loads(self.content))
+        with process.panels.task():
+            if sizes == BlockSizes():
+                return function(piece)
+            with block_sizes(**vars(sizes)):
+                return function(piece)
 
 
 def _forget() -> None:
     """Free what a worker has kept for its tasks."""
-    forget()
-    forget_panels()
-    release_freed_memory()
-
-
-_settled = itertools.count()
-
-
-def _settle() -> None:
-    """Once for each process: BLAS in one thread per task, and memory that is freed stays for the next task."""
-    if next(_settled) == 0:
-        import scipy.linalg  # noqa: F401  (its libraries must be there to be limited)
-        from threadpoolctl import threadpool_limits
-
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        threadpool_limits(limits=1)
-        keep_freed_memory()
+    process.forget()
 
 
 @contextlib.contextmanager
 def on_cluster(context: Context) -> Iterator[None]:
-    """Let a finished run use the cluster again, where there is one and its store may be written to."""
-    client = active_client()
-    workers = context.workers
-    store: Any = context.store
-    if client is None or not isinstance(workers, Cluster) or not context.store.stored or store.read_only:
+    """Let a finished run use the cluster again, where there is one and its store may be written."""
+    client, workers, store = active_client(), context.workers, context.store
+    if client is None or not isinstance(workers, Cluster) or not store.persistent or getattr(store, "read_only", False):
         yield
         return
-    with locked(store):
-        workers._client = client
-        try:
-            yield
-        finally:
-            workers.close()
+    with store.exclusive(), workers.connected(client):
+        yield
 
 
 def workers_for(n_jobs: int | None, progress: Progress | None = None) -> Workers:
@@ -372,5 +365,5 @@ def shared_store(workers: Workers, store: Any) -> Any:
         folder = tempfile.mkdtemp(prefix="scalable-gpe-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         store = os.path.join(folder, "run.zarr")
-    print(f"scalable_gpe: running on the dask cluster ({workers.describe()}), store {store}", file=sys.stderr)
+    workers.progress.say(f"scalable_gpe: running on the dask cluster ({workers.describe()}), store {store}")
     return store

@@ -1,13 +1,25 @@
-"""What a run takes: memory, disk and sweeps as plain functions of the plan."""
+"""The memory plan: what a run takes, as a pure function of problem size, limit and threads.
+
+It is made before the run and handed to all stages. Every size that depends on memory (columns of a panel, blocks of K
+that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
+"""
 
 from dataclasses import dataclass
+from typing import Any
 
-from scalable_gpe.storage.protocol import block_rows
+from scalable_gpe import checks
+from scalable_gpe.errors import MemoryLimitError
+from scalable_gpe.execution.block_sizes import current_block_sizes
+from scalable_gpe.storage.blocks import block_rows
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
-_PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
-_PART_ROWS = 2**18
+_COMPILING = 60 * 10**6  # what a process still takes for them when it has imported most of it
+_SAFETY = 32 * 2**20  # bytes left to temporary objects of the interpreter; at least 5 % of the limit
+_FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
+PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
+PART_ROWS = 2**18
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
+_LEAST_ENTRIES = 2**20  # of K that an export holds at once
 
 
 @dataclass(frozen=True)
@@ -15,84 +27,249 @@ class ProblemSize:
     """The numbers that decide what a run takes."""
 
     n_rows: int
-    n_features: int
-    n_neighbors: int
-    n_components: int
+    n_features: int = 0
+    n_neighbors: int = 32
+    n_components: int = 16
     n_powers: int = 1
     itemsize: int = 4
-    stored: bool = True
-    resident: bool = False
-    remote: bool = False
 
     @property
     def nnz(self) -> int:
         """Entries of K, about."""
         return int(self.n_rows * (1 + _UNION * self.n_neighbors))
 
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of what every stage keeps per row: row numbers, degrees, scales and their temporaries."""
+        return 72 * self.n_rows
 
-def vectors(shape: ProblemSize) -> int:
-    """Bytes of what every stage keeps per row: numbers of rows, degrees, scales and their temporaries."""
-    return 72 * shape.n_rows
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of K."""
+        return int(8 * min(block_rows(self.n_rows), self.n_rows) * (1 + _UNION * self.n_neighbors))
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of the search of one part."""
+        rows = min(self.n_rows, part_rows(self.n_features, self.n_neighbors))
+        return rows * _part_row_bytes(self.n_features, self.n_neighbors)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of a store: rows, lists, edges with distances and weights, sketch columns, embeddings."""
+        per_row = 4 * self.n_features + 8 * self.n_neighbors + 40
+        columns = self.n_powers * self.n_components * (self.itemsize + 4)
+        return int(1.1 * (self.n_rows * (per_row + columns) + 12 * self.nnz))
 
 
-def column(shape: ProblemSize) -> int:
-    """Bytes of one column of all panels."""
-    return shape.n_rows * shape.itemsize * n_panels(shape.n_powers, remote=shape.remote)
+@dataclass(frozen=True)
+class Resources:
+    """What a run may use.
+
+    Attributes
+    ----------
+    limit : int or None
+        Bytes that a process may keep resident; None: a share of `available`.
+    n_jobs : int
+        Threads of a process.
+    persistent, remote : bool
+        Results live in a store on disk; other processes run the loops.
+    resident_input : bool
+        X is an array in memory.
+    resident : int
+        Bytes that this process keeps already.
+    available : int
+        Free bytes of the machine.
+    """
+
+    limit: int | None = None
+    n_jobs: int = 1
+    persistent: bool = False
+    remote: bool = False
+    resident_input: bool = False
+    resident: int = 0
+    available: int = 0
 
 
-def n_panels(n_powers: int, *, remote: bool) -> int:
-    """Panels of one sweep: two vectors and one sum per power; a worker of a cluster has a new one beside each old."""
-    return 3 + 2 * n_powers if remote else 2 + n_powers
+def measure_resources(
+    limit: int | None, n_jobs: int, *, persistent: bool, remote: bool, resident_input: bool = False
+) -> Resources:
+    """What this process and this machine have now."""
+    import psutil
+
+    return Resources(
+        limit=limit,
+        n_jobs=n_jobs,
+        persistent=persistent,
+        remote=remote,
+        resident_input=resident_input,
+        resident=0 if remote else psutil.Process().memory_info().rss,
+        available=psutil.virtual_memory().available,
+    )
 
 
-def blocks_in_flight(shape: ProblemSize, n_jobs: int) -> int:
-    """Bytes of the blocks of K that are being read and multiplied."""
-    block = 8 * min(block_rows(shape.n_rows), shape.n_rows) * (1 + _UNION * shape.n_neighbors)
-    return in_flight(int(block), n_jobs)
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How a run of some size uses its resources; plain functions of both."""
 
+    size: ProblemSize
+    resources: Resources
 
-def in_flight(block_bytes: int, n_jobs: int) -> int:
-    """Bytes of blocks at work: for each thread one that is multiplied and one that is read ahead, and their files."""
-    return 3 * (n_jobs + 1) * block_bytes
+    @property
+    def workspace(self) -> int:
+        """Bytes that the stages may take beside what the process needs to run at all."""
+        limit = self.resources.limit
+        if limit is None:
+            return int(_FREE_SHARE * self.resources.available)
+        base = max(BASE, self.resources.resident + _COMPILING if self.resources.resident else 0)
+        return max(0, limit - max(_SAFETY, limit // 20) - base)
+
+    @property
+    def _left(self) -> int:
+        """Workspace beside vectors and, without a store, the graph and K."""
+        kept = self.size.vector_bytes
+        if not self.resources.persistent:
+            kept += 12 * self.size.nnz + 8 * self.size.n_rows * self.size.n_neighbors
+        return max(0, self.workspace - kept)
+
+    # --- the search ---------------------------------------------------------------------------
+
+    def parts_at_once(self) -> int:
+        """Parts that are searched together: threads share a part, so a second one only fills gaps."""
+        room = self.workspace >= 4 * self.size.part_bytes
+        return 2 if self.resources.persistent and room else 1
+
+    def gathered_rows(self, n_features: int) -> int:
+        """Rows that one streaming pass over the input collects."""
+        return max(1, self.workspace // 2 // (4 * max(n_features, 1)))
+
+    def shuffled_blocks(self, n_blocks: int, block_bytes: int) -> int:
+        """Blocks of neighbour lists whose edges are reversed together."""
+        if not self.resources.persistent:
+            return n_blocks
+        return min(n_blocks, max(4, self.workspace // (3 * block_bytes * self.resources.n_jobs)))
+
+    def held_groups(self) -> int:
+        """Groups of such blocks that stay in memory: the last one, where threads of this process use it."""
+        return 0 if self.resources.remote else 1
+
+    # --- sweeps -------------------------------------------------------------------------------
+
+    def resident_bytes(self) -> int:
+        """Blocks of K that stay in memory between sweeps: what is left beside the panels."""
+        fixed = current_block_sizes().resident_bytes
+        if fixed is not None:
+            return fixed
+        if not self.resources.persistent:
+            return 0
+        size = self.size
+        column = self._column(size.n_rows, size.n_powers, size.itemsize)
+        flight = self._blocks_in_flight(size.block_bytes)
+        return max(0, self._left - int(1.25 * size.n_components * column) - flight)
+
+    def blocks_ahead(self) -> int:
+        """How far a sweep reads ahead: each thread works on a block while its next one is read."""
+        return self.resources.n_jobs if self.resources.persistent and not self.resources.remote else 0
+
+    def panel_columns(self, n_points: int, n_powers: int, itemsize: int, block_bytes: int, wanted: int) -> int:
+        """Columns that go through the sweeps together; wide panels are a multiple of 16 or 4."""
+        fixed = current_block_sizes().panel_columns
+        if fixed:
+            return min(fixed, wanted)
+        # beside its panels a worker needs about what this process needs, and some more
+        share = 0.88 if self.resources.remote else 0.95
+        room = int(share * self._left) - self._blocks_in_flight(block_bytes)
+        fit = max(1, room // self._column(n_points, n_powers, itemsize))
+        if fit >= wanted:
+            return wanted
+        return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
+
+    def audit_columns(self, n_points: int, n_powers: int, wanted: int) -> int:
+        """Columns in double precision that an audit multiplies together."""
+        column = 8 * n_points + self._column(n_points, n_powers, 8)
+        return max(1, min(wanted, self._left // 2 // column))
+
+    def _column(self, n_points: int, n_powers: int, itemsize: int) -> int:
+        """Bytes of one column of all panels of a sweep: two vectors and one sum per power; a worker has new and old."""
+        n_panels = 3 + 2 * n_powers if self.resources.remote else 2 + n_powers
+        return n_points * itemsize * n_panels
+
+    def _blocks_in_flight(self, block_bytes: int) -> int:
+        """Bytes of blocks at work: each thread multiplies one and reads one ahead, and their files count too."""
+        return 3 * (self.resources.n_jobs + 1) * block_bytes
+
+    # --- after the run ------------------------------------------------------------------------
+
+    def holds(self, n_bytes: int) -> bool:
+        """Whether something that is used again and again may stay in memory."""
+        return n_bytes < self._left // 2
+
+    def exported_rows(self) -> int:
+        """Rows of the neighbour lists that an export converts together."""
+        return max(4096, min(self.size.n_rows, self._left // 4 // (40 * self.size.n_neighbors)))
+
+    def exported_entries(self) -> int:
+        """Entries of K that an export converts together."""
+        return max(_LEAST_ENTRIES, self._left // 4 // 48)
+
+    # --- limits -------------------------------------------------------------------------------
+
+    def smallest_limit(self) -> int:
+        """Least limit that a run can keep: one part of the search; one column at a time, no block of K resident."""
+        size = self.size
+        sweep = self._column(size.n_rows, size.n_powers, size.itemsize) + self._blocks_in_flight(size.block_bytes)
+        least = BASE + size.vector_bytes + max(size.part_bytes, sweep)
+        if self.resources.resident_input:
+            least += 4 * size.n_rows * size.n_features
+        if not self.resources.persistent:
+            least += 8 * size.nnz + 8 * size.n_rows * size.n_neighbors
+        return least
+
+    def comfortable(self) -> int:
+        """Memory with which nothing is read twice: all columns at once, K resident."""
+        size = self.size
+        columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
+        search = size.n_rows * (8 * size.n_features + 24 * size.n_neighbors + 40)
+        whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
+        return BASE + whole + self._blocks_in_flight(size.block_bytes)
+
+    def check(self) -> None:
+        """Refuse a limit that cannot be kept, and name the smallest one that can."""
+        limit, least = self.resources.limit, self.smallest_limit()
+        if limit is not None and limit < least:
+            hint = "" if self.resources.persistent else " With store= less is enough."
+            raise MemoryLimitError(
+                f"memory_limit must be at least {least / 1e6:.0f} MB for {self.size.n_rows} rows; got "
+                f"{limit / 1e6:.0f} MB.{hint}"
+            )
 
 
 def part_rows(n_features: int, n_neighbors: int) -> int:
     """Rows of one part of a search, whatever the limit is."""
-    return min(_PART_ROWS, _PART_BYTES // _row_of_part(n_features, n_neighbors))
+    return min(PART_ROWS, PART_BYTES // _part_row_bytes(n_features, n_neighbors))
 
 
-def _row_of_part(n_features: int, n_neighbors: int) -> int:
+def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
     """Bytes that the search of a part takes for each of its rows: the row, six numbers for each neighbour."""
     return 4 * n_features + 24 * n_neighbors
 
 
-def part_bytes(shape: ProblemSize) -> int:
-    """Bytes of the search of one part."""
-    rows = min(shape.n_rows, part_rows(shape.n_features, shape.n_neighbors))
-    return rows * _row_of_part(shape.n_features, shape.n_neighbors)
+def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
+    """Bytes of a number or a text such as "2GB" (2e9) or "2GiB" (2**31).
 
+    Examples
+    --------
+    >>> parse_bytes("1.5GB"), parse_bytes("512 MiB"), parse_bytes(None)
+    (1500000000, 536870912, None)
+    """
+    if value is None or not isinstance(value, str):
+        return None if value is None else int(checks.check_positive(value, name))
+    from dask.utils import parse_bytes as parse
 
-def graph_bytes(shape: ProblemSize) -> int:
-    """Bytes of the search when all rows are held at once: rows, lists and their exchange."""
-    return shape.n_rows * (8 * shape.n_features + 24 * shape.n_neighbors + 40)
-
-
-def smallest_limit(shape: ProblemSize, n_jobs: int = 2) -> int:
-    """Least memory_limit that a run can keep: one part of the search; one column at a time, no block of K resident."""
-    least = BASE + vectors(shape) + max(part_bytes(shape), column(shape) + blocks_in_flight(shape, n_jobs))
-    if shape.resident:
-        least += 4 * shape.n_rows * shape.n_features
-    return least if shape.stored else least + 8 * shape.nnz + 8 * shape.n_rows * shape.n_neighbors
-
-
-def comfortable(shape: ProblemSize, n_jobs: int = 2) -> int:
-    """Memory with which nothing is read twice: all columns at once, K resident."""
-    whole = BASE + vectors(shape) + shape.n_components * column(shape) + 12 * shape.nnz
-    return max(whole, BASE + graph_bytes(shape)) + blocks_in_flight(shape, n_jobs)
-
-
-def disk(shape: ProblemSize) -> int:
-    """Bytes of a store: rows, lists, edges with distances and weights, columns carried, embeddings."""
-    per_row = 4 * shape.n_features + 8 * shape.n_neighbors + 40
-    columns = shape.n_powers * shape.n_components * (shape.itemsize + 4)
-    return int(1.1 * (shape.n_rows * (per_row + columns) + 12 * shape.nnz))
+    try:
+        number = int(parse(value)) if any(letter.isdigit() for letter in value) else 0
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise ValueError(f"{name} must be bytes or a text such as '2GB'; got {value!r}.")
+    return number

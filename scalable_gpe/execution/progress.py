@@ -51,6 +51,13 @@ class Progress:
             if callable(self._show):
                 self._show(self._stage, self._done, self._total)
 
+    def say(self, text: str) -> None:
+        """Print a line, unless the user wants none."""
+        if self._show is False:
+            logger.info("%s", text)
+        else:
+            print(text, file=sys.stderr)
+
     def _make_bar(self, name: str, total: int) -> Any:
         if self._show is False or callable(self._show):
             return None

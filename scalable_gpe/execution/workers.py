@@ -1,49 +1,17 @@
-"""Who runs the loop over blocks, and how much memory it may take."""
+"""Threads that run one function over many pieces."""
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scalable_gpe import checks
 from scalable_gpe.execution.progress import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class BlockSizes:
-    """Cuts that change no result; tests vary them, users never see them."""
-
-    block_rows: int | None = None
-    panel_columns: int | None = None
-    resident_bytes: int | None = None
-    save_seconds: float | None = None
-
-
-_DEFAULT = BlockSizes()
-_cuts: ContextVar[BlockSizes] = ContextVar("cuts", default=_DEFAULT)
-
-
-@contextmanager
-def block_sizes(**changes: Any) -> Iterator[None]:
-    """Cut blocks and panels otherwise for a while."""
-    token = _cuts.set(replace(_cuts.get(), **changes))
-    try:
-        yield
-    finally:
-        _cuts.reset(token)
-
-
-def current_block_sizes() -> BlockSizes:
-    """Cuts in force."""
-    return _cuts.get()
 
 
 def count_jobs(n_jobs: int | None) -> int:
@@ -84,6 +52,10 @@ class Workers:
     def share_of(self, n_pieces: int) -> int:
         """How many pieces may go together into one task; threads share what a task holds."""
         return n_pieces
+
+    def pieces_per_task(self, n_pieces: int) -> int:
+        """How many pieces of quick work go together into one task."""
+        return 1
 
     def map(
         self,
@@ -154,41 +126,3 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-
-
-def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
-    """Bytes of a number or a text such as "2GB" (2e9) or "2GiB" (2**31).
-
-    Examples
-    --------
-    >>> parse_bytes("1.5GB"), parse_bytes("512 MiB"), parse_bytes(None)
-    (1500000000, 536870912, None)
-    """
-    if value is None:
-        return None
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?\s*", value.lower())
-        if not found or found[1].count(".") > 1:
-            raise ValueError(f"{name} must be bytes or a text such as '2GB'; got {value!r}.")
-        return int(float(found[1]) * _UNITS[found[2]])
-    return int(checks.check_positive(value, name))
-
-
-def dask_rows(matrix: Any, rows: int) -> Any:
-    """Dask array of CSR blocks of so many rows."""
-    import dask
-    import dask.array as da
-
-    blocks = [
-        da.from_delayed(
-            dask.delayed(matrix[start : start + rows]),
-            shape=(min(rows, matrix.shape[0] - start), matrix.shape[1]),
-            dtype=matrix.dtype,
-            meta=matrix[:0],
-        )
-        for start in range(0, matrix.shape[0], rows)
-    ]
-    return da.concatenate(blocks, axis=0)

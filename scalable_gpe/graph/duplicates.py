@@ -1,26 +1,27 @@
 """The first pass over the rows: finite, hashed, duplicates found, the input's fingerprint."""
 
 import hashlib
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.io.rows import Rows
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.execution.sharing import reading_steps
+from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.storage.blocks import ranges
 
 
 def hash_rows(rows: Rows, context: Context) -> np.ndarray:
     """Two 64-bit hashes per row; every row is checked to be finite on the way."""
     from scalable_gpe.loops import points
 
-    panels = Panels(context, context.scratch())
+    panels = Panels(context)
     hashes = panels.new((rows.n_rows, 2), np.uint64)
 
     def hash_rows(piece: tuple[int, int]) -> None:
         out = hashes.room(*piece)
-        for start, stop in rows.steps(*piece):
+        for start, stop in reading_steps(rows.n_features, *piece):
             block = rows.read(start, stop) + np.float32(0)  # -0.0 and 0.0 are the same coordinate
             points.hash_rows(block.view(np.uint32), out[start - piece[0] : stop - piece[0]])
         hashes.put(piece[0], out)
@@ -55,13 +56,19 @@ def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     return first[by_row].astype(np.int64), group
 
 
-def fingerprint(rows: Rows) -> dict[str, Any]:
-    """What identifies an input: its shape and a checksum of rows at even steps."""
-    return {
-        "n_rows": rows.n_rows,
-        "n_features": rows.n_features,
-        "sample": hashlib.sha256(np.ascontiguousarray(rows.sample()).tobytes()).hexdigest()[:16],
-    }
+@dataclass(frozen=True)
+class RowsFingerprint:
+    """What identifies an input before all of it was read: its shape and a checksum of rows at even steps."""
+
+    n_rows: int
+    n_features: int
+    sample: str
+
+
+def fingerprint(rows: InputRows) -> RowsFingerprint:
+    """Shape and checksum of sampled rows."""
+    sample = hashlib.sha256(np.ascontiguousarray(rows.sample()).tobytes()).hexdigest()[:16]
+    return RowsFingerprint(rows.n_rows, rows.n_features, sample)
 
 
 def content(hashes: np.ndarray) -> str:

@@ -5,24 +5,36 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.storage.protocol import Ragged, Table, ranges
-from scalable_gpe.storage.scratch import ScratchRagged
-
-if TYPE_CHECKING:
-    from scalable_gpe.storage.zarr_store import ZarrStore
+from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
 _BYTES_PER_EDGE = 12
+_OF_THIS_PROCESS = ("_kept", "_coming", "_guard")
 
 
-_OWN = ("_kept", "_coming", "_guard")  # what a process has read
+class Block(NamedTuple):
+    """Rows ``first`` to ``stop`` of a symmetric matrix in CSR form, with an indptr of their own."""
 
-Block = tuple[int, np.ndarray, np.ndarray, np.ndarray]
+    first: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+    @property
+    def stop(self) -> int:
+        """The row after the last one."""
+        return self.first + len(self.indptr) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of row numbers and values."""
+        return self.indices.nbytes + self.values.nbytes
 
 
 @lru_cache(maxsize=1)
@@ -35,9 +47,8 @@ def _reader() -> ThreadPoolExecutor:
 class Edges:
     """Symmetric sparse matrix in row blocks: each row holds its diagonal and ascends in the user's row numbers.
 
-    ``block(b)`` gives ``(first_row, indptr, indices, values)`` with an indptr of its own. Blocks that fit
-    `resident_bytes` stay in memory after their first reading. Others are read in every sweep: while a block is worked
-    on, the block `ahead` of it is being read.
+    Blocks that fit `resident_bytes` stay in memory after they were read once. Others are read in every sweep: while a
+    block is multiplied, the block `ahead` of it is read.
     """
 
     degree: np.ndarray
@@ -46,8 +57,8 @@ class Edges:
     values: Ragged
     resident_bytes: int = 0
     ahead: int = 0
-    _kept: dict[int, Any] = field(default_factory=dict, repr=False)
-    _coming: dict[int, Future[Any]] = field(default_factory=dict, repr=False)
+    _kept: dict[int, Block] = field(default_factory=dict, repr=False)
+    _coming: dict[int, Future[Block]] = field(default_factory=dict, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -66,10 +77,10 @@ class Edges:
         return int(self.degree.sum(dtype=np.int64))
 
     @cached_property
-    def largest_bytes(self) -> int:
-        """Bytes of the largest block: row numbers and values."""
+    def longest_block(self) -> int:
+        """Entries of the largest block."""
         starts = range(0, self.n_points, self.block_rows)
-        return 8 * int(np.add.reduceat(self.degree.astype(np.int64), starts).max())
+        return int(np.add.reduceat(self.degree.astype(np.int64), starts).max())
 
     def block(self, number: int) -> Block:
         """One row block."""
@@ -83,8 +94,7 @@ class Edges:
                 self._coming[after] = _reader().submit(self._read, after)
         block = self._read(number) if coming is None else coming.result()
         with self._guard:
-            held = sum(kept[2].nbytes + kept[3].nbytes for kept in self._kept.values())
-            if held + block[2].nbytes + block[3].nbytes <= self.resident_bytes:
+            if sum(kept.nbytes for kept in self._kept.values()) + block.nbytes <= self.resident_bytes:
                 self._kept[number] = block
         return block
 
@@ -94,20 +104,21 @@ class Edges:
         indptr = np.zeros(len(degree) + 1, np.int32)
         np.cumsum(degree, out=indptr[1:])
         length = int(indptr[-1])
-        return start, indptr, self.indices.read(number, length), self.values.read(number, length)
+        return Block(start, indptr, self.indices.read(number, length), self.values.read(number, length))
 
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Columns and values of some rows, with their place in `points`; each block is read once."""
         order = np.argsort(points, kind="stable")
         blocks = points[order] // self.block_rows
         for number in np.unique(blocks):
-            first, indptr, indices, values = self._kept.get(int(number)) or self._read(int(number))
+            block = self._kept.get(int(number)) or self._read(int(number))
             for place in order[blocks == number]:
-                at = slice(indptr[points[place] - first], indptr[points[place] - first + 1])
-                yield int(place), indices[at], values[at]
+                row = int(points[place]) - block.first
+                at = slice(block.indptr[row], block.indptr[row + 1])
+                yield int(place), block.indices[at], block.values[at]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _OWN}
+        return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _kept={}, _coming={}, _guard=threading.Lock())
@@ -124,9 +135,9 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
     n_points, n_neighbors = indices.shape
     rows = context.block_rows(n_points)
     pieces = ranges(n_points, rows)
-    panels = Panels(context, context.scratch())
+    panels = Panels(context)
     mine = panels.of(user_row)
-    incoming = _shuffle(indices, distances, pieces, context)
+    incoming = _reverse_edges(indices, distances, pieces, context)
     longest = max(
         int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
     )
@@ -145,90 +156,104 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
         degree.write(start, np.diff(indptr))
 
     context.workers.map(unite, range(len(pieces)))
-    incoming.forget()
+    incoming.clear()
     panels.clear()
     return Edges(degree.read(0, n_points), rows, columns, lengths)
 
 
 def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
-    """Edges that stand in a home."""
-    degree = context.store.open_table(f"{name}/degree").read(0, n_points)
+    """Edges of a store."""
     store = context.store
+    degree = store.open_table(f"{name}/degree").read(0, n_points)
     return Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
 
 
+def count_components(edges: Edges, most: float = np.inf) -> int:
+    """Connected components by the edges that are no longer than `most` (all of them by default)."""
+    from scalable_gpe.loops import sparse
+
+    parent = np.arange(edges.n_points, dtype=np.int32)
+    for number in range(edges.n_blocks):
+        first, indptr, indices, values = edges.block(number)
+        sparse.unite(indptr, indices, values, most, first, parent)
+    return int((parent == np.arange(edges.n_points)).sum())
+
+
+class _Bucket(NamedTuple):
+    """Reversed edges of some rows, sorted by the block of their target: those of block b end at ``offsets[b + 1]``."""
+
+    offsets: np.ndarray
+    targets: np.ndarray
+    sources: np.ndarray
+    lengths: np.ndarray
+
+
 class _Incoming:
-    """Reversed edges, sorted by the block of their target: one run per group of source blocks."""
+    """Reversed edges, sorted by the block of their target: in memory, and one scratch array per group of blocks."""
 
     def __init__(self, n_blocks: int) -> None:
         self.counts = np.zeros(n_blocks, np.int64)
-        self._held: list[list[tuple[np.ndarray, ...]]] = []
-        self._runs: list[tuple[ScratchRagged, np.ndarray]] = []
+        self._held: list[list[_Bucket]] = []
+        self._stored: list[tuple[ScratchBlocks, np.ndarray]] = []
 
-    def hold(self, parts: list[tuple[np.ndarray, ...]]) -> None:
+    def hold(self, buckets: list[_Bucket]) -> None:
         """Keep a group of source blocks in memory."""
-        self.counts += np.sum([np.diff(part[0]) for part in parts], axis=0)
-        self._held.append(parts)
+        self.counts += np.sum([np.diff(one.offsets) for one in buckets], axis=0)
+        self._held.append(buckets)
 
-    def keep(self, ragged: ScratchRagged, counts: np.ndarray) -> None:
-        """Remember a group of source blocks that stands in the home."""
+    def keep(self, scratch: ScratchBlocks, counts: np.ndarray) -> None:
+        """Remember a group of source blocks that is in the store."""
         self.counts += counts
-        self._runs.append((ragged, counts))
+        self._stored.append((scratch, counts))
 
     def edges(self, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Targets, sources and lengths of all edges into one block."""
-        packed = [_pack(parts, block) for parts in self._held]
-        packed += [ragged.read(block, 3 * int(counts[block])) for ragged, counts in self._runs if counts[block]]
+        packed = [_pack(buckets, block) for buckets in self._held]
+        packed += [scratch.read(block, 3 * int(counts[block])) for scratch, counts in self._stored if counts[block]]
         thirds = [np.split(one, 3) for one in packed] or [[np.empty(0, np.int32)] * 3]
         targets, sources, lengths = (np.concatenate([third[k] for third in thirds]) for k in range(3))
         return targets, sources, lengths.view(np.float32)
 
-    def forget(self) -> None:
-        """Remove what was kept for the shuffle only."""
+    def clear(self) -> None:
+        """Remove what the shuffle alone needed."""
         self._held.clear()
-        for ragged, _ in self._runs:
-            ragged.remove()
+        for scratch, _ in self._stored:
+            scratch.remove()
 
 
-def _pack(parts: list[tuple[np.ndarray, ...]], block: int) -> np.ndarray:
+def _pack(buckets: list[_Bucket], block: int) -> np.ndarray:
     """Targets, then sources, then the bits of the lengths, of the edges into one block."""
-    cut = [slice(part[0][block], part[0][block + 1]) for part in parts]
-    fields = [part[k][at].view(np.int32) for k in (1, 2, 3) for part, at in zip(parts, cut, strict=True)]
+    parts = [slice(one.offsets[block], one.offsets[block + 1]) for one in buckets]
+    fields = [one[k][part].view(np.int32) for k in (1, 2, 3) for one, part in zip(buckets, parts, strict=True)]
     return np.concatenate(fields)
 
 
-def _shuffle(indices: Table, distances: Table, pieces: list[tuple[int, int]], context: Context) -> _Incoming:
-    """Turn all lists round, group after group of source blocks: the last one stays in memory, others in the home."""
+def _reverse_edges(indices: Table, distances: Table, pieces: list[tuple[int, int]], context: Context) -> _Incoming:
+    """Reverse all lists, group after group of source blocks; what this process can hold stays in memory."""
     from scalable_gpe.loops import sparse
 
     rows, n_blocks, n_neighbors = pieces[0][1], len(pieces), indices.shape[1]
 
-    def bucket(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
+    def bucket(piece: tuple[int, int]) -> _Bucket:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        return sparse.bucket_edges(*own, piece[0], rows, n_blocks)
+        return _Bucket(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
-    incoming = _Incoming(n_blocks)
-    together = _blocks_together(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE, context)
+    together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE)
+    together = min(together, context.workers.share_of(n_blocks))
     groups = [pieces[first : first + together] for first in range(0, n_blocks, together)]
-    if not context.workers.remote:
-        incoming.hold(context.workers.map(bucket, groups.pop(), count=False))
-    runs = [cast("ZarrStore", context.store).scratch_ragged(context.scratch(), np.int32) for _ in groups]
+    n_stored = len(groups) - context.plan.held_groups()
+    incoming = _Incoming(n_blocks)
+    for group in groups[n_stored:]:
+        incoming.hold(context.workers.map(bucket, group, count=False))
+    scratch = [context.store.scratch_ragged(context.scratch(), np.int32) for _ in range(n_stored)]
 
-    def turn(number: int) -> np.ndarray:
-        parts = [bucket(piece) for piece in groups[number]]
-        counts = np.sum([np.diff(part[0]) for part in parts], axis=0)
+    def reverse_group(number: int) -> np.ndarray:
+        buckets = [bucket(piece) for piece in groups[number]]
+        counts: np.ndarray = np.sum([np.diff(one.offsets) for one in buckets], axis=0)
         for block in np.flatnonzero(counts):
-            runs[number].write(int(block), _pack(parts, int(block)))
+            scratch[number].write(int(block), _pack(buckets, int(block)))
         return counts
 
-    for number, counts in enumerate(context.workers.map(turn, range(len(groups)), count=False)):
-        incoming.keep(runs[number], counts)
+    for number, counts in enumerate(context.workers.map(reverse_group, range(n_stored), count=False)):
+        incoming.keep(scratch[number], counts)
     return incoming
-
-
-def _blocks_together(n_blocks: int, block_bytes: int, context: Context) -> int:
-    """How many source blocks are turned round at once within the memory limit."""
-    if not context.store.stored:
-        return n_blocks
-    fit = max(4, context.spare_bytes() // (3 * block_bytes * context.workers.n_jobs))
-    return min(n_blocks, fit, context.workers.share_of(n_blocks))

@@ -1,23 +1,20 @@
 """Points of the graph stage: rows of the input in another order, and rows that every worker can read."""
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import MemoryPanel
-from scalable_gpe.io.rows import Rows
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.execution.panels import MemoryPanel, Panel
+from scalable_gpe.execution.sharing import shared_copy
+from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.storage.protocol import Table
 
 
 class RowSubset:
     """Some rows of another source, in an order of their own."""
 
-    def __init__(self, rows: Any, ids: Any) -> None:
+    def __init__(self, rows: Rows, ids: np.ndarray | Panel) -> None:
         self._rows, self._ids = rows, MemoryPanel(ids) if isinstance(ids, np.ndarray) else ids
-        self.n_rows, self.n_features = ids.shape[0], rows.n_features
-        self.resident = bool(getattr(rows, "resident", False))
+        self.n_rows, self.n_features, self.resident = ids.shape[0], rows.n_features, rows.resident
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
@@ -31,34 +28,36 @@ class RowSubset:
         return self._rows.take(self._ids.whole()[ids])
 
 
-def ensure_shared(rows: Rows, context: Context) -> Rows:
-    """Rows that every worker can read: rows that only this process has are written to the store first."""
-    if not context.workers.remote or rows.shared:
-        return rows
-    shard = min(context.block_rows(rows.n_rows), 1 << max(8, (2**25 // (4 * rows.n_features)).bit_length() - 1))
-    table = context.store.table(
-        f"{context.scratch()}/rows", (rows.n_rows, rows.n_features), np.float32, shard_rows=min(shard, rows.n_rows)
-    )
-
-    def copy(piece: tuple[int, int]) -> None:
-        table.write(piece[0], np.concatenate([rows.read(*step) for step in rows.steps(*piece)]))
-
-    context.workers.here.map(copy, ranges(rows.n_rows, table.shard_rows), count=False)
-    return Rows(partial(_from_table, table), (rows.n_rows, rows.n_features), names=rows.names)
-
-
 class TableRows:
-    """Rows that stand in a table."""
+    """Rows of a table."""
 
-    def __init__(self, table: Any) -> None:
+    resident = False
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
         self.n_rows, self.n_features = table.shape
-        self.read, self.take = table.read, table.take
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop."""
+        return self._table.read(start, stop)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by number, in any order."""
+        return take_any_order(self._table, ids)
 
 
-def _from_table(table: Any, at: Any) -> np.ndarray:
-    if isinstance(at, slice):
-        return table.read(at.start, at.stop)
-    order = np.argsort(at, kind="stable")
-    out = np.empty((len(at), table.shape[1]), table.dtype)
-    out[order] = table.take(np.asarray(at)[order])
+def take_any_order(table: Table, ids: np.ndarray) -> np.ndarray:
+    """Rows of a table by number; a table on disk is asked for them in ascending order."""
+    ids = np.asarray(ids)
+    if (ids[1:] >= ids[:-1]).all():
+        return table.take(ids)
+    order = np.argsort(ids, kind="stable")
+    out = np.empty((len(ids), *table.shape[1:]), table.dtype)
+    out[order] = table.take(ids[order])
     return out
+
+
+def ensure_shared(rows: InputRows, context: Context) -> Rows:
+    """Rows that every worker can read: rows that only this process has are written to the store first."""
+    table = shared_copy(rows, context)
+    return rows if table is None else TableRows(table)

@@ -1,5 +1,7 @@
-"""Neighbour lists that the user brings: checked, and put into one form."""
+"""Precomputed neighbour lists: checked, and put into one form."""
 
+import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ from scalable_gpe import checks
 
 
 def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """(indices, distances), N x m, nearest first, without the rows themselves; -1 and infinity where a list ends.
+    """Return (indices, distances), N x m, nearest first, without the rows themselves; -1 and infinity end a list.
 
     `neighbors` is such a pair, in any order of the lists, or a sparse N x N matrix of distances whose stored
     entries are the edges (a stored 0 is an edge of length 0).
@@ -78,18 +80,17 @@ def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -
     return indices[:, : n_neighbors or longest], distances[:, : n_neighbors or longest]
 
 
-def fingerprint_lists(neighbors: Any) -> dict[str, Any]:
-    """What identifies lists that the user brought."""
-    import hashlib
+@dataclass(frozen=True)
+class ListsFingerprint:
+    """What identifies precomputed lists: their shape and a checksum."""
 
-    if hasattr(neighbors, "tocsr"):
-        matrix = neighbors.tocsr()
-        arrays = [matrix.indptr, matrix.indices, matrix.data]
-    elif isinstance(neighbors, tuple | list) and len(neighbors) == 2:
-        arrays = [np.asarray(part) for part in neighbors]
-    else:
-        raise TypeError("neighbors must be a pair (indices, distances) or a sparse matrix of distances.")
+    shape: tuple[int, ...]
+    content: str
+
+
+def fingerprint_lists(indices: np.ndarray, distances: np.ndarray) -> ListsFingerprint:
+    """Shape and checksum of lists as `check_lists` gives them."""
     digest = hashlib.sha256()
-    for array in arrays:
+    for array in (indices, distances):
         digest.update(np.ascontiguousarray(array).tobytes())
-    return {"shape": [int(size) for size in arrays[0].shape], "content": digest.hexdigest()[:16]}
+    return ListsFingerprint(tuple(int(size) for size in indices.shape), digest.hexdigest()[:16])

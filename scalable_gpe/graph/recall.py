@@ -1,28 +1,164 @@
-"""How good are the lists: an exact scan of sampled rows gives recall and the mass the kernel misses."""
+"""Exact scans of sampled points: how good the neighbour lists are, and what the kernel leaves out.
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+One scan serves all: it takes sampled points past all points, block by block, with a compiled loop. Which loop, and how
+the results of the blocks are put together, is a `ScanLoop`.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Edges
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.io.rows import Rows
+from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.protocol import Table
 
 N_SAMPLES = 256
-_LANES = 128  # samples that are scanned together
+_LANES = 128  # samples that are compared together
+_MOST_PIECES = 64  # tasks of one scan
+_EDGES_AT_ONCE = 2**16
+
+Result = TypeVar("Result")
+
+
+class ScanLoop(Protocol[Result]):
+    """A compiled loop over samples and blocks of points, with its results.
+
+    ``begin`` makes the results of a piece, ``update`` adds a block to those of the samples `lane`, ``merge`` puts the
+    results of two pieces together, in their order.
+    """
+
+    def begin(self, n_samples: int) -> Result: ...
+    def update(
+        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: Result
+    ) -> None: ...
+    def merge(self, left: Result, right: Result) -> Result: ...
+
+
+def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = "") -> Result:
+    """Compare the points `own` (numbers, ascending) with all points, exactly."""
+    return scan_samples(points, own, points.take(own), loop, context, stage)
+
+
+def scan_samples(
+    points: Rows, own: np.ndarray, samples: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = ""
+) -> Result:
+    """Compare samples, whose numbers are `own`, with all points, exactly."""
+    panels = Panels(context)
+    shared, numbers = panels.of(np.ascontiguousarray(samples)), panels.of(np.asarray(own, np.int64))
+    step = max(1024, min(16_384, 2**22 // points.n_features))
+    # a function of the rows alone, because sums depend on it
+    piece_rows = step * -(-points.n_rows // (step * _MOST_PIECES))
+
+    def scan_piece(piece: tuple[int, int]) -> Result:
+        rows, mine = shared.whole(), numbers.whole()
+        lanes = [slice(*lane) for lane in ranges(len(mine), _LANES)]
+        columns = [np.ascontiguousarray(rows[lane].T) for lane in lanes]
+        found = loop.begin(len(mine))
+        for start in range(*piece, step):
+            stop = min(start + step, piece[1])
+            block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
+            for lane, some in zip(lanes, columns, strict=True):
+                loop.update(some, mine[lane], block, ids, lane, found)
+        return found
+
+    pieces = ranges(points.n_rows, piece_rows)
+    with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
+        results = context.workers.map(scan_piece, pieces, count=bool(stage))
+    panels.clear()
+    total = results[0]
+    for one in results[1:]:
+        total = loop.merge(total, one)
+    return total
+
+
+@dataclass(frozen=True)
+class NearestPoints:
+    """The nearest points of each sample, nearest first, and how many pairs have which distance."""
+
+    squares: np.ndarray
+    ids: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class NearestLoop:
+    """Finds the nearest points of samples; counts all distances in `n_bins` bins."""
+
+    n_keep: int
+    n_bins: int = 0
+
+    def begin(self, n_samples: int) -> NearestPoints:
+        """Nothing found yet."""
+        squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
+        ids = np.full((n_samples, self.n_keep), -1, np.int64)
+        return NearestPoints(squares, ids, np.zeros(self.n_bins, np.int64))
+
+    def update(
+        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: NearestPoints
+    ) -> None:
+        """Add a block."""
+        from scalable_gpe.loops import scan
+
+        scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
+
+    def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
+        """The nearest of both."""
+        squares = np.concatenate([left.squares, right.squares], axis=1)
+        ids = np.concatenate([left.ids, right.ids], axis=1)
+        best = np.lexsort((ids, squares))[:, : self.n_keep]
+        squares, ids = np.take_along_axis(squares, best, 1), np.take_along_axis(ids, best, 1)
+        return NearestPoints(squares, ids, left.counts + right.counts)
+
+
+@dataclass(frozen=True)
+class ExactSample:
+    """Sampled points with the exact squared distances of their nearest neighbours, and a histogram of all distances.
+
+    `points` are numbers in the order of the source, ascending.
+    """
+
+    points: np.ndarray
+    nearest: np.ndarray
+    histogram: np.ndarray
+    n_points: int
+
+    def recall(self, lengths: np.ndarray) -> tuple[float, float]:
+        """Share of true neighbours in the lists of the sampled points, and the half width of its 95 % interval.
+
+        A neighbour counts as found when it is no further than the true last one, so ties do not hurt.
+        """
+        reach = np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
+        shares = (lengths <= reach[:, None]).mean(axis=1)
+        if len(self.points) == self.n_points:
+            return float(shares.mean()), 0.0
+        spread = 1.96 * float(shares.std()) / np.sqrt(len(shares))
+        # with no miss among n trials, 3 / n is the 95 % bound of the share of misses
+        return float(shares.mean()), max(spread, 3 / lengths.size)
+
+
+def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:
+    """Sample some points and scan all others once."""
+    from scalable_gpe.loops.scan import N_BINS
+
+    n_points = points.n_rows
+    drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
+    own = np.sort(drawn)
+    found = scan_points(points, own, NearestLoop(n_neighbors, N_BINS), context, "recall")
+    return ExactSample(own, found.squares, found.counts, n_points)
 
 
 @dataclass(frozen=True)
 class Scan:
     """Exact distances of sampled points to all others, summed up.
 
-    ``missing`` counts, in fine bins of the squared distance, the pairs that the graph leaves out;
-    ``listed`` holds the distances of those it has. So the mass lost is known for every epsilon.
+    ``missing`` counts, in fine bins of the squared distance, the pairs that the graph leaves out; ``listed`` holds the
+    distances of those it has. So the lost mass is known for every epsilon.
     """
 
     recall: float
@@ -39,8 +175,8 @@ class Scan:
 
 
 def bin_centres() -> np.ndarray:
-    """Squared distance that stands for each bin: the middle of the floats that fall into it."""
-    from scalable_gpe.loops.points import N_BINS
+    """Squared distance that represents each bin: the middle of the floats that fall into it."""
+    from scalable_gpe.loops.scan import N_BINS
 
     bits = (np.arange(N_BINS, dtype=np.int64) << 16) + 2**15
     with np.errstate(all="ignore"):
@@ -48,113 +184,29 @@ def bin_centres() -> np.ndarray:
     return np.where(np.isfinite(centres), centres, np.finfo(np.float32).max)
 
 
-def scan_graph(points: Any, edges: Edges, lists: Any, by_user: np.ndarray, random_state: int, context: Context) -> Scan:
-    """Compare the lists of sampled points with an exact scan of all points.
-
-    A neighbour counts as found when it is no further than the true last neighbour, so ties do not hurt.
-    """
-    n_points, n_neighbors = lists.shape
-    drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
-    sampled = np.sort(by_user[drawn])
-    rows = [(columns.copy(), lengths.copy()) for _, columns, lengths in edges.rows(sampled)]
-    nearest, missing = _exact(points, sampled, rows, n_neighbors, context)
-    found = lists.take(sampled).astype(np.float64)
-    reach = np.sqrt(nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
-    recalls = (found <= reach[:, None]).mean(axis=1)
-    spread = 1.96 * float(recalls.std()) / np.sqrt(len(recalls))
-    listed = np.concatenate([length[column != row] for row, (column, length) in zip(sampled, rows, strict=True)])
-    error = max(spread, 3 / found.size) if len(sampled) < n_points else 0.0
-    return Scan(float(recalls.mean()), error, missing, listed)
+def measure_graph(sample: ExactSample, points: Rows, edges: Edges, lists: Table, by_user: np.ndarray) -> Scan:
+    """Compare the lists and the edges of the sampled points with what an exact scan found."""
+    own = by_user[sample.points].astype(np.int64)
+    ascending = np.argsort(own)
+    lengths = np.empty((len(own), lists.shape[1]))
+    lengths[ascending] = lists.take(own[ascending])
+    recall, error = sample.recall(lengths)
+    rows = [(own[place], columns.copy(), values.copy()) for place, columns, values in edges.rows(own)]
+    missing = sample.histogram.copy()
+    _subtract_listed(points, [(row, columns[columns != row]) for row, columns, _ in rows], missing)
+    listed = np.concatenate([values[columns != row] for row, columns, values in rows])
+    return Scan(recall, error, np.maximum(missing, 0), listed)
 
 
-def scan_points(
-    points: Any,
-    own: np.ndarray,
-    samples: np.ndarray,
-    loop: Callable[..., None],
-    results: Sequence[Any],
-    context: Context,
-) -> None:
-    """Run a compiled loop over all points, block by block, and over samples whose storage numbers are `own`.
+def _subtract_listed(points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray) -> None:
+    """Take the pairs that the graph has out of a histogram of all pairs."""
+    from scalable_gpe.loops import scan
 
-    Each task takes some of the samples past all points, and gives back their rows of `results`.
-    """
-    panels = Panels(context, context.scratch())
-    shared = panels.of(np.ascontiguousarray(samples))
-    begun = [panels.of(result) for result in results]
-    step = max(1024, min(16_384, 2**22 // points.n_features))
-
-    def scan_samples(piece: tuple[int, int]) -> list[np.ndarray]:
-        mine = [start.rows(*piece) for start in begun]
-        blocks = (
-            (np.arange(start, stop), np.ascontiguousarray(points.read(start, stop)))
-            for start, stop in ranges(points.n_rows, step)
-        )
-        scan_blocks(blocks, own[slice(*piece)], shared.rows(*piece), loop, mine, context)
-        return mine
-
-    together = _LANES * context.workers.share_of(-(-len(own) // _LANES))
-    pieces = ranges(len(own), together)
-    for piece, found in zip(pieces, context.workers.map(scan_samples, pieces, count=False, at_once=1), strict=True):
-        for result, rows in zip(results, found, strict=True):
-            result[slice(*piece)] = rows
-    panels.clear()
-
-
-def scan_blocks(
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
-    own: np.ndarray,
-    samples: np.ndarray,
-    loop: Callable[..., None],
-    results: Sequence[Any],
-    context: Context,
-) -> None:
-    """Run a compiled loop over blocks ``(numbers, rows)`` and over all samples.
-
-    Threads share the samples: each has results of its own, so nothing depends on the threads.
-    """
-    pieces = [slice(*piece) for piece in ranges(len(own), _LANES)]
-    columns = [np.ascontiguousarray(samples[at].T) for at in pieces]
-
-    def some(number: int, ids: np.ndarray, block: np.ndarray) -> None:
-        at = pieces[number]
-        loop(columns[number], own[at], block, ids, *(result[at] for result in results))
-
-    for ids, block in blocks:
-        context.workers.here.map(partial(some, ids=ids, block=block), range(len(pieces)), count=False)
-
-
-def _exact(
-    points: Any, sampled: np.ndarray, rows: list[Any], n_keep: int, context: Context
-) -> tuple[np.ndarray, np.ndarray]:
-    from scalable_gpe.loops import points as kernels
-
-    panels = Panels(context, context.scratch())
-    samples = panels.of(np.ascontiguousarray(points.take(sampled)))
-    listed = panels.of(np.concatenate([np.sort(column) for column, _ in rows]))
-    bounds = np.cumsum([0, *(len(column) for column, _ in rows)])
-
-    def scan_piece(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        start, stop = piece
-        columns = [listed.whole()[first:last] for first, last in itertools.pairwise(bounds)]
-        inside = [column[(column >= start) & (column < stop)] - start for column in columns]
-        skip = np.full((len(inside), max(1, max(map(len, inside)))), stop, np.int32)
-        for number, local in enumerate(inside):
-            skip[number, : len(local)] = local
-        nearest = np.empty((len(inside), n_keep), np.float32)
-        histogram = np.zeros(kernels.N_BINS, np.int64)
-        mine = np.ascontiguousarray(samples.whole().T)
-        kernels.scan(mine, np.ascontiguousarray(points.read(start, stop)), skip, n_keep, nearest, histogram)
-        filled = np.flatnonzero(histogram)
-        return nearest, filled, histogram[filled]
-
-    step = max(1024, min(16_384, 2**22 // points.n_features))
-    pieces = ranges(points.n_rows, step)
-    best = np.full((len(sampled), n_keep), np.inf, np.float32)
-    missing = np.zeros(kernels.N_BINS, np.int64)
-    with context.workers.progress.stage("recall", len(pieces)):
-        for nearest, filled, counts in context.workers.map(scan_piece, pieces):
-            best = np.sort(np.concatenate([best, nearest], axis=1), axis=1)[:, :n_keep]
-            missing[filled] += counts
-    panels.clear()
-    return best, missing
+    left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])
+    right = np.concatenate([columns.astype(np.int64) for _, columns in rows])
+    for start, stop in ranges(len(left), max(256, _EDGES_AT_ONCE // max(1, points.n_features // 16))):
+        ids, places = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
+        values = points.take(ids)
+        squares = np.empty(stop - start, np.float32)
+        scan.pair_squares(values[places[: stop - start]], values[places[stop - start :]], squares)
+        scan.count_bins(squares, histogram, -1)

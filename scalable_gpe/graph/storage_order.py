@@ -1,6 +1,6 @@
-"""The user's rows and the library's: duplicates merged, neighbours near each other.
+"""Input rows and points: duplicates are merged, and neighbours are stored near each other.
 
-Inside, a point is a *distinct* row in *storage order*. Everything public speaks the user's order.
+A *point* is a distinct row, and points are numbered in *storage order*. Everything public is in the user's order.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class StorageOrder:
-    """Who is who.
+    """Map input rows to distinct points in storage order.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class StorageOrder:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """How often each point stands in the user's rows (storage order)."""
+        """How many of the user's rows are equal to each point (storage order)."""
         weights = np.ones(self.n_points)
         if self.group is not None:
             weights[self.by_user] = np.bincount(self.group, minlength=self.n_points)

@@ -3,21 +3,35 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.io.files import Points, read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.storage.blocks import ranges
 
 METRICS = ("euclidean", "cosine")
 _SAMPLE = 1024
 _BYTES_AT_ONCE = 2**24
 
 
-class Rows:
+class Rows(Protocol):
+    """Points as the rest of the library sees them: float32, in ranges or by number.
+
+    `resident`: they are in memory already.
+    """
+
+    n_rows: int
+    n_features: int
+    resident: bool
+
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+    def take(self, ids: np.ndarray) -> np.ndarray: ...
+
+
+class InputRows:
     """Points as the rest of the library sees them: float32, in ranges or by number.
 
     Input wider than float32 is shifted by a fixed row before it is rounded, so that large
@@ -43,11 +57,11 @@ class Rows:
         self.offset = offset
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, C-contiguous float32."""
+        """InputRows start to stop, C-contiguous float32."""
         return self._convert(self._get(slice(start, stop)), np.arange(start, stop))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by number."""
+        """InputRows by number."""
         return self._convert(self._get(ids), ids)
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -88,10 +102,10 @@ def open_rows(
     name: str = "X",
     min_rows: int = 2,
     storage_options: dict[str, Any] | None = None,
-) -> Rows:
-    """Rows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path or `Points`."""
+) -> InputRows:
+    """InputRows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path or `Points`."""
     checks.check_choice(metric, METRICS, "metric")
-    if isinstance(X, Rows):
+    if isinstance(X, InputRows):
         return X
     if isinstance(X, str | os.PathLike):
         X = read_points(X, storage_options=storage_options)
@@ -104,7 +118,7 @@ def open_rows(
     shape = _shape(X, name)
     checks.check_shape(shape, name, min_rows)
     offset = _offset(get, shape, X) if metric == "euclidean" else None
-    rows = Rows(get, shape, metric=metric, names=names, resident=resident, offset=offset, name=name)
+    rows = InputRows(get, shape, metric=metric, names=names, resident=resident, offset=offset, name=name)
     rows.sample()
     return rows
 

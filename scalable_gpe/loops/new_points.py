@@ -9,6 +9,8 @@ for a row depends on nothing but the row and the points.
 import numpy as np
 from numba import njit
 
+from scalable_gpe.loops.sorting import sort_by_rank
+
 
 @njit(nogil=True, cache=True)
 def box_leaves(leaves, first, n_points, low, high, heads):
@@ -149,18 +151,7 @@ def join_rows(best, nearest, hits, hit_squares, user_row, indptr, points, square
     indptr[0] = 0
     for r in range(n_rows):
         start, stop = place[r], place[r + 1]
-        gap = 1
-        while 3 * gap + 1 < stop - start:
-            gap = 3 * gap + 1
-        while gap > 0:  # shell sort: rows are short, hubs are few
-            for e in range(start + gap, stop):
-                j, d = points[e], squares[e]
-                f = e
-                while f >= start + gap and user_row[points[f - gap]] > user_row[j]:
-                    points[f], squares[f] = points[f - gap], squares[f - gap]
-                    f -= gap
-                points[f], squares[f] = j, d
-            gap //= 3
+        sort_by_rank(points[start:stop], squares[start:stop], user_row)
         for e in range(start, stop):
             if kept == indptr[r] or points[kept - 1] != points[e]:
                 points[kept], squares[kept] = points[e], squares[e]

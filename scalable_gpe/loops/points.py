@@ -1,11 +1,9 @@
-"""Compiled loops over rows of points: hashes, exact distances, exact scans."""
+"""Compiled loops over rows of points: hashes, exact distances, order of the lists."""
 
 import numpy as np
 from numba import njit
 
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-_BIN_SHIFT = np.int64(16)  # of the bits of a float32: 128 bins per octave
-N_BINS = 1 << 15
 
 
 @njit(nogil=True, cache=True)
@@ -33,48 +31,6 @@ def list_squares(points, rows, indices, out):
                 step = np.float64(points[rows[i], f]) - np.float64(points[j, f])
                 total += step * step
             out[i, c] = total
-
-
-@njit(nogil=True, cache=True)
-def scan(samples, block, skip, n_keep, nearest, histogram):
-    """Compare sampled points with a block of rows, exactly.
-
-    ``samples`` is features x samples, so that the inner loop runs over samples. For each sample
-    the `n_keep` smallest squared distances of the block go to ``nearest`` (sorted), rows in its
-    sorted ``skip`` list left out of the histogram (of the bits of the squared distance) but not
-    of ``nearest``; a row equal to the sample is left out of both.
-    """
-    n_features, n_samples = samples.shape
-    squared = np.empty(n_samples, np.float32)
-    place = np.zeros(n_samples, np.int64)
-    nearest[:] = np.inf
-    for i in range(block.shape[0]):
-        squared[:] = 0
-        for f in range(n_features):
-            x = block[i, f]
-            for m in range(n_samples):
-                step = x - samples[f, m]
-                squared[m] += step * step
-        for m in range(n_samples):
-            d = squared[m]
-            if d == 0:
-                continue
-            if d < nearest[m, n_keep - 1]:
-                c = n_keep - 1
-                while c > 0 and nearest[m, c - 1] > d:
-                    nearest[m, c] = nearest[m, c - 1]
-                    c -= 1
-                nearest[m, c] = d
-            while place[m] < skip.shape[1] and skip[m, place[m]] < i:
-                place[m] += 1
-            if place[m] < skip.shape[1] and skip[m, place[m]] == i:
-                continue
-            histogram[_bits(d) >> _BIN_SHIFT] += 1
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _bits(value):
-    return np.int64(np.float32(value).view(np.int32))
 
 
 @njit(nogil=True, cache=True)

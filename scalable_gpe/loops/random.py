@@ -187,15 +187,3 @@ def fill_bernoulli(
                 first, second = words(row_ids[i], group, BERNOULLI_STREAM, key)
             word = second if column & 64 else first
             out[i, j] = 1.0 if (word >> np.uint64(column & 63)) & np.uint64(1) else -1.0
-
-
-@njit(nogil=True, cache=True)
-def fill_sign_bits(out: npt.NDArray[np.uint64], row_ids: npt.NDArray[np.int64], seed: Any) -> None:
-    """Write the signs of columns 0, 1, ... packed: column c is bit c % 64 of word c // 64."""
-    key = np.uint64(seed)
-    for i in range(row_ids.size):
-        for j in range(0, out.shape[1], 2):
-            first, second = words(row_ids[i], j >> 1, BERNOULLI_STREAM, key)
-            out[i, j] = first
-            if j + 1 < out.shape[1]:
-                out[i, j + 1] = second

@@ -10,6 +10,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from scalable_gpe.loops.sorting import sort_by_rank
+
 _AHEAD = 8  # entries between a prefetch and its use
 
 
@@ -249,18 +251,7 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
     kept = 0
     for i in range(n_rows):
         start, stop = place[i], place[i + 1]
-        gap = 1
-        while 3 * gap + 1 < stop - start:
-            gap = 3 * gap + 1
-        while gap > 0:  # shell sort: rows are short, hubs are few
-            for e in range(start + gap, stop):
-                j, d = column[e], length[e]
-                f = e
-                while f >= start + gap and user_row[column[f - gap]] > user_row[j]:
-                    column[f], length[f] = column[f - gap], length[f - gap]
-                    f -= gap
-                column[f], length[f] = j, d
-            gap //= 3
+        sort_by_rank(column[start:stop], length[start:stop], user_row)
         for e in range(start, stop):
             if kept > indptr[i] and column[kept - 1] == column[e]:
                 length[kept - 1] = min(length[kept - 1], length[e])

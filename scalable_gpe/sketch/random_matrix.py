@@ -59,15 +59,6 @@ def sketch_matrix(
     return _entries(kind, row_ids, column_ids, checks.check_random_state(random_state))
 
 
-def packed_signs(row_ids: npt.NDArray[np.int64], n_components: int, seed: int) -> npt.NDArray[np.uint64]:
-    """Bernoulli entries of whole rows, one bit each: column c is bit c % 64 of word c // 64, 1 for +1."""
-    from scalable_gpe.loops import random
-
-    bits = np.empty((row_ids.size, -(-n_components // 64)), dtype=np.uint64)
-    random.fill_sign_bits(bits, row_ids, np.uint64(seed))
-    return bits
-
-
 def _entries(
     kind: str, row_ids: npt.NDArray[np.int64], column_ids: npt.NDArray[np.int64], seed: int
 ) -> npt.NDArray[np.float64]:

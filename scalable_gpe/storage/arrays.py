@@ -1,34 +1,31 @@
-"""The arrays of a store: tables in shards of rows, and ragged blocks. What is damaged is named, never returned."""
+"""The arrays of a zarr store: tables in shards of rows, and ragged blocks. Damage is named, never returned."""
+
+from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import zarr
 
 from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.storage.handle import DECODING, StoreHandle, ZarrArray
 from scalable_gpe.storage.scratch import checked
 
-if TYPE_CHECKING:
-    from scalable_gpe.storage.zarr_store import ZarrStore
-
 _ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold
-# what decoding a chunk that was cut, emptied or changed may raise
-DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, EOFError, BufferError, AssertionError)
 
 
 class _Stored:
     """An array of a store.
 
-    Pickled, it is the store and a name; another process opens it once, however many tasks bring it.
+    Pickled, it is the store and a name; another process opens it once, however many tasks carry it.
     """
 
     write_empty = True  # whether chunks of zeros are written
 
-    def __init__(self, store: "ZarrStore", array: zarr.Array) -> None:
-        self.store = store
+    def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
+        self.handle = handle
         self.array = array
         self.name = array.path
         self.dtype = np.dtype(array.dtype)
@@ -38,11 +35,11 @@ class _Stored:
         return (self.array.shape, self.dtype.str, self.array.chunks, self.array.shards)
 
     def __reduce__(self) -> Any:
-        return _opened, (type(self), self.store, self.name, self._layout)
+        return _opened, (type(self), self.handle, self.name, self._layout)
 
     def readable(self, *index: int) -> bool:
-        """Whether a shard (or chunk) stands in the store and reads back."""
-        if not self.store.backend.exists(f"{self.name}/{chunk_name(index)}"):
+        """Whether a shard (or chunk) is stored and reads back."""
+        if not self.handle.backend.exists(f"{self.name}/{chunk_name(index)}"):
             return False
         steps = self.array.shards or self.array.chunks
         region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
@@ -50,7 +47,7 @@ class _Stored:
             with self._named():
                 self.array[region]
         except StoreError as error:
-            if self.store.backend.network and not isinstance(error, DamageError):
+            if self.handle.backend.network and not isinstance(error, DamageError):
                 raise
             return False
         return True
@@ -59,7 +56,7 @@ class _Stored:
     def _named(self) -> Iterator[None]:
         """Errors of a chunk name its array."""
         try:
-            with self.store.backend.io(f"array {self.name!r}", missing=True):
+            with self.handle.backend.io(f"array {self.name!r}", missing=True):
                 yield
         except FileNotFoundError as error:
             raise DamageError(
@@ -72,26 +69,26 @@ class _Stored:
 
 
 @lru_cache(maxsize=512)
-def _opened(kind: type[_Stored], store: "ZarrStore", name: str, layout: tuple[Any, ...]) -> _Stored:
-    """The array that another process has sent by name."""
-    stored = kind(store, store.find(name, write_empty=kind.write_empty))
+def _opened(kind: type[_Stored], handle: StoreHandle, name: str, layout: tuple[Any, ...]) -> _Stored:
+    """Open the array that another process has sent by name."""
+    stored = kind(handle, handle.find(name, write_empty=kind.write_empty))
     if stored._layout != layout:
-        raise DamageError(f"array {name!r} of store {str(store.backend)!r} is not the one that it was", name)
+        raise DamageError(f"array {name!r} of store {str(handle)!r} is not the one that it was", name)
     return stored
 
 
 class StoredTable(_Stored):
     """A table that is a zarr array, sharded by rows."""
 
-    def __init__(self, store: "ZarrStore", array: zarr.Array) -> None:
-        super().__init__(store, array)
+    def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
+        super().__init__(handle, array)
         self.shape = array.shape
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property
     def key(self) -> tuple[str, str]:
         """What tells this table from all others."""
-        return str(self.store.backend), self.name
+        return str(self.handle.backend), self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
@@ -128,7 +125,7 @@ class StoredTable(_Stored):
     def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
         """Write a whole shard from row `start` on, or some columns of it (one writer at a time)."""
         whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
-        self.store.check_writable()
+        self.handle.check_writable()
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         with self._named():
@@ -138,7 +135,7 @@ class StoredTable(_Stored):
                 self.array[start : start + len(values)] = values
 
     def has(self, start: int) -> bool:
-        """Whether the shard that begins at `start` stands in the store and reads back."""
+        """Whether the shard that begins at `start` is stored and reads back."""
         return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
 
 
@@ -154,14 +151,14 @@ class StoredRagged(_Stored):
     def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
         with self._named():
-            row = _read_row(self.array, self.store.backend.read(f"{self.name}/c/{block}/0"), length + 1)
+            row = _read_row(self.array, self.handle.backend.read(f"{self.name}/c/{block}/0"), length + 1)
         if row[0] != 1:
             raise DamageError(f"array {self.name!r} is damaged: chunk c/{block}/0 is missing", self.name)
         return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block, padding included, as one shard."""
-        self.store.check_writable()
+        self.handle.check_writable()
         row = np.zeros((1, self.array.shape[1]), self.dtype)
         row[0, 0] = 1
         row[0, 1 : len(values) + 1] = values
@@ -169,7 +166,7 @@ class StoredRagged(_Stored):
             self.array[block : block + 1] = row
 
     def has(self, block: int) -> bool:
-        """Whether a block stands in the store and reads back."""
+        """Whether a block is stored and reads back."""
         return self.readable(block, 0)
 
 
@@ -178,11 +175,11 @@ def chunk_name(index: Sequence[int]) -> str:
     return "/".join(["c", *map(str, index)])
 
 
-def _read_row(array: zarr.Array, shard: bytes, length: int) -> np.ndarray:
+def _read_row(array: ZarrArray, shard: bytes, length: int) -> np.ndarray:
     """The first entries of a row, from the shard (or chunk) that it is.
 
-    Blocks of K are read in every sweep. This takes a file in one piece, checks the same checksums and copies each
-    chunk once, which is faster than the general machinery; that stays in use for all else.
+    Blocks of K are read in every sweep. This reads a file in one piece, verifies the same checksums and copies each
+    chunk once, which is faster than zarr's general machinery; everything else goes through zarr.
     """
     data = np.frombuffer(shard, np.uint8)
     chunk, width = array.chunks[1], array.shape[1]

@@ -1,7 +1,7 @@
-"""Where a store lives: a directory, or a prefix of an object store that fsspec reaches by its URL.
+"""Storage backends: a local directory, or a prefix of an object store that fsspec reaches by its URL.
 
-A place knows files and nothing else. Keys are names below it, with slashes. What a store is made of stands in `store`;
-who may write to it, in `lock`.
+A backend knows files and nothing else. Keys are names below it, with slashes. `zarr_store` says what a store consists
+of, `lock` who may write to it.
 """
 
 import contextlib
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scalable_gpe.errors import StoreError
-from scalable_gpe.storage.lock import LocalLock, Lock, ObjectLock
+from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
+
+StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)
@@ -24,7 +26,7 @@ _NETWORK = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "a
 
 
 class StorageBackend(Protocol):
-    """What a store asks of the place where it lives.
+    """Files of a store, by their names.
 
     `network`: a read that fails says nothing about the bytes.
     """
@@ -43,7 +45,8 @@ class StorageBackend(Protocol):
     def delete(self, key: str) -> None: ...
     def remove(self, prefix: str, first: str) -> None: ...
     def flush(self, prefix: str, *, deep: bool = True) -> None: ...
-    def sweep(self) -> None: ...
+    def remove_partial(self) -> None: ...
+    def remove_root(self) -> None: ...
     def lock(self) -> Lock: ...
     def io(self, what: str = "", *, missing: bool = False) -> contextlib.AbstractContextManager[None]: ...
 
@@ -76,8 +79,8 @@ def check_options(storage_options: Any, *paths: Any) -> None:
         )
 
 
-def open_backend(path: Any, storage_options: dict[str, Any] | None = None) -> StorageBackend:
-    """The place at a path or URL; nothing is read or written."""
+def open_backend(path: Any, storage_options: StorageOptions | None = None) -> StorageBackend:
+    """The backend of a path or URL; nothing is read or written."""
     return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
 
 
@@ -105,7 +108,7 @@ class LocalBackend:
 
     def is_empty(self) -> bool:
         """Whether there is nothing yet."""
-        return not self.path.exists() or not any(self.path.iterdir())
+        return not self.path.exists() or all(entry.name == LOCK_FILE for entry in self.path.iterdir())
 
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
@@ -187,7 +190,7 @@ class LocalBackend:
             shutil.rmtree(self.path / prefix)
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
-        """Fsync the files of a folder (and below), then the folder, so that a mark never precedes its data."""
+        """Fsync the files of a folder (and below), then the folder, so that a commit never precedes its data."""
         for parent, _, names in os.walk(self.path / prefix):
             for name in [*names, "."]:
                 handle = os.open(os.path.join(parent, name), os.O_RDONLY)
@@ -198,10 +201,16 @@ class LocalBackend:
             if not deep:
                 return
 
-    def sweep(self) -> None:
+    def remove_partial(self) -> None:
         """Remove what a killed writer left behind."""
         for file in self.path.rglob("*.partial"):
             file.unlink(missing_ok=True)
+
+    def remove_root(self) -> None:
+        """Remove the directory, if it holds nothing but the lock."""
+        with contextlib.suppress(OSError):
+            self.delete(LOCK_FILE)
+            self.path.rmdir()
 
     def lock(self) -> Lock:
         """Keep other processes away."""
@@ -217,7 +226,7 @@ class LocalBackend:
                 raise
             raise StoreError(
                 f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; make room or repair the "
-                "disk and run the same call again to go on."
+                "disk and run the same call again to resume."
             ) from error
 
 
@@ -226,17 +235,17 @@ class FsspecBackend:
 
     network = True
 
-    def __init__(self, url: str, storage_options: dict[str, Any] | None = None) -> None:
+    def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
         self.url = url.rstrip("/")
         self.options = dict(storage_options or {})
         # listings must be those of now, because other processes write too; s3fs asks for the size of an object before
         # it reads it, unless it may make one request at a time
-        self._asked = {
+        self._settings = {
             "use_listings_cache": False,
             **({"max_concurrency": 1} if _S3.match(url) else {}),
             **self.options,
         }
-        self._fs, self._root = _file_system(self.url, self._asked)
+        self._fs, self._root = _file_system(self.url, self._settings)
         self._zarr: Any = None
 
     def __str__(self) -> str:
@@ -250,7 +259,7 @@ class FsspecBackend:
         from zarr.storage import FsspecStore
 
         if self._zarr is None:
-            self._zarr = FsspecStore.from_url(self.url, storage_options=self._asked)
+            self._zarr = FsspecStore.from_url(self.url, storage_options=self._settings)
         return self._zarr.with_read_only(read_only)
 
     def is_empty(self) -> bool:
@@ -265,7 +274,7 @@ class FsspecBackend:
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """The bytes of an object, or some of them."""
         with self.io(missing=True):
-            return self._fs.cat_file(self._path(key), start=start, end=stop)
+            return bytes(self._fs.cat_file(self._path(key), start=start, end=stop))
 
     def read_into(self, key: str, *buffers: Any) -> None:
         """The bytes of an object, which must just fill the buffers."""
@@ -318,10 +327,13 @@ class FsspecBackend:
                 self._fs.rm([self._path(file) for file in files])
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
-        """Nothing: an object that was written is safe."""
+        """Nothing to do: an object that was written is safe."""
 
-    def sweep(self) -> None:
-        """Nothing: a killed writer leaves no part of an object."""
+    def remove_partial(self) -> None:
+        """Nothing to do: a killed writer leaves no part of an object."""
+
+    def remove_root(self) -> None:
+        """Nothing to do: an empty prefix does not exist."""
 
     def lock(self) -> Lock:
         """Keep other processes away."""
@@ -330,9 +342,9 @@ class FsspecBackend:
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
 
-    def _ls(self, prefix: str) -> list[dict[str, Any]]:
+    def _ls(self, prefix: str) -> list[StorageOptions]:
         with self.io(), contextlib.suppress(FileNotFoundError):
-            return self._fs.ls(self._path(prefix), detail=True)
+            return list(self._fs.ls(self._path(prefix), detail=True))
         return []
 
     @contextlib.contextmanager
@@ -346,11 +358,11 @@ class FsspecBackend:
                 raise
             raise StoreError(
                 f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; check the URL, "
-                "storage_options, credentials and network, and run the same call again to go on."
+                "storage_options, credentials and network, and run the same call again to resume."
             ) from error
 
 
-def _file_system(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+def _file_system(url: str, options: StorageOptions) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     try:

@@ -1,7 +1,7 @@
 """Who may write to a store: one process at a time.
 
-A directory is locked by the system, which frees it when its holder dies. An object store has no such thing: there a
-small object says who holds the lock, and its holder writes it again every few seconds.
+In a directory a file is locked by the system, which frees it when its holder dies. An object store has no such thing:
+there a small object names the holder of the lock, and the holder writes it again every few seconds.
 """
 
 import json
@@ -14,10 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from filelock import FileLock, Timeout
+
 from scalable_gpe.errors import StoreError, logger
 
 BEAT = 4.0  # seconds between two signs of life
 STALE = 60.0  # seconds without one, watched by the next process, after which a holder counts as dead
+LOCK_FILE = ".lock"
 _NAME = "lock."
 
 
@@ -28,29 +31,35 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class LockObjects(Protocol):
+    """What a lock asks of an object store."""
+
+    def read(self, key: str) -> bytes: ...
+    def write(self, key: str, *pieces: Any, create: bool = False) -> None: ...
+    def delete(self, key: str) -> None: ...
+    def objects(self) -> list[str]: ...
+
+
 class LocalLock:
-    """An exclusive flock on a directory."""
+    """An exclusive lock on the file ``.lock`` of a directory."""
 
     def __init__(self, path: Path) -> None:
-        import fcntl
-
-        self._handle: int | None = os.open(path, os.O_RDONLY)
+        self._lock = FileLock(path / LOCK_FILE, timeout=0, thread_local=False)
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
+            self._lock.acquire()
+        except Timeout:
             raise StoreError(
                 f"store {str(path)!r} is in use by another process. Wait for it, or pass another path."
             ) from None
+        except (OSError, NotImplementedError) as error:
+            raise StoreError(f"store {str(path)!r} cannot be locked: {error}. Pass a path on another disk.") from error
 
     def check(self) -> None:
-        """Nothing: the system keeps it."""
+        """Nothing to do: the system keeps the lock."""
 
     def release(self) -> None:
         """Let others work."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._lock.release()
 
 
 class ObjectLock:
@@ -61,7 +70,7 @@ class ObjectLock:
     higher number, or another name under its own, has lost the lock; `check` says so.
     """
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: LockObjects) -> None:
         self._backend, self._lost = backend, ""
         self._self = {
             "host": socket.gethostname(),
@@ -164,7 +173,7 @@ def _key(number: int) -> str:
     return f"{_NAME}{number}"
 
 
-def _holder(content: bytes | None) -> dict[str, Any]:
+def _holder(content: bytes | None) -> dict[str, object]:
     try:
         return dict(json.loads(content or b"{}"))
     except (ValueError, TypeError):

@@ -1,26 +1,24 @@
-"""Tables for a while: plain bytes and their checksum, a file for each shard, described by no metadata."""
+"""Scratch arrays: plain bytes and their checksum, one file per shard, without metadata."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError
-
-if TYPE_CHECKING:
-    from scalable_gpe.storage.zarr_store import ZarrStore
+from scalable_gpe.storage.handle import StoreHandle
 
 
 @dataclass(eq=False)
 class ScratchTable:
-    """A table whose description its owner has; so it costs nothing to make and, in another process, nothing to open.
+    """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
-    `spare` names a table of the same shape that nobody needs any more. Its files are written over where the place can
-    do that: new ones would cost several times as much.
+    `spare` names a table of the same shape that is not needed any more. Where the backend can, its files are
+    overwritten: new files cost several times as much.
     """
 
-    store: "ZarrStore"
+    handle: StoreHandle
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -30,11 +28,7 @@ class ScratchTable:
     @property
     def key(self) -> tuple[str, str]:
         """What tells this table from all others."""
-        return str(self.store.backend), self.name
-
-    def describe(self) -> dict[str, Any]:
-        """What `Store.loose` needs to find it again, as JSON can hold it."""
-        return {"name": self.name, "shape": self.shape, "dtype": self.dtype.str, "shard_rows": self.shard_rows}
+        return str(self.handle.backend), self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, in an array of their own."""
@@ -58,7 +52,7 @@ class ScratchTable:
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
-        self.store.check_writable()
+        self.handle.check_writable()
         values = np.ascontiguousarray(values, self.dtype)
         if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
@@ -68,9 +62,9 @@ class ScratchTable:
 
 @dataclass(eq=False)
 class ScratchRagged:
-    """Blocks of any length for a while, a file for each."""
+    """Scratch blocks of any length, one file each."""
 
-    store: "ZarrStore"
+    handle: StoreHandle
     name: str
     dtype: np.dtype[Any]
 
@@ -82,40 +76,40 @@ class ScratchRagged:
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block."""
-        self.store.check_writable()
+        self.handle.check_writable()
         _write(self, block, np.ascontiguousarray(values, self.dtype))
 
     def remove(self) -> None:
         """Forget all blocks."""
-        self.store.remove(self.name)
+        self.handle.remove(self.name)
 
 
 def _fill(of: ScratchTable | ScratchRagged, number: int, out: np.ndarray) -> None:
-    """One file of a table, which must have the length of `out`."""
+    """Read one file of a table, which must have the length of `out`."""
     key, content, checksum = f"{of.name}/{number}", out.reshape(-1).view(np.uint8), bytearray(4)
     try:
-        with of.store.backend.io(f"array {of.name!r}", missing=True):
-            of.store.backend.read_into(key, content.data, checksum)
+        with of.handle.backend.io(f"array {of.name!r}", missing=True):
+            of.handle.backend.read_into(key, content.data, checksum)
         check(content, checksum)
     except (FileNotFoundError, ValueError) as error:
         raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
 
 
 def _write(of: ScratchTable | ScratchRagged, number: int, values: np.ndarray, over: str | None = None) -> None:
-    """One file of a table, in the place of one that is not needed any more."""
+    """Write one file of a table, over one that is not needed any more."""
     content = values.reshape(-1).view(np.uint8)
     checksum = google_crc32c.value(content).to_bytes(4, "little")
-    with of.store.backend.io(f"array {of.name!r}"):
-        of.store.backend.write(f"{of.name}/{number}", content.data, checksum, over=over)
+    with of.handle.backend.io(f"array {of.name!r}"):
+        of.handle.backend.write(f"{of.name}/{number}", content.data, checksum, over=over)
 
 
 def check(content: np.ndarray, checksum: Any) -> None:
-    """See to it that bytes have the checksum that was stored with them."""
+    """Compare bytes with the checksum that was stored with them."""
     if google_crc32c.value(content) != int.from_bytes(checksum, "little"):
         raise ValueError("stored and computed checksum do not match")
 
 
 def checked(stored: np.ndarray) -> np.ndarray:
-    """Bytes without the checksum at their end, which must be right."""
+    """Bytes without the checksum at their end, which is verified."""
     check(stored[:-4], stored[-4:].tobytes())
     return stored[:-4]

@@ -1,94 +1,100 @@
-"""The zarr store of a run: checksummed tables, marks that are written last, verification.
+"""The zarr store of a run: checksummed arrays, commits that are written last, verification.
 
-Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its mark:
-absent until every chunk is on disk, written in one atomic replacement, and holding a checksum of
-the metadata of each array, because a changed dtype or shape reads as wrong numbers silently.
-Where the store lives, a directory or an object store, is the business of its `Place`.
+Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: absent until every
+chunk is on disk, written in one atomic replacement, and holding the record of the result (under ``facts``) and a
+checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape reads as wrong numbers
+silently.
 """
 
-import contextlib
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json
-import os
-import pickle
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
-from typing import Any
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
-from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.storage.arrays import DECODING, StoredRagged, StoredTable, chunk_name
-from scalable_gpe.storage.backends import StorageBackend, open_backend
-from scalable_gpe.storage.lock import Lock
-from scalable_gpe.storage.protocol import Metadata, block_rows
+from scalable_gpe.errors import DamageError, StoreError, logger
+from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_name
+from scalable_gpe.storage.backends import StorageOptions, open_backend
+from scalable_gpe.storage.blocks import block_rows
+from scalable_gpe.storage.handle import StoreHandle, ZarrArray
+from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.records import Record, from_json, to_json
 from scalable_gpe.storage.scratch import ScratchRagged, ScratchTable
 
 FORMAT = "scalable_gpe"
 FORMAT_VERSION = 1
+SCRATCH = "work"  # the group of scratch arrays
 _CHUNK_BYTES = 2**22
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
 
 
-class ZarrStore:
-    """A home that lasts: one zarr (format 3) group per run, in a directory or an object store.
+class Commit(NamedTuple):
+    """What the group of a result says: its record as JSON, and the checksum of each array's metadata."""
 
-    Pickled, it is a path or URL with its options. In another process it is opened for reading; while its lock is held,
-    also for writing, and nothing is looked at until it is needed.
+    record: Any
+    digests: dict[str, str]
+
+
+class Damage(NamedTuple):
+    """An array (or a commit), and what is wrong with it."""
+
+    array: str
+    what: str
+
+
+class ZarrStore:
+    """A store that lasts: one zarr (format 3) group, in a directory or an object store.
+
+    Pickled, it is a path or URL with its options (see `StoreHandle`).
     """
 
-    stored = True
+    persistent = True
 
-    def __init__(self, path: Any, *, read_only: bool = False, storage_options: dict[str, Any] | None = None) -> None:
-        self._settle(open_backend(path, storage_options), read_only=read_only)
+    def __init__(self, path: Any, *, read_only: bool = False, storage_options: StorageOptions | None = None) -> None:
+        self.handle = StoreHandle(open_backend(path, storage_options), read_only=read_only)
+        self.backend = self.handle.backend
         attributes = self._attributes("")
         if attributes is None and read_only:
             if self.backend.folders() or self.backend.exists(".zgroup"):
-                raise StoreError(f"store {str(self.backend)!r} was not made by scalable_gpe. Check the path.")
-            raise FileNotFoundError(f"store {str(self.backend)!r} does not exist. Check the path.")
+                raise StoreError(f"store {str(self)!r} was not made by scalable_gpe. Check the path.")
+            raise FileNotFoundError(f"store {str(self)!r} does not exist. Check the path.")
         if attributes is None:
             attributes = self._begin()
-        _check_format(attributes, str(self.backend))
-
-    def _settle(self, backend: StorageBackend, *, read_only: bool) -> None:
-        self.backend = backend
-        self.read_only = read_only
-        self._lock: Lock | None = None
+        _check_format(attributes.get("format"), attributes.get("format_version"), str(self))
 
     def __reduce__(self) -> Any:
-        return _reopened, (pickle.dumps(self.backend), self._lock is not None)
+        return _sent, (self.handle,)
+
+    def __str__(self) -> str:
+        return str(self.backend)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading."""
+        return self.handle.read_only
 
     def _begin(self) -> dict[str, Any]:
         """Make the group of a new store."""
         if not self.backend.is_empty():
-            raise StoreError(
-                f"store {str(self.backend)!r} is a directory with other contents. Pass a new or empty path."
-            )
+            raise StoreError(f"store {str(self)!r} is a directory with other contents. Pass a new or empty path.")
         attributes: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION}
         with self.backend.io():
-            zarr.open_group(self._zarr, mode="a", zarr_format=3).attrs.put(attributes)
+            zarr.open_group(self.handle.storage, mode="a", zarr_format=3).attrs.put(attributes)
         return attributes
-
-    def check_writable(self) -> None:
-        """Refuse to change what was opened for reading."""
-        if self.read_only:
-            raise StoreError(
-                f"store {str(self.backend)!r} was opened for reading, and this would write to it. Pass store= for the "
-                "result, or call embed with this store."
-            )
-
-    @cached_property
-    def _zarr(self) -> Any:
-        return self.backend.zarr(read_only=self.read_only)
 
     @cached_property
     def root(self) -> zarr.Group:
-        """The group of all."""
+        """The group of the whole store."""
         with self.backend.io():
-            return zarr.open_group(self._zarr, mode="r" if self.read_only else "r+", zarr_format=3)
+            return zarr.open_group(self.handle.storage, mode="r" if self.read_only else "r+", zarr_format=3)
 
     # --- tables -------------------------------------------------------------------------------
 
@@ -99,30 +105,28 @@ class ZarrStore:
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
         if shard % chunk:  # a shard is a whole number of chunks
             chunk = shard
-        return StoredTable(self, self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
-
-    def scratch_table(
-        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
-    ) -> ScratchTable:
-        """A table without metadata, which its owner writes and removes; it uses up the files of a `spare` one."""
-        return ScratchTable(self, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
-
-    def scratch_ragged(self, name: str, dtype: Any) -> ScratchRagged:
-        """Ragged blocks without metadata, which their owner writes and removes."""
-        return ScratchRagged(self, name, np.dtype(dtype))
-
-    def flush(self, name: str) -> None:
-        """See to it that what was written below a name is safe."""
-        with self.backend.io():
-            self.backend.flush(name)
+        return StoredTable(self.handle, self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
 
     def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
         """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""
         chunk = min(longest + 1, _CHUNK_BYTES // np.dtype(dtype).itemsize)
         width = -(-(longest + 1) // chunk) * chunk
-        return StoredRagged(
-            self, self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), write_empty=False)
-        )
+        array = self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), write_empty=False)
+        return StoredRagged(self.handle, array)
+
+    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
+        """Make the table that keeps the points, so that a later process needs no X."""
+        return self.table(name, shape, np.float32, shard_rows)
+
+    def scratch_table(
+        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
+    ) -> ScratchTable:
+        """Make a table without metadata, which its owner removes; it reuses the files of a `spare` one."""
+        return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
+
+    def scratch_ragged(self, name: str, dtype: Any) -> ScratchRagged:
+        """Make ragged blocks without metadata, which their owner removes."""
+        return ScratchRagged(self.handle, name, np.dtype(dtype))
 
     def _array(
         self,
@@ -132,14 +136,14 @@ class ZarrStore:
         chunks: tuple[int, ...],
         shards: tuple[int, ...],
         write_empty: bool = True,
-    ) -> zarr.Array:
-        known = self._known(name, write_empty=write_empty)
+    ) -> ZarrArray:
+        known = self.handle.open(name, write_empty=write_empty)
         if known is not None and (known.shape, known.dtype) == (shape, np.dtype(dtype)):
             return known
-        self.check_writable()
+        self.handle.check_writable()
         self.remove(name)
         with self.backend.io():
-            return self.root.create_array(
+            made: ZarrArray = self.root.create_array(
                 name,
                 shape=shape,
                 dtype=dtype,
@@ -149,112 +153,103 @@ class ZarrStore:
                 fill_value=0,
                 config={"write_empty_chunks": write_empty},
             )
-
-    def _known(self, name: str, *, write_empty: bool = True) -> zarr.Array | None:
-        """The array of that name, if there is one; whether chunks of zeros are written is not stored with it."""
-        mode: Any = "r" if self.read_only else "r+"
-        try:
-            with self.backend.io(missing=True):
-                found = zarr.open_array(self._zarr, path=name, mode=mode, zarr_format=3)
-        except (FileNotFoundError, *DECODING):
-            return None
-        digests: Any = found.metadata
-        return zarr.Array(zarr.AsyncArray(digests, found.store_path, {"write_empty_chunks": write_empty}))
+            return made
 
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
-        return StoredTable(self, self.find(name))
+        return StoredTable(self.handle, self.handle.find(name))
 
     def open_ragged(self, name: str) -> StoredRagged:
         """Find the ragged blocks of that name."""
-        return StoredRagged(self, self.find(name, write_empty=False))
+        return StoredRagged(self.handle, self.handle.find(name, write_empty=False))
 
-    def find(self, name: str, *, write_empty: bool = True) -> zarr.Array:
-        """Open the array of that name, which must be there."""
-        found = self._known(name, write_empty=write_empty)
-        if found is None:
-            raise DamageError(f"array {name!r} is missing from store {str(self.backend)!r}", name)
-        return found
+    def find_table(self, name: str) -> StoredTable | None:
+        """Find the table of that name, or None."""
+        found = self.handle.open(name)
+        return None if found is None else StoredTable(self.handle, found)
+
+    def drop(self, name: str) -> None:
+        """Keep an intermediate result until its owner is done: an interrupted computation resumes from it."""
+
+    def detach(self, name: str) -> Any:
+        """The array of a table, which stays in the store."""
+        return self.open_table(name).array
+
+    def flush(self, name: str) -> None:
+        """Bring what was written below a name safely to disk."""
+        with self.backend.io():
+            self.backend.flush(name)
 
     def remove(self, name: str) -> None:
-        """Forget a result: its mark first, then its arrays."""
-        if self.read_only and not self.backend.files(name):
-            return  # nothing is there, as after work on panels that were in memory
-        self.check_writable()
-        self.backend.remove(name, first="zarr.json")
+        """Remove a result: its commit first, then its arrays."""
+        self.handle.remove(name)
 
     def discard(self) -> None:
         """Remove a store that holds nothing of use."""
         for name in self.backend.folders():
             self.remove(name)
         self.backend.delete("zarr.json")
-        if not self.backend.network:
-            with contextlib.suppress(OSError):
-                os.rmdir(str(self.backend))
-
-    def sweep(self) -> None:
-        """Remove what a killed writer left behind."""
-        self.backend.sweep()
+        self.backend.remove_root()
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each group directly below the root."""
         return {name: self.backend.size(name) for name in self.backend.folders()}
 
-    # --- marks --------------------------------------------------------------------------------
+    # --- commits ------------------------------------------------------------------------------
 
-    def commit(self, name: str, metadata: Metadata, arrays: Sequence[str] = ()) -> None:
-        """Mark a result (its arrays, and `arrays` elsewhere) as complete: all of them are flushed to disk first."""
-        self.check_writable()
-        if self._lock is not None:
-            self._lock.check()
+    def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
+        """Mark a result (its arrays, and `arrays` elsewhere) as complete, after all of them are flushed to disk."""
+        self.handle.check_writable()
+        if self.handle.lock is not None:
+            self.handle.lock.check()
         with self.backend.io():
             group = self.root.require_group(name)
             digests: dict[str, str] = {}
             for one in (name, *arrays):
                 self.backend.flush(one)
-                digests |= self._metadata(one, itself=one != name)
-            content = {"facts": metadata, "metadata": digests}
+                digests |= self._digests(one, itself=one != name)
+            content = {"facts": to_json(record), "metadata": digests}
             group.attrs.put({**content, "checksum": _checksum(content)})
             self.backend.flush(name, deep=False)
 
+    def read(self, name: str, kind: type[Record]) -> Record | None:
+        """Record of a complete result, or None; a result that lost a chunk or was changed is an error."""
+        commit = self._commit(name)
+        if commit is None:
+            return None
+        damage = self.damage(commit.digests)
+        if damage:
+            array, what = damage[0]
+            raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array)
+        return from_json(kind, commit.record)
+
+    def peek(self, name: str, kind: type[Record]) -> Record | None:
+        """Record of a complete result, whatever has become of its arrays."""
+        commit = self._commit(name)
+        return None if commit is None else from_json(kind, commit.record)
+
     def results(self) -> list[str]:
-        """Names of all groups below the root, marked or not."""
+        """Names of all groups below the root, committed or not."""
         files = self.backend.files()
         arrays = {name.rpartition("/c/")[0] for name in files if "/c/" in name}
         groups = [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
         return [name for name in groups if name not in arrays]
 
     def names(self, group: str) -> list[str]:
-        """Results that stand below a group, finished or not."""
+        """Results below a group, finished or not."""
         return self.backend.folders(group)
 
-    def metadata(self, name: str) -> Metadata | None:
-        """Facts of a complete result, or None; a result that lost a chunk or was changed is an error."""
-        entry = self._mark(name)
-        if entry is None:
-            return None
-        damage = self.damage(entry["metadata"])
-        if damage:
-            array, what = damage[0]
-            raise DamageError(f"array {array!r} of store {str(self.backend)!r} is damaged: {what}", array)
-        return entry["facts"]
-
-    def record(self, name: str) -> Metadata | None:
-        """Facts of a complete result, whatever has become of its arrays."""
-        entry = self._mark(name)
-        return None if entry is None else entry["facts"]
-
-    def _mark(self, name: str) -> dict[str, Any] | None:
+    def _commit(self, name: str) -> Commit | None:
         attributes = self._attributes(name)
         if attributes is None or "facts" not in attributes:
             return None
         content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
         if attributes.get("checksum") != _checksum(content):
-            raise DamageError(f"{name}/zarr.json of store {str(self.backend)!r} was changed", name)
-        return content
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name)
+        return Commit(content["facts"], dict(content["metadata"] or {}))
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
-        """Attributes of a group as they stand in the store now, or None."""
+        """Attributes of a group as they are stored now, or None."""
         try:
             content = self.backend.read(f"{name}/zarr.json".lstrip("/"))
         except FileNotFoundError:
@@ -264,117 +259,125 @@ class ZarrStore:
         except (ValueError, TypeError, AttributeError):
             if not name:  # of the store itself: it is none of ours
                 return {}
-            raise DamageError(f"{name}/zarr.json of store {str(self.backend)!r} is not readable", name) from None
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} is not readable", name) from None
 
-    def _metadata(self, name: str, *, itself: bool = False) -> dict[str, str]:
+    def _digests(self, name: str, *, itself: bool = False) -> dict[str, str]:
         """Checksums of the zarr.json of all arrays below a result."""
         files = [file for file in self.backend.files(name) if file.endswith("/zarr.json")]
         below = [file for file in files if itself or file != f"{name}/zarr.json"]
         return {file.removesuffix("/zarr.json"): _digest(self.backend.read(file)) for file in below}
 
-    def damage(self, digests: dict[str, str]) -> list[tuple[str, str]]:
-        """What is wrong with arrays, without reading their chunks: (array, metadata changed or chunk missing)."""
+    # --- damage -------------------------------------------------------------------------------
+
+    def damage(self, digests: dict[str, str]) -> list[Damage]:
+        """What is wrong with arrays, without reading their chunks: metadata changed or chunk missing."""
         wrong = []
         for array, digest in digests.items():
             try:
                 content = self.backend.read(f"{array}/zarr.json")
             except FileNotFoundError:
-                wrong.append((array, "zarr.json is missing"))
+                wrong.append(Damage(array, "zarr.json is missing"))
                 continue
             if _digest(content) != digest:
-                wrong.append((array, "zarr.json was changed"))
+                wrong.append(Damage(array, "zarr.json was changed"))
                 continue
-            there = set(self.backend.files(f"{array}/c"))
+            present = set(self.backend.files(f"{array}/c"))
             chunks = [chunk_name(index) for index in _grid(json.loads(content))]
-            wrong += [(array, f"chunk {chunk} is missing") for chunk in chunks if f"{array}/{chunk}" not in there]
+            wrong += [
+                Damage(array, f"chunk {chunk} is missing") for chunk in chunks if f"{array}/{chunk}" not in present
+            ]
         return wrong
 
     def repair(self, array: str, what: str) -> None:
-        """Make a damaged result be made again: its mark goes, and what would stand in the way."""
+        """Have a damaged result computed again: remove its commit, and what would be in the way."""
         if "zarr.json" in what:
             self.backend.delete(f"{array}/zarr.json")
         for result in self.results():
             try:
-                entry = self._mark(result)
+                commit = self._commit(result)
             except DamageError:
-                entry = None
+                commit = None
                 self.backend.delete(f"{result}/zarr.json")
-            if entry is not None and array in (result, *entry["metadata"]):
+            if commit is not None and array in (result, *commit.digests):
                 self.root.require_group(result).attrs.put({})
         # an embedding is written column by column: a damaged chunk would be read before it is written
         if array.startswith("embedding/") or ("zarr.json" in what and self.backend.files(f"{array}/c")):
             self.remove(array)
 
-    def verify(self) -> list[tuple[str, str]]:
-        """Read every chunk of every complete result: (array, what is wrong with which chunk)."""
-        wrong: set[tuple[str, str]] = set()
+    def verify(self) -> list[Damage]:
+        """Read every chunk of every complete result, and say what is wrong with which."""
+        wrong: set[Damage] = set()
         for result in self.results():
             try:
-                entry = self._mark(result)
+                commit = self._commit(result)
             except DamageError:
-                wrong.add((result, "zarr.json was changed"))
+                wrong.add(Damage(result, "zarr.json was changed"))
                 continue
-            if entry is None:
+            if commit is None:
                 continue
-            damage = self.damage(entry["metadata"])
+            damage = self.damage(commit.digests)
             wrong.update(damage)
-            for array in set(entry["metadata"]) - {array for array, what in damage if "zarr.json" in what}:
-                wrong.update((array, f"chunk {key} is damaged") for key in self._unreadable(array))
+            for array in set(commit.digests) - {array for array, what in damage if "zarr.json" in what}:
+                wrong.update(Damage(array, f"chunk {key} is damaged") for key in self._unreadable(array))
         return sorted(wrong)
 
     def _unreadable(self, name: str) -> Iterator[str]:
-        digests = json.loads(self.backend.read(f"{name}/zarr.json"))
-        if digests["node_type"] != "array":
+        description = json.loads(self.backend.read(f"{name}/zarr.json"))
+        if description["node_type"] != "array":
             return
         table = self.open_table(name)
-        there = set(self.backend.files(f"{name}/c"))
-        for index in _grid(digests):
-            if f"{name}/{chunk_name(index)}" in there and not table.readable(*index):
+        present = set(self.backend.files(f"{name}/c"))
+        for index in _grid(description):
+            if f"{name}/{chunk_name(index)}" in present and not table.readable(*index):
                 yield chunk_name(index)
 
     # --- the lock -----------------------------------------------------------------------------
 
-    def lock(self) -> None:
-        """Refuse a second process on this store."""
-        self.check_writable()
-        self._lock = self.backend.lock()
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes away, and start and end without scratch arrays and partial files."""
+        self.handle.check_writable()
+        self.handle.lock = lock = self.backend.lock()
+        try:
+            self.backend.remove_partial()
+            self.remove(SCRATCH)
+            yield
+        finally:
+            try:
+                self.remove(SCRATCH)
+            except OSError as error:  # the next run removes it; the first error must not be lost
+                logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
+            finally:
+                self.handle.lock = None
+                lock.release()
 
-    def unlock(self) -> None:
-        """Let others work on this store."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
-
-@lru_cache(maxsize=16)
-def _reopened(backend: bytes, writer: bool) -> ZarrStore:
-    """The store that another process has sent; a writer trusts the process that holds the lock."""
+def _sent(handle: StoreHandle) -> ZarrStore:
+    """The store that another process has sent; it is looked at when it is used."""
     store = ZarrStore.__new__(ZarrStore)
-    store._settle(pickle.loads(backend), read_only=not writer)
-    if not writer and store._attributes("") is None:
-        raise FileNotFoundError(f"store {str(store.backend)!r} does not exist any more. Put it back, or open its copy.")
+    store.handle, store.backend = handle, handle.backend
     return store
 
 
-def _check_format(attributes: dict[str, Any], store: str) -> None:
-    if attributes.get("format") != FORMAT:
+def _check_format(kind: object, version: object, store: str) -> None:
+    if kind != FORMAT:
         raise StoreError(
             f"store {store!r} was not made by scalable_gpe (its zarr.json names no format). "
             "Pass another path; nothing in it was touched."
         )
-    if attributes.get("format_version") != FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise StoreError(
-            f"store {store!r} has format version {attributes.get('format_version')}, this release "
-            f"reads {FORMAT_VERSION}. Use the release that wrote it, or start over in another path."
+            f"store {store!r} has format version {version}, this release reads {FORMAT_VERSION}. Use the release that "
+            "wrote it, or start over in another path."
         )
 
 
-def _grid(digests: dict[str, Any]) -> Iterator[tuple[int, ...]]:
+def _grid(description: dict[str, Any]) -> Iterator[tuple[int, ...]]:
     """Numbers of the shards (or chunks) of an array, from its zarr.json."""
-    if digests["node_type"] != "array":
+    if description["node_type"] != "array":
         return iter(())
-    steps = digests["chunk_grid"]["configuration"]["chunk_shape"]
-    return itertools.product(*(range(-(-n // step)) for n, step in zip(digests["shape"], steps, strict=True)))
+    steps = description["chunk_grid"]["configuration"]["chunk_shape"]
+    return itertools.product(*(range(-(-n // step)) for n, step in zip(description["shape"], steps, strict=True)))
 
 
 def _checksum(content: Any) -> str:

@@ -126,13 +126,6 @@ def repair(X: Floats, names: Ints, near: Ints, far: Floats) -> None:
         near[row], far[row] = names[others][best], distances[best]
 
 
-def inverse_of(order: Ints) -> Ints:
-    """The place of each row in an order."""
-    inverse = np.empty_like(order)
-    inverse[order] = np.arange(len(order), dtype=order.dtype)
-    return inverse
-
-
 def on_ranges(each: Each, loop: Callable[..., Any], n: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
     """Run a compiled loop over the ranges of 0..n."""
     each(n, lambda first, last: loop(*before, first, last, *after))

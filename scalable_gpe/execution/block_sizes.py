@@ -1,0 +1,36 @@
+"""Sizes of blocks and panels that change no result; tests vary them, users never see them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Sizes in place of those that the number of rows and the memory plan give; None leaves them."""
+
+    block_rows: int | None = None
+    panel_columns: int | None = None
+    resident_bytes: int | None = None
+    save_seconds: float | None = None
+
+
+_DEFAULT = BlockSizes()
+_sizes: ContextVar[BlockSizes] = ContextVar("block_sizes", default=_DEFAULT)
+
+
+@contextmanager
+def block_sizes(**changes: Any) -> Iterator[None]:
+    """Use other sizes inside the block."""
+    token = _sizes.set(replace(_sizes.get(), **changes))
+    try:
+        yield
+    finally:
+        _sizes.reset(token)
+
+
+def current_block_sizes() -> BlockSizes:
+    """Sizes in force."""
+    return _sizes.get()

@@ -1,0 +1,145 @@
+"""What a process has read and written of stored panels, shared by its threads.
+
+A task leases the panels that it uses until it ends. The memory of a panel is reused only when no task has a lease on
+it, because new memory costs a page fault every few rows.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+_MOST_BLOCKS = 4096
+_OTHERS = 2  # panels that a process keeps beside those that a sweep uses
+
+
+class PanelTable(Protocol):
+    """A table of the store, as a panel uses it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    shard_rows: int
+
+    @property
+    def key(self) -> tuple[str, str]: ...
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+    def read_into(self, start: int, out: np.ndarray) -> None: ...
+    def write(self, start: int, values: np.ndarray) -> None: ...
+
+
+class CachedPanel:
+    """What one process has of a stored panel: its memory, and the shards that are in it."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        self.n_leases = 0
+        self.reusable = True  # until someone who holds no lease has seen the memory
+        self._present: set[int] = set()
+        self._guard = threading.Lock()
+
+    @property
+    def n_present(self) -> int:
+        """Shards that were read or written."""
+        return len(self._present)
+
+    def need(self, table: PanelTable, shards: range | list[int]) -> None:
+        """Read some shards, unless they are present."""
+        with self._guard:
+            for shard in shards:
+                if shard not in self._present:
+                    start = shard * table.shard_rows
+                    table.read_into(start, self.values[start : start + table.shard_rows])
+                    self._present.add(shard)
+
+    def keep(self, table: PanelTable, start: int, values: np.ndarray) -> None:
+        """Remember shards that this process has written: it is likely to read them next."""
+        with self._guard:
+            if not np.may_share_memory(values, self.values):
+                self.values[start : start + len(values)] = values
+            self._present.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
+
+    def copy(self, table: PanelTable, start: int, stop: int) -> np.ndarray | None:
+        """A copy of some rows, if this process has them all."""
+        wanted = range(start // table.shard_rows, -(-stop // table.shard_rows))
+        with self._guard:
+            return self.values[start:stop].copy() if self._present.issuperset(wanted) else None
+
+
+class PanelCache:
+    """The panels that a process keeps, the least recently used one dropped first."""
+
+    def __init__(self) -> None:
+        self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
+        self._guard = threading.Lock()
+        self._task = threading.local()
+        # for blocks of K that stay in memory: the shards that they touch
+        self._touched: dict[int, tuple[weakref.ref[np.ndarray], int, list[int]]] = {}
+
+    @contextmanager
+    def task(self) -> Iterator[None]:
+        """Lease the panels that this thread asks for inside the block."""
+        leases: list[CachedPanel] = []
+        self._task.leases = leases
+        try:
+            yield
+        finally:
+            self._task.leases = None
+            with self._guard:
+                for panel in leases:
+                    panel.n_leases -= 1
+
+    def get(self, table: PanelTable, n_live: int) -> CachedPanel:
+        """Return the cached panel; `n_live` panels of its shape are in use at a time."""
+        with self._guard:
+            if table.key not in self._panels:
+                self._panels[table.key] = CachedPanel(self._memory(table, n_live))
+            self._panels.move_to_end(table.key)
+            panel = self._panels[table.key]
+            self._lease(panel)
+            return panel
+
+    def _lease(self, panel: CachedPanel) -> None:
+        leases: list[CachedPanel] | None = getattr(self._task, "leases", None)
+        if leases is None:
+            panel.reusable = False
+        elif not any(one is panel for one in leases):
+            leases.append(panel)
+            panel.n_leases += 1
+
+    def _memory(self, table: PanelTable, n_live: int) -> np.ndarray:
+        """Memory for one more panel: that of one that is not used any more, or new memory."""
+        kind = tuple(table.shape), table.dtype
+        alike = [key for key, one in self._panels.items() if (one.values.shape, one.values.dtype) == kind]
+        found = None
+        for key in alike[: max(0, len(alike) + 1 - n_live)]:
+            old = self._panels.pop(key)
+            if old.n_leases == 0 and old.reusable:
+                found = old.values
+        while len(self._panels) >= n_live + _OTHERS:
+            self._panels.popitem(last=False)
+        return np.empty(table.shape, table.dtype) if found is None else found
+
+    def touched(self, indices: np.ndarray, shard_rows: int, n_shards: int) -> list[int]:
+        """Shards of so many rows in which `indices` lie."""
+        from scalable_gpe.loops import sparse
+
+        block, of_rows, shards = self._touched.get(id(indices), (None, 0, []))
+        if block is not None and block() is indices and of_rows == shard_rows:
+            return shards
+        flags = np.zeros(n_shards, np.bool_)
+        sparse.touched(indices, shard_rows, flags)
+        shards = np.flatnonzero(flags).tolist()
+        if len(self._touched) >= _MOST_BLOCKS:
+            self._touched.clear()
+        self._touched[id(indices)] = weakref.ref(indices), shard_rows, shards
+        return shards
+
+    def clear(self) -> None:
+        """Drop all panels."""
+        with self._guard:
+            self._panels.clear()
+            self._touched.clear()

@@ -1,0 +1,59 @@
+"""What this process keeps from one task to the next: one object, so that nothing hides in module globals."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from scalable_gpe.execution.allocator import keep_freed_memory, release_freed_memory
+from scalable_gpe.execution.panel_cache import PanelCache
+
+_MOST_OPENED = 16
+
+
+class ProcessState:
+    """Results that were opened, panels of the store, and whether this process is a worker of a cluster.
+
+    `keeps_panels`: a worker remembers what its tasks write, because it is likely to read it next.
+    """
+
+    def __init__(self) -> None:
+        self.panels = PanelCache()
+        self.keeps_panels = False
+        self._opened: OrderedDict[Hashable, Any] = OrderedDict()
+        self._opening = threading.RLock()
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made once and shared by all threads; the latest few are kept."""
+        with self._opening:
+            if key not in self._opened:
+                made = make()
+                while len(self._opened) >= _MOST_OPENED:
+                    self._opened.popitem(last=False)
+                self._opened[key] = made
+            self._opened.move_to_end(key)
+            return self._opened[key]
+
+    def become_worker(self) -> None:
+        """Prepare a worker once: BLAS in one thread per task, freed memory kept for the next task, panels kept."""
+        with self._opening:
+            if self.keeps_panels:
+                return
+            import scipy.linalg  # noqa: F401  (its libraries must be loaded to be limited)
+            from threadpoolctl import threadpool_limits
+
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+            threadpool_limits(limits=1)
+            keep_freed_memory()
+            self.keeps_panels = True
+
+    def forget(self) -> None:
+        """Free what was kept for tasks."""
+        with self._opening:
+            self._opened.clear()
+        self.panels.clear()
+        release_freed_memory()
+
+
+process = ProcessState()

@@ -1,0 +1,337 @@
+"""How a graph is made: search, symmetrise, measure, commit."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe import checks
+from scalable_gpe.errors import RecallWarning, StoreError, warn
+from scalable_gpe.execution.cluster import workers_for
+from scalable_gpe.execution.context import Context, make_context, open_store
+from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
+from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.sharing import rows_per_shard
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
+from scalable_gpe.graph.edges import count_components, open_edges, union_edges
+from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph, check_search, open_graph, with_input
+from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
+from scalable_gpe.graph.precomputed import ListsFingerprint
+from scalable_gpe.graph.recall import ExactSample, exact_sample, measure_graph
+from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search
+from scalable_gpe.graph.storage_order import StorageOrder
+from scalable_gpe.io.rows import InputRows, Rows, open_rows
+from scalable_gpe.storage.backends import StorageOptions, check_options
+from scalable_gpe.storage.blocks import block_rows, inverse_order, ranges
+from scalable_gpe.storage.keys import graph_name
+from scalable_gpe.storage.protocol import Table, write_whole
+
+
+@dataclass(frozen=True)
+class Source:
+    """What identifies the input of a graph: points, precomputed lists, or both."""
+
+    rows: RowsFingerprint | None = None
+    neighbors: ListsFingerprint | None = None
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Precomputed neighbour lists, as `check_lists` gives them."""
+
+    indices: np.ndarray
+    distances: np.ndarray
+
+
+def neighbor_graph(
+    X: Any,
+    n_neighbors: int | None = None,
+    *,
+    metric: str = "euclidean",
+    method: str = "auto",
+    recall: float = 0.95,
+    random_state: Any = 0,
+    store: Any = None,
+    storage_options: StorageOptions | None = None,
+    memory_limit: Any = None,
+    n_jobs: int | None = None,
+) -> NeighborGraph:
+    """Nearest neighbours of each row: exact where that is affordable, else approximate with measured recall.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, d)
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path or URL (see `read_points`).
+    n_neighbors : int, optional
+        Other (distinct) points in each list; ``min(32, N - 1)`` by default.
+    metric : {"euclidean", "cosine"}
+        Cosine is euclidean on rows scaled to length 1.
+    method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
+        The search; "auto" is exact in low dimension and for few rows.
+    recall : float
+        Share of true neighbours to aim at; a lower one gives a warning.
+    random_state : int, None or numpy generator
+        Seed of the search and of the sample that measures its recall.
+    store : path or URL, optional
+        A zarr store for the lists; `embed` with the same store finds them.
+    storage_options : dict, optional
+        What fsspec needs to reach the URLs of `store` and `X`.
+    memory_limit : int or str, optional
+        Resident memory of this process, "2GB" is 2e9 bytes.
+    n_jobs : int, optional
+        Threads; all cores by default.
+
+    Returns
+    -------
+    NeighborGraph
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> graph = gpe.neighbor_graph(gpe.datasets.circle(200), 8)
+    >>> graph.indices.shape, graph.n_connected_components, graph.recall
+    ((200, 8), 1, 1.0)
+    """
+    seed = checks.check_random_state(random_state)
+    check_options(storage_options, store, X)
+    rows = open_rows(X, metric, storage_options=storage_options)
+    parameters = check_search(
+        n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=rows.n_rows
+    )
+    size = ProblemSize(rows.n_rows, rows.n_features, parameters.n_neighbors or 1)
+    with workers_for(n_jobs) if store is not None else Workers(n_jobs) as workers:
+        arrays = open_store(store, storage_options)
+        context = make_context(arrays, workers, size, parse_bytes(memory_limit), resident_input=rows.resident)
+        name = graph_name(Source(fingerprint(rows)), parameters)
+        with arrays.exclusive():
+            return find_graph(rows, context, name) or make_graph(rows, parameters, context, name)
+
+
+def find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborGraph | None:
+    """The complete graph of that name, or None; one that was made from other rows is an error."""
+    metadata = context.store.read(name, GraphMetadata)
+    if metadata is None:
+        return None
+    if rows is not None and metadata.content not in (None, content(hash_rows(ensure_shared(rows, context), context))):
+        raise StoreError(
+            "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
+            "Pass another store, or resume=False to start over in this one."
+        )
+    return open_graph(context, name, rows)
+
+
+def make_graph(rows: InputRows, parameters: SearchParameters, context: Context, name: str) -> NeighborGraph:
+    """Search, symmetrise, measure, and commit the result."""
+    shared = ensure_shared(rows, context)
+    hashes = hash_rows(shared, context)
+    first, group = distinct_rows(hashes)
+    checksum = content(hashes)
+    del hashes
+    n_neighbors = _distinct_neighbors(parameters.n_neighbors, len(first), rows.n_rows)
+    method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors)
+    panels = Panels(context)
+    points: Rows = RowSubset(shared, panels.of(first)) if group is not None else shared
+    sample = exact_sample(points, n_neighbors, parameters.random_state, context)
+    found = search(points, n_neighbors, method, sample, parameters, context, name)
+    storage_order = StorageOrder(first[found.order], group)
+    _save_order(storage_order, context, name)
+    stored = _save_points(found, points, context, name)
+    _save_lists(found, n_neighbors, context, name)
+    panels.clear()
+    finish = _Finish(context, name, storage_order)
+    metadata = with_input(finish.edges(method), rows)
+    return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
+
+
+def precomputed_graph(
+    lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
+) -> NeighborGraph:
+    """Make the graph from precomputed lists."""
+    if rows is not None:
+        context.workers.here.map(
+            lambda piece: rows.read(*piece) is None, rows.steps(0, rows.n_rows), count=False
+        )  # every row must be finite
+    order = _graph_order(lists.indices)
+    storage_order = StorageOrder(order)
+    _save_order(storage_order, context, name)
+    points = None if rows is None else _gather_points(rows, order, context, name)
+    position = storage_order.by_user
+    relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]
+    indices, distances = _list_tables(lists.indices.shape, context, name)
+    write_whole(indices, relabelled)
+    for start, stop in ranges(len(order), distances.shard_rows):
+        distances.write(start, lists.distances[order[start:stop]])
+    finish = _Finish(context, name, storage_order)
+    metadata = finish.edges("precomputed")
+    if rows is None or points is None:
+        return finish.commit(metadata, None, None, None)
+    # ids of the source are the user's rows here: no row was merged with another
+    sample = exact_sample(ensure_shared(rows, context), lists.indices.shape[1], random_state, context)
+    return finish.commit(with_input(metadata, rows), points, sample, None)
+
+
+@dataclass(frozen=True)
+class _Finish:
+    """Symmetrise and measure the lists of a graph, and commit it."""
+
+    context: Context
+    name: str
+    storage_order: StorageOrder
+
+    def edges(self, method: str) -> GraphMetadata:
+        """Make the edges; what is known of the graph then."""
+        context, name, n_points = self.context, self.name, self.storage_order.n_points
+        lists, lengths = (context.store.open_table(f"{name}/{table}") for table in ("indices", "distances"))
+        with context.workers.progress.stage("edges", -(-n_points // context.block_rows(n_points))):
+            edges = union_edges(lists, lengths, self.storage_order.user_row, context, f"{name}/edges")
+        return GraphMetadata(
+            method=method,
+            n_rows=self.storage_order.n_rows,
+            n_points=n_points,
+            block_rows=edges.block_rows,
+            n_connected_components=count_components(edges),
+            duplicates=self.storage_order.group is not None,
+        )
+
+    def commit(
+        self, metadata: GraphMetadata, points: Rows | None, sample: ExactSample | None, target: float | None
+    ) -> NeighborGraph:
+        """Measure the graph where there are points, and mark it as complete."""
+        store, name = self.context.store, self.name
+        if points is not None and sample is not None:
+            edges = open_edges(self.context, f"{name}/edges", metadata.n_points, metadata.block_rows)
+            lengths = store.open_table(f"{name}/distances")
+            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user)
+            _save(self.context, f"{name}/missing", scan.missing, len(scan.missing))
+            _save(self.context, f"{name}/listed", scan.listed, len(scan.listed))
+            metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
+            if target is not None and scan.recall + scan.recall_error < target:
+                text = (
+                    f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below recall={target}. "
+                    "Raise n_neighbors, or choose method='brute'."
+                )
+                metadata = replace(metadata, warning=warn(text, RecallWarning))
+        store.commit(name, metadata)
+        return open_graph(self.context, name, points)
+
+
+def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> int:
+    """Neighbours that distinct points can have."""
+    if n_points < 2:
+        raise ValueError(
+            f"X must have at least 2 different rows; all {n_rows} rows are equal. There is nothing to embed."
+        )
+    if n_neighbors is None or n_neighbors <= n_points - 1:
+        return min(n_neighbors or n_points - 1, n_points - 1)
+    if n_neighbors != min(32, n_rows - 1) and n_neighbors != n_rows - 1:
+        raise ValueError(
+            f"n_neighbors must be at most {n_points - 1}, one less than the number of different rows "
+            f"({n_rows} rows, {n_points} different); got {n_neighbors}. Lower it."
+        )
+    return n_points - 1
+
+
+def _graph_order(indices: np.ndarray) -> np.ndarray:
+    """Reverse Cuthill-McKee order of the lists' graph: it keeps neighbours near each other, without X."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    n_rows = len(indices)
+    kept = indices >= 0
+    counts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    graph = csr_matrix((np.ones(counts[-1], np.int8), indices[kept], counts), shape=(n_rows, n_rows))
+    return np.asarray(reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)).astype(np.int64)
+
+
+def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | None = None) -> None:
+    write_whole(context.store.table(name, values.shape, values.dtype, shard_rows), values)
+
+
+def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:
+    _save(context, f"{name}/user_row", storage_order.user_row)
+    if storage_order.group is not None:
+        _save(context, f"{name}/group", storage_order.group)
+
+
+def _points_table(n_points: int, n_features: int, context: Context, name: str) -> Table | None:
+    shard = min(block_rows(n_points), rows_per_shard(n_features))
+    return context.store.input_copy(f"{name}/points", (n_points, n_features), shard)
+
+
+def _save_points(found: NeighborLists, points: Rows, context: Context, name: str) -> Rows:
+    """Points in storage order: in a table where the store keeps a copy, else from the input."""
+    table = _points_table(len(found.order), points.n_features, context, name)
+    if table is None:
+        return RowSubset(points, found.order)
+
+    def save_points(piece: tuple[int, int]) -> None:
+        if not table.has(piece[0]):
+            table.write(piece[0], found.rows(*piece))
+
+    pieces = ranges(table.shape[0], table.shard_rows)
+    with context.workers.progress.stage("points", len(pieces)):
+        context.workers.map(save_points, pieces)
+    return TableRows(table)
+
+
+def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str) -> Rows:
+    """Points of an input in an order of their own.
+
+    A table is filled in as few streaming passes over the input as memory allows, because taking rows by number would
+    read all of a chunked input for every shard.
+    """
+    n_points, n_features = len(order), source.n_features
+    table = _points_table(n_points, n_features, context, name)
+    if table is None:
+        return RowSubset(source, order)
+    missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]
+    together = max(1, context.plan.gathered_rows(n_features) // table.shard_rows)
+    position = inverse_order(order)
+    with context.workers.progress.stage("points", len(missing)):
+        for first in range(0, len(missing), together):
+            _collect_rows(table, missing[first : first + together], source, position, context)
+    return TableRows(table)
+
+
+def _collect_rows(
+    table: Table, pieces: list[tuple[int, int]], source: Rows, position: np.ndarray, context: Context
+) -> None:
+    """Collect the rows of some shards in one pass over the input."""
+    low, high = pieces[0][0], pieces[-1][1]
+    buffer = np.empty((high - low, source.n_features), np.float32)
+
+    def collect(piece: tuple[int, int]) -> None:
+        to = position[piece[0] : piece[1]]
+        wanted = (to >= low) & (to < high)
+        if wanted.any():
+            buffer[to[wanted] - low] = source.read(*piece)[wanted]
+
+    step = max(256, min(65_536, 2**22 // source.n_features))
+    context.workers.here.map(collect, ranges(source.n_rows, step), count=False)
+    context.workers.here.map(lambda piece: table.write(piece[0], buffer[piece[0] - low : piece[1] - low]), pieces)
+
+
+def _list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[Table, Table]:
+    store = context.store
+    return store.table(f"{name}/indices", shape, np.int32), store.table(f"{name}/distances", shape, np.float32)
+
+
+def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: str) -> None:
+    """Lists of storage numbers, with distances."""
+    order = found.order
+    lists, lengths = _list_tables((len(order), n_neighbors), context, name)
+    panels = Panels(context)
+    position = panels.of(inverse_order(order))
+
+    def save_lists(piece: tuple[int, int]) -> None:
+        if not (lists.has(piece[0]) and lengths.has(piece[0])):
+            neighbors, squared = found.lists(*piece)
+            lists.write(piece[0], position.whole()[neighbors])
+            lengths.write(piece[0], np.sqrt(squared))
+
+    pieces = ranges(len(order), lists.shard_rows)
+    with context.workers.progress.stage("lists", len(pieces)):
+        context.workers.map(save_lists, pieces)
+    panels.clear()
+    context.store.remove(f"{name}/search")

@@ -1,0 +1,78 @@
+"""The sizes of a cells search."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scalable_gpe.execution import memory_plan
+
+_READ_BYTES = 2**23  # one streaming read
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """The sizes of a search: a function of the shape of the data and of n_neighbors, never of the machine."""
+
+    n_rows: int
+    n_features: int
+    n_neighbors: int
+    part_rows: int
+    leaf_rows: int
+    cell_rows: int
+    n_trees: int
+    n_reduced: int
+
+    @property
+    def n_parts(self) -> int:
+        """Parts of a round."""
+        return -(-self.n_rows // self.part_rows)
+
+    @property
+    def rows_per_part(self) -> int:
+        """Rows of every part but the last one."""
+        return -(-self.n_rows // self.n_parts)
+
+    @property
+    def read_rows(self) -> int:
+        """Rows of one streaming read."""
+        return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.rows_per_part // 2))
+
+    @property
+    def n_used(self) -> int:
+        """Listed neighbours whose own neighbours become candidates."""
+        return min(self.n_neighbors, 20)
+
+    @property
+    def max_candidates(self) -> int:
+        """Candidates of one cell."""
+        return max(4096, self.cell_rows * (1 + 3 * self.n_neighbors))
+
+    def part(self, part: int) -> tuple[int, int]:
+        """The range of positions of one part."""
+        return part * self.rows_per_part, min((part + 1) * self.rows_per_part, self.n_rows)
+
+    def part_of(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """The part in which each position lies."""
+        return (positions // np.int32(self.rows_per_part)).astype(np.int32)
+
+
+def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> SearchPlan:
+    """Choose the sizes of a search."""
+    if n_rows >= 2**31:
+        raise ValueError(f"n_rows must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}.")
+    if not 1 <= n_neighbors < n_rows:
+        raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
+    leaf_rows = max(512, 8 * (n_neighbors + 1))
+    if part_rows is None:
+        part_rows = memory_plan.part_rows(n_features, n_neighbors)
+    return SearchPlan(
+        n_rows=n_rows,
+        n_features=n_features,
+        n_neighbors=n_neighbors,
+        part_rows=min(n_rows, max(part_rows, 2 * leaf_rows)),
+        leaf_rows=leaf_rows,
+        cell_rows=64,
+        n_trees=4 if n_features > 128 else 3,
+        n_reduced=64 if n_features > 128 else 0,
+    )

@@ -1,0 +1,108 @@
+"""Compiled loops of exact scans: sampled rows against all rows, block by block.
+
+Samples come feature by feature, so that the inner loop runs over samples; each sample has results of its own.
+"""
+
+import numpy as np
+from numba import njit
+
+_BIN_SHIFT = np.int64(16)  # of the bits of a float32: 128 bins per octave
+N_BINS = 1 << 15
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _squares(samples, block, i, squares):
+    squares[:] = 0
+    for f in range(samples.shape[0]):
+        x = block[i, f]
+        for m in range(samples.shape[1]):
+            step = x - samples[f, m]
+            squares[m] += step * step
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _before(square, number, other_square, other):
+    return square < other_square or (square == other_square and (other < 0 or number < other))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _keep(d, j, squares_kept, ids_kept):
+    """Insert a row into a list sorted by (distance, number); the last one falls out."""
+    last = ids_kept.shape[0] - 1
+    if _before(d, j, squares_kept[last], ids_kept[last]):
+        c = last
+        while c > 0 and _before(d, j, squares_kept[c - 1], ids_kept[c - 1]):
+            squares_kept[c], ids_kept[c] = squares_kept[c - 1], ids_kept[c - 1]
+            c -= 1
+        squares_kept[c], ids_kept[c] = d, j
+
+
+@njit(nogil=True, cache=True)
+def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
+    """Keep the nearest rows of a block for each sample, its own number left out.
+
+    Where ``histogram`` has bins, it counts the squared distances above 0 of all samples, by the leading bits.
+    """
+    squares = np.empty(samples.shape[1], np.float32)
+    counting = histogram.shape[0] > 0
+    for i in range(block.shape[0]):
+        _squares(samples, block, i, squares)
+        for m in range(samples.shape[1]):
+            if ids[i] != own[m]:
+                _keep(squares[m], ids[i], squares_kept[m], ids_kept[m])
+                if counting and squares[m] > 0:
+                    histogram[_bin(squares[m])] += 1
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _bin(square):
+    return np.int64(np.float32(square).view(np.int32)) >> _BIN_SHIFT
+
+
+@njit(nogil=True, cache=True)
+def count_bins(squares, histogram, step):
+    """Add `step` to the bin of each squared distance above 0."""
+    for e in range(squares.shape[0]):
+        if squares[e] > 0:
+            histogram[_bin(squares[e])] += step
+
+
+@njit(nogil=True, cache=True)
+def dense_mass(samples, own, block, ids, epsilon, scale, mass):
+    """Add ``exp(-d^2 / (epsilon scale))`` of the rows of a block to each sample's mass, the sample itself left out.
+
+    ``epsilon`` belongs to the samples, ``scale`` to the rows of the block.
+    """
+    squares = np.empty(samples.shape[1], np.float32)
+    for i in range(block.shape[0]):
+        _squares(samples, block, i, squares)
+        for m in range(samples.shape[1]):
+            width = epsilon[m] * scale[i]
+            if squares[m] < 60 * width and ids[i] != own[m]:
+                mass[m] += np.exp(-np.float64(squares[m]) / width)
+
+
+@njit(nogil=True, cache=True)
+def count_closer(samples, own, block, ids, limits, counts):
+    """``counts[m, c]`` grows by the rows of a block with ``limits[m, c - 1] <= d^2 < limits[m, c]``."""
+    last = limits.shape[1] - 1
+    squares = np.empty(samples.shape[1], np.float32)
+    for i in range(block.shape[0]):
+        _squares(samples, block, i, squares)
+        for m in range(samples.shape[1]):
+            if squares[m] < limits[m, last] and ids[i] != own[m]:
+                c = 0
+                while squares[m] >= limits[m, c]:
+                    c += 1
+                counts[m, c] += 1
+
+
+@njit(nogil=True, cache=True)
+def pair_squares(left, right, out):
+    """``out[e] = |left[e] - right[e]|^2``, rounded as the other loops round it."""
+    for e in range(left.shape[0]):
+        total = np.float32(0)
+        for f in range(left.shape[1]):
+            step = right[e, f] - left[e, f]
+            total += step * step
+        out[e] = total

@@ -1,0 +1,36 @@
+"""Rows cut into blocks."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+def block_rows(n_rows: int) -> int:
+    """Rows of one block: a function of the number of rows alone, so that blocks on disk never move.
+
+    Examples
+    --------
+    >>> block_rows(3_000), block_rows(1_000_000), block_rows(100_000_000)
+    (1024, 32768, 65536)
+    """
+    rows = 1024
+    while rows * 32 < n_rows and rows < 65_536:
+        rows *= 2
+    return rows
+
+
+def ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
+    """Cut rows into ranges of `step` rows.
+
+    Examples
+    --------
+    >>> ranges(10, 4)
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    return [(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def inverse_order(order: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+    """Position of each row in an order."""
+    inverse = np.empty(len(order), np.int32)
+    inverse[order] = np.arange(len(order), dtype=np.int32)
+    return inverse

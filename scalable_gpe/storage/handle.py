@@ -1,0 +1,82 @@
+"""What the arrays of a zarr store share: its backend, the right to write, and how an array is opened."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
+
+import zarr
+
+from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.storage.backends import StorageBackend
+from scalable_gpe.storage.lock import Lock
+
+ZarrArray: TypeAlias = "zarr.Array[Any]"
+
+# what decoding a chunk that was cut, emptied or changed may raise
+DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, EOFError, BufferError, AssertionError)
+
+
+class StoreHandle:
+    """Access to one zarr store.
+
+    Pickled, it is a path or URL with its options. Another process opens it for reading; while this process holds the
+    lock, also for writing.
+    """
+
+    def __init__(self, backend: StorageBackend, *, read_only: bool) -> None:
+        self.backend, self.read_only = backend, read_only
+        self.lock: Lock | None = None
+
+    def __reduce__(self) -> Any:
+        return _reopened, (pickle.dumps(self.backend), self.lock is not None)
+
+    def __str__(self) -> str:
+        return str(self.backend)
+
+    @cached_property
+    def storage(self) -> Any:
+        """The store as zarr opens it."""
+        return self.backend.zarr(read_only=self.read_only)
+
+    def check_writable(self) -> None:
+        """Refuse to change what was opened for reading."""
+        if self.read_only:
+            raise StoreError(
+                f"store {str(self)!r} was opened for reading, and this would write to it. Pass store= for the result, "
+                "or call embed with this store."
+            )
+
+    def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
+        """Open the array of that name, or None; whether chunks of zeros are written is not stored with it."""
+        mode: Any = "r" if self.read_only else "r+"
+        try:
+            with self.backend.io(missing=True):
+                found = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
+        except (FileNotFoundError, *DECODING):
+            return None
+        return found.with_config({"write_empty_chunks": write_empty})
+
+    def find(self, name: str, *, write_empty: bool = True) -> ZarrArray:
+        """Open the array of that name, which must exist."""
+        found = self.open(name, write_empty=write_empty)
+        if found is None:
+            raise DamageError(f"array {name!r} is missing from store {str(self)!r}", name)
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove a result: its commit first, then its arrays."""
+        if self.read_only and not self.backend.files(name):
+            return  # nothing to remove, as after work on panels in memory
+        self.check_writable()
+        self.backend.remove(name, first="zarr.json")
+
+
+@lru_cache(maxsize=16)
+def _reopened(backend: bytes, writer: bool) -> StoreHandle:
+    """The handle that another process has sent; a writer trusts the process that holds the lock."""
+    handle = StoreHandle(pickle.loads(backend), read_only=not writer)
+    if not writer and not handle.backend.exists("zarr.json"):
+        raise FileNotFoundError(f"store {str(handle)!r} does not exist any more. Put it back, or open its copy.")
+    return handle

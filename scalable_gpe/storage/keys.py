@@ -1,0 +1,86 @@
+"""How results are named: graph -> kernel -> heat -> sketch -> run.
+
+The name of a result is a digest of its own parameters and of the name of the result that it was made from. So a second
+epsilon never overwrites a first, and what one function has made another one finds.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from scalable_gpe.storage.records import to_json
+
+GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
+RUNS, NAMES = "runs", "names"
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _key(name: str) -> str:
+    """The digest in a name."""
+    return name.rpartition("/")[2]
+
+
+def graph_name(source: object, search: object) -> str:
+    """Name of a graph: of its input and of the parameters of the search, both records."""
+    return f"graph/{_digest(to_json(source), to_json(search))}"
+
+
+def kernel_name(graph: str, epsilon: float | str) -> str:
+    """Name of the kernel of a graph."""
+    return f"kernel/{_digest(_key(graph), epsilon)}"
+
+
+def matrix_name(content: bytes) -> str:
+    """Name of a kernel that is a matrix of the user."""
+    return f"kernel/matrix-{hashlib.sha256(content).hexdigest()[:12]}"
+
+
+def heat_name(kernel: str, normalization: str, tol: float, max_iter: int) -> str:
+    """Name of the heat kernel of a kernel."""
+    return f"heat/{_digest(_key(kernel), normalization, tol, max_iter)}"
+
+
+def sketch_name(heat: str, kind: str, seed: int, precision: str, tol: float) -> str:
+    """Name of the sketches of a heat kernel: all powers and columns."""
+    return f"sketch/{_digest(_key(heat), kind, seed, precision, tol)}"
+
+
+def power_name(sketch: str, power: int) -> str:
+    """Name of one power of a sketch."""
+    return f"{sketch}/{power}"
+
+
+def columns_name(sketch: str, power: int, first: int, stop: int) -> str:
+    """Name of a range of columns of one power."""
+    return f"{power_name(sketch, power)}/{first}-{stop}"
+
+
+def run_key(sketch: str, n_components: int, power: Any) -> str:
+    """What identifies a run: its sketch, and what of it was asked for."""
+    return _digest(_key(sketch), n_components, power)
+
+
+def embedding_name(power: int, key: str = "") -> str:
+    """Name of a published embedding; with a key where another run has the short name."""
+    return f"embedding/{power}-{key}" if key else f"embedding/{power}"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Names of all results of a run, and what identifies its input."""
+
+    input: Any
+    graph: str
+    kernel: str
+    heat: str
+    sketch: str
+    run: str
+
+    @property
+    def run_name(self) -> str:
+        """Name of the record of the run."""
+        return f"{RUNS}/{self.run}"

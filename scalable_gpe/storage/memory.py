@@ -1,0 +1,171 @@
+"""A store in the memory of this process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.storage.blocks import block_rows
+from scalable_gpe.storage.protocol import Ragged, ScratchArray, ScratchBlocks, Table
+from scalable_gpe.storage.records import Record
+
+
+class MemoryTable:
+    """A table that is a numpy array."""
+
+    def __init__(self, values: np.ndarray, shard_rows: int | None = None, name: str = "") -> None:
+        self.array, self.name = values, name
+        self.shape, self.dtype = values.shape, values.dtype
+        self.shard_rows = shard_rows or block_rows(len(values))
+        self.spare: str | None = None
+        self._written: set[int] = set()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells this table from all others."""
+        return f"memory-{id(self)}", self.name
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, as a view."""
+        return self.array[start:stop]
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Copy rows from `start` on into an array."""
+        out[:] = self.array[start : start + len(out)]
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Rows by number."""
+        rows: np.ndarray = self.array[ids]
+        return rows
+
+    def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
+        """Write rows from `start` on, or some columns of them."""
+        if values.ndim == 2:
+            self.array[start : start + len(values), first_column : first_column + values.shape[1]] = values
+        else:
+            self.array[start : start + len(values)] = values
+        self._written.add(start)
+
+    def has(self, start: int) -> bool:
+        """Whether the shard that begins at `start` has been written."""
+        return start in self._written
+
+
+class MemoryRagged:
+    """Ragged blocks that are numpy arrays."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self._blocks: dict[int, np.ndarray] = {}
+
+    def read(self, block: int, length: int) -> np.ndarray:
+        """Entries of one block."""
+        values = self._blocks.get(block)
+        if values is None or len(values) != length:
+            raise KeyError(f"block {block} has not been written")
+        return values
+
+    def write(self, block: int, values: np.ndarray) -> None:
+        """Keep the entries of one block."""
+        self._blocks[block] = np.ascontiguousarray(values, dtype=self.dtype)
+
+    def has(self, block: int) -> bool:
+        """Whether a block has been written."""
+        return block in self._blocks
+
+    def remove(self) -> None:
+        """Forget all blocks."""
+        self._blocks.clear()
+
+
+class MemoryStore:
+    """Arrays and records of one computation in this process; nothing outlives it."""
+
+    persistent = False
+
+    def __init__(self) -> None:
+        self._tables: dict[str, MemoryTable] = {}
+        self._ragged: dict[str, MemoryRagged] = {}
+        self._records: dict[str, Any] = {}
+
+    def table(self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None) -> Table:
+        """Make a table, or find the one of that name."""
+        if name not in self._tables:
+            self._tables[name] = MemoryTable(np.empty(shape, dtype), shard_rows, name)
+        return self._tables[name]
+
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> Ragged:
+        """Make ragged blocks, or find those of that name."""
+        return self._ragged.setdefault(name, MemoryRagged(dtype))
+
+    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
+        """Keep no second copy of the points: None."""
+        return None
+
+    def open_table(self, name: str) -> Table:
+        """Find the table of that name."""
+        return self._tables[name]
+
+    def open_ragged(self, name: str) -> Ragged:
+        """Find the ragged blocks of that name."""
+        return self._ragged[name]
+
+    def find_table(self, name: str) -> Table | None:
+        """Find the table of that name, or None."""
+        return self._tables.get(name)
+
+    def scratch_table(
+        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
+    ) -> ScratchArray:
+        """Make a table that its owner drops."""
+        return MemoryTable(np.empty(tuple(shape), dtype), shard_rows, name)
+
+    def scratch_ragged(self, name: str, dtype: Any) -> ScratchBlocks:
+        """Make ragged blocks that their owner drops."""
+        return MemoryRagged(dtype)
+
+    def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
+        """Remember that a result (its tables, and `arrays` elsewhere) is complete."""
+        self._records[name] = record
+
+    def read(self, name: str, kind: type[Record]) -> Record | None:
+        """Record of a complete result, or None."""
+        record = self._records.get(name)
+        return record if isinstance(record, kind) else None
+
+    peek = read
+
+    def names(self, group: str) -> list[str]:
+        """Results below a group, finished or not."""
+        return sorted(
+            {known[len(group) + 1 :].split("/")[0] for known in self._records if known.startswith(f"{group}/")}
+        )
+
+    def remove(self, name: str) -> None:
+        """Forget a result and all its tables."""
+        for known in (self._tables, self._ragged, self._records):
+            for one in [key for key in known if key == name or key.startswith(f"{name}/")]:
+                del known[one]
+
+    def drop(self, name: str) -> None:
+        """Free an intermediate result: nothing can resume from it."""
+        self.remove(name)
+
+    def detach(self, name: str) -> Any:
+        """Hand a table's array over to the user: the store forgets it."""
+        return self._tables.pop(name).array
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """No other process can reach this store."""
+        yield
+
+    def flush(self, name: str) -> None:
+        """Nothing is on disk."""
+
+    def repair(self, array: str, what: str) -> None:
+        """Nothing here can be damaged."""
+
+    def discard(self) -> None:
+        """Nothing is left behind."""

@@ -1,0 +1,66 @@
+"""Records: frozen dataclasses that a store keeps as JSON beside the arrays of a result."""
+
+import dataclasses
+import json
+import types
+import typing
+from typing import Any, TypeVar
+
+Record = TypeVar("Record")
+
+
+def to_json(record: object) -> dict[str, Any]:
+    """Fields of a record as plain numbers, texts, lists and dicts."""
+    content = dataclasses.asdict(record)  # type: ignore[call-overload]
+    return dict(json.loads(json.dumps(content, default=_plain)))
+
+
+def from_json(kind: type[Record], content: dict[str, Any]) -> Record:
+    """Restore a record. Fields that it does not know are ignored; absent ones take their defaults.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Size:
+    ...     shape: tuple[int, ...]
+    ...     errors: dict[int, float] = dataclasses.field(default_factory=dict)
+    >>> from_json(Size, {"shape": [3, 4], "errors": {"16": 0.5}, "color": "red"})
+    Size(shape=(3, 4), errors={16: 0.5})
+    """
+    hints = _hints(kind)
+    known = {name: _restore(hints[name], value) for name, value in content.items() if name in hints}
+    return kind(**known)
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _restore(hint: Any, value: Any) -> Any:
+    """What JSON made of a value, as its type says."""
+    if value is None:
+        return None
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _restore(_alternative(arguments, value), value)
+    if origin is tuple:
+        return tuple(_restore(arguments[0], one) for one in value)
+    if origin is dict:
+        return {arguments[0](key): _restore(arguments[1], one) for key, one in value.items()}
+    return from_json(hint, value) if dataclasses.is_dataclass(hint) and isinstance(hint, type) else value
+
+
+def _alternative(arguments: tuple[Any, ...], value: Any) -> Any:
+    """The part of a union that a value of JSON belongs to: a list is a tuple, an object a dict or a record."""
+    for one in arguments:
+        origin = typing.get_origin(one)
+        if isinstance(value, list) and origin in (tuple, list):
+            return one
+        if isinstance(value, dict) and (origin is dict or dataclasses.is_dataclass(one)):
+            return one
+    return object
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
