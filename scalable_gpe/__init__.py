@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from scalable_gpe.planning import estimate
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
-    from scalable_gpe.spectral.density import Spectrum, spectrum
+    from scalable_gpe.spectral.density import Spectrum
     from scalable_gpe.spectral.diffusion_map import diffusion_map
+    from scalable_gpe.spectral.lanczos import spectrum
 
 __version__ = "0.1.0"
 
@@ -48,7 +49,7 @@ _HOME = {
     "sketch_matrix": "scalable_gpe.sketch.random_matrix",
     "gp_embedding": "scalable_gpe.sketch.gaussian_process",
     "diffusion_map": "scalable_gpe.spectral.diffusion_map",
-    "spectrum": "scalable_gpe.spectral.density",
+    "spectrum": "scalable_gpe.spectral.lanczos",
     "Spectrum": "scalable_gpe.spectral.density",
     "audit": "scalable_gpe.accuracy",
     "Audit": "scalable_gpe.accuracy",

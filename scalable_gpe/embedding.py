@@ -1,12 +1,9 @@
-"""From points to embedding: the whole line, in the order in which it runs.
+"""From points to embedding: the whole pipeline, in the order in which it runs.
 
 X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 """
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,42 +11,40 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe import checks
-from scalable_gpe.errors import DamageError, GPEWarning, StoreError, logger, warn
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.errors import DamageError, logger
+from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.cluster import shared_store, workers_for
-from scalable_gpe.execution.context import Context, locked, map_large_arrays, open_store
+from scalable_gpe.execution.context import Context, make_context, open_store
+from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
 from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import Workers, count_jobs, parse_bytes
-from scalable_gpe.formatting import plain
+from scalable_gpe.execution.workers import Workers, count_jobs
+from scalable_gpe.graph.build import Lists, Source, find_graph, make_graph, precomputed_graph
 from scalable_gpe.graph.duplicates import fingerprint
-from scalable_gpe.graph.neighbors import (
-    NeighborGraph,
-    check_n_neighbors,
-    check_parameters,
-    known_graph,
-    make_graph,
-    open_graph,
-    precomputed_graph,
-)
+from scalable_gpe.graph.neighbors import NeighborGraph, check_n_neighbors, open_graph
 from scalable_gpe.graph.precomputed import check_lists, fingerprint_lists
-from scalable_gpe.heat.bandwidth import check_epsilon
-from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
-from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
-from scalable_gpe.io.rows import Rows, open_rows
-from scalable_gpe.planning import check_limit
-from scalable_gpe.report import make_report, versions, with_int_keys
-from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish
-from scalable_gpe.sketch.powers import Sketch
-from scalable_gpe.spectral.power_choice import choose_power
-from scalable_gpe.storage.backends import check_options
-from scalable_gpe.storage.protocol import ranges
-from scalable_gpe.transform.new_points import NewPoints, transform
+from scalable_gpe.heat.kernel import KernelMetadata, SparseKernel, make_kernel, open_kernel
+from scalable_gpe.heat.normalization import (
+    SINKHORN_PRODUCTS,
+    SINKHORN_TOL,
+    HeatKernel,
+    HeatMetadata,
+    make_heat,
+    open_heat,
+)
+from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.parameters import AUTO, Parameters, check_parameters
+from scalable_gpe.report import Report, SketchResult, make_report
+from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding_names
+from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.publish import publish
+from scalable_gpe.spectral.power_choice import power_curve
+from scalable_gpe.storage.backends import StorageOptions, check_options
+from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, graph_name, heat_name, kernel_name, run_key
+from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
+from scalable_gpe.storage.records import to_json
+from scalable_gpe.transform.new_points import NewPoints, embed_rows
 
-_SINKHORN_TOL, _SINKHORN_PRODUCTS = 1e-8, 1000
-_GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
-_SIZES = ("n_rows", "n_features", "shape")  # what a fingerprint says in plain numbers
-_REPAIRS = 8  # damaged stages that one call makes again
+_REPAIRS = 8  # damaged stages that one call computes again
 
 
 @dataclass(frozen=True)
@@ -74,16 +69,22 @@ class Embedding:
     heat: HeatKernel
     parameters: dict[str, Any]
     report: dict[str, Any]
+    settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
-    _columns: dict[int, Any] = field(default_factory=dict, repr=False)
+    _columns: dict[int, list[SketchColumns]] = field(default_factory=dict, repr=False)
 
-    def transform(self, X_new: Any, *, power: int | None = None, storage_options: dict[str, Any] | None = None) -> Any:
-        r"""Place new rows in the embedding.
+    @property
+    def by_power(self) -> dict[int, Any]:
+        """The N x k array of each power."""
+        return self.points if self.settings.several else {self.settings.powers[0]: self.points}
+
+    def transform(self, X_new: Any, *, power: int | None = None, storage_options: StorageOptions | None = None) -> Any:
+        r"""Embed new rows.
 
         .. math:: y(x) = a(x, \cdot)\, A^{p-1} G / \sqrt{k}
 
         The row a(x, .) is the one that x would have had in training; a training row gets its own embedding. Each row
-        is placed by itself, so a row alone and in a batch has the same bytes.
+        is embedded by itself, so a row alone and in a batch has the same bytes.
 
         Parameters
         ----------
@@ -106,7 +107,13 @@ class Embedding:
         >>> result.transform(torus[1000:]).shape
         (100, 8)
         """
-        return transform(self, X_new, power, storage_options)
+        known = self.by_power
+        if power is not None and power not in known:
+            raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
+        wanted = known if power is None else {power: known[power]}
+        k = self.settings.n_components
+        found = embed_rows(self._new_points, X_new, self._columns, wanted, k, storage_options)
+        return found if self.settings.several and power is None else next(iter(found.values()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_new_points"}
@@ -114,11 +121,11 @@ class Embedding:
     @cached_property
     def _new_points(self) -> NewPoints:
         """What `transform` keeps from one call to the next."""
-        return NewPoints(self.graph, self.heat, self.parameters["metric"])
+        return NewPoints(self.graph, self.heat, self.settings.metric)
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
-        return f"Embedding of {n_rows} rows in {self.parameters['n_components']} dimensions, power {power}"
+        return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {power}"
 
 
 def embed(
@@ -138,7 +145,7 @@ def embed(
     method: str = "auto",
     recall: float = 0.95,
     store: Any = None,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: StorageOptions | None = None,
     memory_limit: Any = None,
     n_jobs: int | None = None,
     resume: bool = True,
@@ -166,10 +173,10 @@ def embed(
     epsilon : float or {"auto", "global", "local", "bgh"}
         Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
         gives each row a length scale sigma of its own, proportional to the distance of its seventh neighbour. "auto" is
-        "global", or "local" where one epsilon would leave more than 6 % of the rows lonely.
+        "global", or "local" where one epsilon would leave more than 6 % of the rows under-connected.
     power : int, sequence of int, or "auto"
         The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
-        smallest power of two at which neighbours stand out of the noise of the sketch.
+        smallest power of two at which neighbours rise above the noise of the sketch.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
@@ -189,8 +196,8 @@ def embed(
     recall : float
         Share of true neighbours to aim at.
     store : path or URL, optional
-        A zarr store, "run.zarr" or "s3://bucket/run.zarr": results stream there, and a second call goes on where the
-        first one stopped.
+        A zarr store, "run.zarr" or "s3://bucket/run.zarr": results stream there, and a second call resumes where
+        the first one stopped.
     storage_options : dict, optional
         What fsspec needs to reach the URLs of `store` and `X`: credentials, endpoint. Never written to the store.
     memory_limit : int or str, optional
@@ -213,159 +220,77 @@ def embed(
     >>> result.points.shape, result.report["converged"]
     ((1000, 8), True)
     """
-    asked = _check(locals())
-    rows = None if X is None else open_rows(X, asked["metric"], storage_options=storage_options)
-    if rows is None and neighbors is None:
-        raise ValueError("embed needs X, or neighbors=(indices, distances) in its place; got neither.")
-    if neighbors is not None:
-        neighbors = check_lists(neighbors, rows.n_rows if rows else None, asked["n_neighbors"])
-    with workers_for(n_jobs, Progress(progress)) as workers:
-        store = shared_store(workers, store)
-        shape = _shape(asked, rows, neighbors, store, workers)
-        given = asked["memory_limit"] or workers.memory_limit()
-        limit = check_limit(given, shape, count_jobs(n_jobs))
-        if limit is not None:
-            map_large_arrays()
-        reserved = int(1.25 * asked["n_components"] * memory_plan.column(shape)) + memory_plan.blocks_in_flight(
-            shape, count_jobs(n_jobs)
-        )
-        with _opened(store, storage_options, resume) as store, _nothing_left(store):
-            return _repaired(store, lambda: _embed(rows, neighbors, asked, Context(store, workers, limit, reserved)))
-
-
-def _embed(rows: Rows | None, neighbors: Any, asked: dict[str, Any], context: Context) -> Embedding:
-    """The line itself: each stage is taken from the home when it is there, else made."""
-    keys = _keys(rows, neighbors, asked)
-    _check_input(context, keys)
-    log = _Log(context, keys, asked)
-    with log.stage("graph"):
-        graph = _graph(rows, neighbors, asked, context, keys["graph"])
-    with log.stage("kernel"):
-        kernel = _stage(context, keys["kernel"], lambda name: make_kernel(graph, asked["epsilon"], context, name))
-        kernel = kernel or open_kernel(graph, context, keys["kernel"])
-    with log.stage("heat"):
-        heat = _stage(
-            context,
-            keys["heat"],
-            lambda name: make_heat(kernel, asked["normalization"], _SINKHORN_TOL, _SINKHORN_PRODUCTS, context, name),
-        )
-        heat = heat or open_heat(kernel, context, keys["heat"])
-    how, curve = Sketch(asked["sketch"], asked["random_state"], asked["precision"]), None
-    with log.stage("sketch"):
-        if asked["power"] == "auto":
-            power, curve = choose_power(heat, asked["n_components"], how.seed, context, f"{keys['sketch']}/curve")
-            asked = {**asked, "powers": (power,)}
-        plans = make_plans(heat, how, asked["powers"], asked["tol"], context, keys["sketch"])
-        columns = make_columns(heat, how, asked["n_components"], plans, context, keys["sketch"])
-    names = rows.names if rows else None
-    if log.finished is not None:
-        log.use()
-        tables = {power: context.store.open_table(log.finished["arrays"][str(power)]) for power in asked["powers"]}
-        for power, table in tables.items():
-            _check_sound(table, log.finished["arrays"][str(power)])
-        report = with_int_keys(log.finished["report"])
-        return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
-    with log.stage("write"):
-        arrays = _arrays(context, keys["run"], asked["powers"])
-        tables = {
-            power: publish(heat, columns[power], asked["n_components"], context, arrays[power])
-            for power in asked["powers"]
-        }
-        _save_names(rows, context)
-    report = make_report(graph, kernel, heat, plans, asked, curve, tables, context)
-    log.finish(report, arrays, asked)
-    return _embedding(graph, kernel, heat, tables, columns, asked, report, names)
-
-
-def _check_sound(table: Any, name: str) -> None:
-    """Read a published array back; what is damaged is published again."""
-    damaged = [start for start in range(0, table.shape[0], table.shard_rows) if not table.has(start)]
-    if damaged:
-        raise DamageError(f"array {name!r} is damaged: rows {damaged[0]} and on do not read back", name)
-
-
-def _compare_versions(stored: dict[str, str]) -> None:
-    """Warn where a run goes on with other libraries than it began with."""
-    now = versions()
-    changed = [f"{name} {stored[name]} -> {now.get(name)}" for name in stored if stored[name] != now.get(name)]
-    if changed:
-        warn(f"the store was written with other versions ({', '.join(changed)}): bytes may differ.", GPEWarning)
-
-
-class _Log:
-    """The record of a run in its home: what was asked for, how far it is, the seconds that each stage took.
-
-    It is first written after the graph stage, which looks at every row and may refuse the input. `finished` are the
-    facts of a run that is complete already; then nothing is written.
-    """
-
-    def __init__(self, context: Context, keys: dict[str, Any], asked: dict[str, Any]) -> None:
-        self._context, self._keys, self._asked = context, keys, asked
-        self._name = f"runs/{keys['run']}"
-        metadata = context.store.metadata(self._name) if context.store.stored else None
-        self.finished = metadata if metadata and metadata["finished"] else None
-        _compare_versions((metadata or {}).get("versions", {}))
-        context.seconds = dict((metadata or {}).get("seconds", {}))
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time one stage, and write down that it is done."""
-        began = time.perf_counter()
-        yield
-        self._context.seconds[name] = self._context.seconds.get(name, 0.0) + time.perf_counter() - began
-        if self.finished is None:
-            self._write({"finished": False})
-
-    def use(self) -> None:
-        """Write down that this run, which was finished already, was asked for again."""
-        if self._context.store.stored and self.finished is not None:
-            metadata = {**self.finished, "used_at": time.time()}
-            self._context.store.commit(self._name, _plain(metadata), arrays=list(metadata["arrays"].values()))
-
-    def finish(self, report: dict[str, Any], arrays: dict[int, str], asked: dict[str, Any]) -> None:
-        """Write down that all is done."""
-        self._asked = asked
-        self._write({"finished": True, "report": report, "arrays": arrays}, list(arrays.values()))
-
-    def _write(self, metadata: dict[str, Any], arrays: Sequence[str] = ()) -> None:
-        known = {
-            "keys": self._keys,
-            "parameters": self._asked,
-            "seconds": self._context.seconds,
-            "versions": versions(),
-        }
-        self._context.store.commit(self._name, _plain(known | metadata), arrays=arrays)
-
-
-def _embedding(
-    graph: NeighborGraph,
-    kernel: SparseKernel,
-    heat: HeatKernel,
-    tables: dict[int, Any],
-    columns: dict[int, Any],
-    asked: dict[str, Any],
-    report: dict[str, Any],
-    names: np.ndarray | None,
-) -> Embedding:
-    points = {power: as_array(table) for power, table in tables.items()}
-    several = isinstance(asked["power"], list | tuple)
-    shown = {name: value for name, value in asked.items() if name not in ("powers",)}
-    return Embedding(
-        points=points if several else points[asked["powers"][0]],
-        graph=graph,
-        kernel=kernel,
-        heat=heat,
-        parameters=shown,
-        report=report,
-        names=names,
-        _columns=columns,
+    parameters = check_parameters(
+        n_components=n_components,
+        n_neighbors=n_neighbors,
+        epsilon=epsilon,
+        power=power,
+        normalization=normalization,
+        sketch=sketch,
+        metric=metric,
+        random_state=random_state,
+        precision=precision,
+        tol=tol,
+        method=method,
+        recall=recall,
+        memory_limit=memory_limit,
     )
+    _check_where(X, store, storage_options, n_jobs, resume)
+    bars = Progress(progress)
+    rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
+    lists = _check_neighbors(neighbors, rows, parameters.n_neighbors)
+    if lists is None and rows is not None:
+        parameters = parameters.with_n_neighbors(check_n_neighbors(parameters.n_neighbors, rows.n_rows))
+    with workers_for(n_jobs, bars) as workers:
+        store = shared_store(workers, store)
+        plan = _plan_memory(parameters, rows, lists, workers, persistent=store is not None)
+        with _opened(store, storage_options, resume) as arrays, _nothing_left(arrays):
+            context = Context(arrays, workers, plan)
+            return _repaired(arrays, lambda: _run(rows, lists, parameters, context))
+
+
+def _run(rows: InputRows | None, lists: Lists | None, parameters: Parameters, context: Context) -> Embedding:
+    """The pipeline itself: each stage is taken from the store when it is complete, else made."""
+    keys = _make_keys(rows, lists, parameters)
+    check_same_input(context.store, keys)
+    log = RunLog(context, keys, parameters)
+    with log.stage("graph"):
+        graph = find_graph(rows, context, keys.graph) or _make_graph(rows, lists, parameters, context, keys.graph)
+    with log.stage("kernel"):
+        kernel = _find_kernel(graph, context, keys.kernel) or make_kernel(
+            graph, parameters.epsilon, context, keys.kernel
+        )
+    with log.stage("heat"):
+        heat = _find_heat(kernel, context, keys.heat) or make_heat(
+            kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS, context, keys.heat
+        )
+    with log.stage("sketch"):
+        parameters, sketch = _make_sketch(heat, parameters, context, keys.sketch)
+    names = None if rows is None else rows.names
+    if log.finished is not None and log.finished.report is not None:
+        log.use(log.finished)
+        arrays = log.finished.arrays
+        tables = {power: _open_sound(context.store, arrays[power]) for power in parameters.powers}
+        return _embedding(graph, kernel, heat, tables, sketch, parameters, log.finished.report, names)
+    with log.stage("write"):
+        arrays = embedding_names(context.store, keys.run, parameters.powers)
+        k = parameters.n_components
+        tables = {power: publish(heat, sketch.columns[power], k, context, arrays[power]) for power in parameters.powers}
+        _save_names(names, context.store)
+    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds)
+    log.finish(report, arrays, parameters)
+    return _embedding(graph, kernel, heat, tables, sketch, parameters, report, names)
 
 
 def open_embedding(
-    store: Any, X: Any = None, *, run: str | None = None, storage_options: dict[str, Any] | None = None
+    store: Any,
+    X: Any = None,
+    *,
+    run: str | None = None,
+    storage_options: StorageOptions | None = None,
+    progress: Any = False,
 ) -> Embedding:
-    """Open a run that stands in a store.
+    """Open a finished run of a store.
 
     Parameters
     ----------
@@ -378,141 +303,191 @@ def open_embedding(
         that `embed` was last called for.
     storage_options : dict, optional
         As in `embed`.
+    progress : None, False or callable(stage, done, total)
+        As in `embed`, for what is done with the embedding later.
 
     Returns
     -------
     Embedding
         Of a finished run.
     """
-    store = open_store(store, storage_options, read_only=True)
-    runs = [
-        (name, metadata) for name in store.names("runs") if (metadata := store.metadata(f"runs/{name}")) is not None
-    ]
-    finished = [(name, metadata) for name, metadata in runs if metadata["finished"]]
-    if not finished:
-        state = "a run that is not finished" if runs else "no finished stage of a run"
-        raise StoreError(f"store {str(store)!r} holds {state}. Run embed again with the same arguments to go on.")
-    metadata = _chosen(finished, run)
-    asked, keys = metadata["parameters"], metadata["keys"]
-    place = Context(store, Workers())
-    points = open_rows(X, asked["metric"], storage_options=storage_options) if X is not None else None
-    graph = open_graph(place, keys["graph"], points)
-    kernel = open_kernel(graph, place, keys["kernel"])
-    heat = open_heat(kernel, place, keys["heat"])
-    asked["powers"] = tuple(asked["powers"])
-    how = Sketch(asked["sketch"], asked["random_state"], asked["precision"])
-    plans = make_plans(heat, how, asked["powers"], asked["tol"], place, keys["sketch"])
-    columns = make_columns(heat, how, asked["n_components"], plans, place, keys["sketch"])
-    tables = {power: store.open_table(metadata["arrays"][str(power)]) for power in asked["powers"]}
-    report = with_int_keys(metadata["report"])
-    return _embedding(graph, kernel, heat, tables, columns, asked, report, _open_names(place, graph.n_rows))
+    arrays = open_store(store, storage_options, read_only=True)
+    record = choose_run(arrays, run, str(store))
+    parameters, keys = record.parameters, record.keys
+    rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
+    report = record.report
+    assert report is not None  # of a finished run
+    size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.n_components, len(parameters.powers))
+    context = make_context(arrays, Workers(progress=Progress(progress)), size)
+    graph = open_graph(context, keys.graph, rows)
+    kernel = open_kernel(graph, context, keys.kernel)
+    heat = open_heat(kernel, context, keys.heat)
+    parameters, sketch = _make_sketch(heat, parameters, context, keys.sketch, chosen=True)
+    tables: dict[int, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
+    return _embedding(graph, kernel, heat, tables, sketch, parameters, report, _open_names(arrays))
 
 
-def _chosen(finished: list[tuple[str, dict[str, Any]]], name: str | None) -> dict[str, Any]:
-    """The finished run of a name, or the latest."""
-    if name is None:
-        return max((metadata for _, metadata in finished), key=last_used)
-    found = [metadata for one, metadata in finished if one.startswith(name)]
-    if len(found) != 1:
-        runs = ", ".join(f"{one!r} (power {plain(metadata['parameters']['power'])})" for one, metadata in finished)
-        raise ValueError(f"run= must name one of {runs}; got {name!r}.")
-    return found[0]
-
-
-def last_used(metadata: dict[str, Any]) -> float:
-    """When `embed` was last called for a run, which is the one that is opened."""
-    return max(metadata.get("used_at", 0.0), (metadata.get("report") or {}).get("finished_at", 0.0))
-
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
-def _check(given: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of embed that are not data, checked before any work."""
-    automatic = isinstance(given["power"], str)
-    if automatic and given["power"] != "auto":
-        raise ValueError(f"power must be a whole number, several of them, or 'auto'; got {given['power']!r}.")
-    if automatic:
-        given = {**given, "power": 1}  # its place is taken by the power that is chosen
-    asked = check_sketch(
-        *(given[name] for name in ("n_components", "power", "sketch", "random_state", "precision", "tol"))
+def _embedding(
+    graph: NeighborGraph,
+    kernel: SparseKernel,
+    heat: HeatKernel,
+    tables: dict[int, Table],
+    sketch: SketchResult,
+    parameters: Parameters,
+    report: Report,
+    names: np.ndarray | None,
+) -> Embedding:
+    points = {power: table.array for power, table in tables.items()}
+    return Embedding(
+        points=points if parameters.several else points[parameters.powers[0]],
+        graph=graph,
+        kernel=kernel,
+        heat=heat,
+        parameters=parameters.as_dict(),
+        report=report.as_dict(),
+        settings=parameters,
+        names=names,
+        _columns=sketch.columns,
     )
-    asked |= check_parameters(
-        metric=given["metric"], method=given["method"], recall=given["recall"], random_state=asked["random_state"]
+
+
+# --- before the run -------------------------------------------------------------------------------
+
+
+def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:
+    """Check the arguments that say where and how to compute."""
+    if not isinstance(X, InputRows):
+        check_options(storage_options, store, X)
+    if not isinstance(resume, bool):
+        raise TypeError(f"resume must be True or False; got {resume!r}.")
+    count_jobs(n_jobs)
+
+
+def _check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
+    if neighbors is not None:
+        return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
+    if rows is None:
+        raise ValueError("embed needs X, or neighbors=(indices, distances) in its place; got neither.")
+    return None
+
+
+def _plan_memory(
+    parameters: Parameters, rows: InputRows | None, lists: Lists | None, workers: Workers, *, persistent: bool
+) -> MemoryPlan:
+    """The memory plan of a run; a limit that cannot be kept is refused."""
+    n_rows, n_neighbors = (
+        lists.indices.shape if lists is not None else (rows.n_rows if rows else 0, parameters.n_neighbors or 1)
     )
-    power = given["power"]
-    asked["power"] = asked["powers"][0] if isinstance(power, int | np.integer) else list(asked["powers"])
-    if automatic:
-        asked["power"] = "auto"
-    asked["epsilon"] = check_epsilon(given["epsilon"])
-    asked["normalization"] = checks.check_choice(given["normalization"], NORMALIZATIONS, "normalization")
-    asked["n_neighbors"] = given["n_neighbors"]
-    if given["n_neighbors"] is not None:
-        asked["n_neighbors"] = checks.check_count(given["n_neighbors"], "n_neighbors")
-    asked["memory_limit"] = parse_bytes(given["memory_limit"])
-    if not isinstance(given["X"], Rows):
-        check_options(given["storage_options"], given["store"], given["X"])
-    if not isinstance(given["resume"], bool):
-        raise TypeError(f"resume must be True or False; got {given['resume']!r}.")
-    count_jobs(given["n_jobs"])
-    Progress(given["progress"])
-    return asked
-
-
-def _shape(
-    asked: dict[str, Any], rows: Rows | None, neighbors: Any, store: Any, workers: Workers
-) -> memory_plan.ProblemSize:
-    if neighbors is None:
-        assert rows is not None
-        asked["n_neighbors"] = check_n_neighbors(asked["n_neighbors"], rows.n_rows)
-        n_rows, n_neighbors = rows.n_rows, asked["n_neighbors"]
-    else:
-        n_rows, n_neighbors = neighbors[0].shape
-    return memory_plan.ProblemSize(
+    size = ProblemSize(
         n_rows=n_rows,
         n_features=rows.n_features if rows else 0,
         n_neighbors=n_neighbors,
-        n_components=asked["n_components"],
-        n_powers=len(asked["powers"]),
-        itemsize=4 if asked["precision"] == "single" else 8,
-        stored=store is not None,
-        resident=bool(rows and rows.resident),
-        remote=workers.remote,
+        n_components=parameters.n_components,
+        n_powers=len(parameters.powers),
+        itemsize=parameters.sketching.sketch.dtype.itemsize,
     )
+    resources = measure_resources(
+        parameters.memory_limit or workers.memory_limit(),
+        workers.n_jobs,
+        persistent=persistent,
+        remote=workers.remote,
+        resident_input=bool(rows and rows.resident),
+    )
+    plan = MemoryPlan(size, resources)
+    plan.check()
+    if resources.limit is not None:
+        map_large_arrays()
+    return plan
 
 
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _keys(rows: Rows | None, neighbors: Any, asked: dict[str, Any]) -> dict[str, Any]:
+def _make_keys(rows: InputRows | None, lists: Lists | None, parameters: Parameters) -> Keys:
     """Names of the results: each depends on its own parameters and on the result before it."""
-    source = {
-        "rows": fingerprint(rows) if rows else None,
-        "neighbors": fingerprint_lists(neighbors) if neighbors is not None else None,
-    }
-    search = {name: asked[name] for name in ("n_neighbors", "metric", "method", "recall", "random_state")}
-    graph = _digest(source, search)
-    kernel = _digest(graph, asked["epsilon"])
-    heat = _digest(kernel, asked["normalization"], _SINKHORN_TOL, _SINKHORN_PRODUCTS)
-    sketch = _digest(heat, asked["sketch"], asked["random_state"], asked["precision"], asked["tol"])
-    return {
-        "input": source,
-        "graph": f"graph/{graph}",
-        "kernel": f"kernel/{kernel}",
-        "heat": f"heat/{heat}",
-        "sketch": f"sketch/{sketch}",
-        "run": _digest(sketch, asked["n_components"], asked["power"]),
-    }
+    source = Source(
+        rows=None if rows is None else fingerprint(rows),
+        neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances),
+    )
+    graph = graph_name(source, parameters.search)
+    kernel = kernel_name(graph, parameters.epsilon)
+    heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS)
+    sketch = parameters.sketching.name(heat)
+    run = run_key(sketch, parameters.n_components, parameters.power)
+    return Keys(to_json(source), graph, kernel, heat, sketch, run)
 
 
-def _plain(value: Any) -> Any:
-    """Numbers and texts that JSON can hold."""
-    return json.loads(json.dumps(value, default=lambda one: one.item() if hasattr(one, "item") else str(one)))
+# --- stages ---------------------------------------------------------------------------------------
 
 
-def _repaired(store: Any, work: Callable[[], Embedding]) -> Embedding:
-    """Do some work; stages that turn out to be damaged on the way are made again."""
+def _make_graph(
+    rows: InputRows | None, lists: Lists | None, parameters: Parameters, context: Context, name: str
+) -> NeighborGraph:
+    if lists is not None:
+        return precomputed_graph(lists, rows, parameters.random_state, context, name)
+    assert rows is not None
+    return make_graph(rows, parameters.search, context, name)
+
+
+def _find_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel | None:
+    return None if context.store.read(name, KernelMetadata) is None else open_kernel(graph, context, name)
+
+
+def _find_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel | None:
+    return None if context.store.read(name, HeatMetadata) is None else open_heat(kernel, context, name)
+
+
+def _make_sketch(
+    heat: HeatKernel, parameters: Parameters, context: Context, name: str, *, chosen: bool = False
+) -> tuple[Parameters, SketchResult]:
+    """Choose the power where that was asked for (unless it was `chosen` before), and compute all columns."""
+    sketching, curve = parameters.sketching, None
+    if parameters.power == AUTO and not chosen:
+        curve = power_curve(heat, sketching.sketch.seed, context, f"{name}/curve")
+        parameters = parameters.with_power(curve.choose(sketching.n_components))
+    plans = plan_powers(heat, sketching.sketch, parameters.powers, sketching.tol, context, name)
+    columns = make_columns(heat, sketching.sketch, sketching.n_components, plans, context, name)
+    return parameters, SketchResult(plans, columns, curve)
+
+
+def _open_sound(store: ArrayStore, name: str) -> Table:
+    """Open a published array after reading it back; a damaged one is published again."""
+    table = store.open_table(name)
+    damaged = [start for start in range(0, table.shape[0], table.shard_rows) if not table.has(start)]
+    if damaged:
+        raise DamageError(f"array {name!r} is damaged: rows {damaged[0]} and on do not read back", name)
+    return table
+
+
+@dataclass(frozen=True)
+class _NamesMetadata:
+    """How the names of the rows are stored: bytes of `width`, padded with zeros."""
+
+    width: int
+    encoding: str = "utf-8"
+
+
+def _save_names(names: np.ndarray | None, store: ArrayStore) -> None:
+    if names is None:
+        return
+    letters = np.char.encode(names, "utf-8")
+    width = max(1, letters.dtype.itemsize)
+    table = store.table(f"{NAMES}/utf8", (len(letters), width), np.uint8)
+    write_whole(table, np.frombuffer(letters.tobytes(), np.uint8).reshape(len(letters), width))
+    store.commit(NAMES, _NamesMetadata(width))
+
+
+def _open_names(store: ArrayStore) -> np.ndarray | None:
+    metadata = store.read(NAMES, _NamesMetadata)
+    if metadata is None:
+        return None
+    table = store.open_table(f"{NAMES}/utf8")
+    letters = np.ascontiguousarray(table.read(0, table.shape[0]))
+    return np.char.decode(letters.view(f"S{metadata.width}")[:, 0], metadata.encoding)
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+def _repaired(store: ArrayStore, work: Callable[[], Embedding]) -> Embedding:
+    """Do some work; stages that turn out to be damaged on the way are computed again."""
     for _ in range(_REPAIRS):
         try:
             return work()
@@ -522,96 +497,26 @@ def _repaired(store: Any, work: Callable[[], Embedding]) -> Embedding:
     return work()
 
 
-# --- stages ---------------------------------------------------------------------------------------
-
-
 @contextmanager
-def _opened(store: Any, storage_options: dict[str, Any] | None, resume: bool) -> Iterator[Any]:
-    """The home of a run, locked against other processes while it lasts."""
-    store = open_store(store, storage_options)
-    with locked(store):
-        if store.stored and not resume:
-            there = [group for group in _GROUPS if store.names(group)]
-            if there:
-                logger.warning("starting over: removing %s from %s", ", ".join(there), store)
-            for group in there:
+def _opened(path: Any, storage_options: StorageOptions | None, resume: bool) -> Iterator[ArrayStore]:
+    """The store of a run, locked against other processes while it lasts."""
+    store = open_store(path, storage_options)
+    with store.exclusive():
+        if not resume:
+            present = [group for group in GROUPS if store.names(group)]
+            if present:
+                logger.warning("starting over: removing %s from %s", ", ".join(present), path)
+            for group in present:
                 store.remove(group)
         yield store
 
 
 @contextmanager
-def _nothing_left(store: Any) -> Iterator[None]:
+def _nothing_left(store: ArrayStore) -> Iterator[None]:
     """Input that is refused before anything was found leaves no store behind."""
     try:
         yield
     except (ValueError, TypeError):
-        if store.stored and not any(store.names(group) for group in _GROUPS):
+        if not any(store.names(group) for group in GROUPS):
             store.discard()
         raise
-
-
-def _check_input(context: Context, keys: dict[str, Any]) -> None:
-    """Refuse a store that was made from another input, and say what differs."""
-    for name in context.store.names("runs"):
-        metadata = context.store.record(f"runs/{name}")
-        if metadata is None or metadata["keys"]["input"] == keys["input"]:
-            continue
-        difference = _difference(metadata["keys"]["input"], keys["input"])
-        raise StoreError(
-            f"the store was made from another input ({difference}). Pass another store, or resume=False to start over "
-            "in this one."
-        )
-
-
-def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
-    """How the input of a store differs from the one at hand; both are fingerprints."""
-    part, what = ("rows", "points") if there["rows"] != here["rows"] else ("neighbors", "neighbour lists")
-    old, new = there[part], here[part]
-    if old is None or new is None:
-        return f"stored {'without' if old is None else 'with'} {what}, now {'without' if new is None else 'with'}"
-    sizes = [f"{key}: stored {old[key]}, now {new[key]}" for key in _SIZES if old.get(key) != new.get(key)]
-    return "; ".join(sizes) or f"{what} of the same shape with other values"
-
-
-def _stage(context: Context, name: str, make: Any) -> Any:
-    """Make a result unless it is complete already (then None)."""
-    return None if context.store.metadata(name) is not None else make(name)
-
-
-def _graph(rows: Rows | None, neighbors: Any, asked: dict[str, Any], context: Context, name: str) -> NeighborGraph:
-    known = known_graph(rows, context, name)
-    if known is not None:
-        return known
-    if neighbors is not None:
-        return precomputed_graph(neighbors, rows, asked, context, name)
-    assert rows is not None
-    return make_graph(rows, asked, context, name)
-
-
-def _arrays(context: Context, key: str, powers: tuple[int, ...]) -> dict[int, str]:
-    """Names of the published arrays: embedding/<power>, with the run's key where another run has that name."""
-    taken = set()
-    for name in context.store.names("runs"):
-        metadata = context.store.record(f"runs/{name}") if name != key else None
-        taken |= set(metadata.get("arrays", {}).values()) if metadata else set()
-    return {p: name if (name := f"embedding/{p}") not in taken else f"embedding/{p}-{key}" for p in powers}
-
-
-def _save_names(rows: Rows | None, context: Context) -> None:
-    if rows is None or rows.names is None:
-        return
-    letters = np.char.encode(rows.names, "utf-8")
-    width = max(1, letters.dtype.itemsize)
-    table = context.store.table("names/utf8", (len(letters), width), np.uint8)
-    bytes_ = np.frombuffer(letters.tobytes(), np.uint8).reshape(len(letters), width)
-    for start, stop in ranges(len(letters), table.shard_rows):
-        table.write(start, bytes_[start:stop])
-    context.store.commit("names", {"encoding": "utf-8", "width": width})
-
-
-def _open_names(context: Context, n_rows: int) -> np.ndarray | None:
-    metadata = context.store.metadata("names")
-    if metadata is None:
-        return None
-    letters = context.store.open_table("names/utf8").read(0, n_rows)
-    return np.char.decode(np.ascontiguousarray(letters).view(f"S{metadata['width']}")[:, 0], "utf-8")

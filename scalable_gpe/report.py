@@ -4,84 +4,168 @@ import platform
 import resource
 import sys
 import time
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import ConnectivityWarning, VanishingWarning, warn
-from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
+from scalable_gpe.heat.local import ScaleMetadata
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.gaussian_process import sweeps_of
-from scalable_gpe.sketch.polynomial import Plan
+from scalable_gpe.parameters import AUTO, Parameters
+from scalable_gpe.sketch.columns import SketchColumns
+from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
+from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
+from scalable_gpe.storage.protocol import Table
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
 _VANISHED = 1e-5  # differences of rows, relative to the rows, that are rounding only
 
 
+@dataclass(frozen=True)
+class Report:
+    """Everything that was measured on the way; what cannot be known is None, with the reason in ``reasons``."""
+
+    n_rows: int
+    n_distinct: int
+    n_duplicates: int
+    n_isolated: int
+    n_connected_components: int
+    n_neighbors: int
+    method: str
+    epsilon: float | None
+    sigma: ScaleMetadata | None
+    nnz: int
+    recall: float | None
+    recall_error: float | None
+    lost_mass: float | None
+    sinkhorn_iterations: int | None
+    sinkhorn_residual: float | None
+    converged: bool
+    power: int | tuple[int, ...]
+    power_curve: tuple[PowerRow, ...] | None
+    sweeps: dict[str, int]
+    lambda_min: float | None
+    polynomial_error: float | dict[int, float]
+    stage_seconds: dict[str, float]
+    total_seconds: float
+    peak_memory: int
+    versions: dict[str, str]
+    reasons: dict[str, str]
+    finished_at: float
+    n_panels: int | None = None
+    warnings: tuple[str, ...] = field(default_factory=tuple)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as users see it: plain numbers, texts, lists and dicts."""
+        shown = asdict(self) | {"warnings": list(self.warnings)}
+        for name in ("power", "power_curve"):
+            if isinstance(shown[name], tuple):
+                shown[name] = list(shown[name])
+        return shown
+
+
+@dataclass(frozen=True)
+class SketchResult:
+    """What the sketch stage has made: how each power was computed, its columns, and how a power was chosen."""
+
+    plans: dict[int, PowerPlan]
+    columns: dict[int, list[SketchColumns]]
+    curve: PowerCurve | None = None
+
+    @property
+    def n_panels(self) -> int:
+        """Groups of columns that went through the sweeps together."""
+        return max((len(parts) for parts in self.columns.values()), default=0)
+
+    @property
+    def sweeps_per_panel(self) -> int:
+        """Sweeps that a panel took, for all powers, the publishing ones included."""
+        counted: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}
+        for parts in self.columns.values():
+            for part in parts:
+                groups = counted.setdefault((part.first, part.stop), {})
+                together = part.metadata.together
+                groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
+        most = max((sum(groups.values()) for groups in counted.values()), default=0)
+        # stores of the first releases did not count: then the plan says it
+        return most + len(self.plans) if most or self._unswept else n_sweeps(list(self.plans.values()))
+
+    @property
+    def _unswept(self) -> bool:
+        """Whether no power needs a sweep before the publishing one."""
+        return all(power == 1 for power in self.plans)
+
+
 def make_report(
     graph: NeighborGraph,
     kernel: SparseKernel,
     heat: HeatKernel,
-    plans: dict[int, Plan],
-    asked: dict[str, Any],
-    curve: Any,
-    tables: dict[int, Any],
-    context: Context,
-) -> dict[str, Any]:
-    """Everything that was measured on the way; what cannot be known is None, with the reason in ``reasons``."""
-    several = isinstance(asked["power"], list)
+    sketch: SketchResult,
+    parameters: Parameters,
+    tables: dict[int, Table],
+    seconds: dict[str, float],
+) -> Report:
+    """Collect what the stages measured, and warn about what a user must know."""
+    plans, n_points = sketch.plans, graph.storage_order.n_points
     errors = {power: plan.error for power, plan in plans.items()}
-    n_points = graph.storage_order.n_points
-    report = {
-        "n_rows": graph.n_rows,
-        "n_distinct": n_points,
-        "n_duplicates": graph.n_rows - n_points,
-        "n_isolated": heat.n_isolated,
-        "n_connected_components": graph.n_connected_components,
-        "n_neighbors": graph.n_neighbors,
-        "method": graph.method,
-        "epsilon": kernel.epsilon,
-        "sigma": kernel.scales and kernel.scales.metadata,
-        "nnz": kernel.nnz,
-        "recall": graph.recall,
-        "recall_error": graph.metadata.get("recall_error"),
-        "lost_mass": kernel.lost_mass,
-        "sinkhorn_iterations": heat.n_iter if heat.normalization == "bistochastic" else None,
-        "sinkhorn_residual": heat.residual if heat.normalization == "bistochastic" else None,
-        "converged": heat.converged,
-        "power": asked["power"] if several else asked["powers"][0],
-        "power_curve": curve,
-        "sweeps": {
+    bistochastic = heat.normalization == "bistochastic"
+    report = Report(
+        n_rows=graph.n_rows,
+        n_distinct=n_points,
+        n_duplicates=graph.n_rows - n_points,
+        n_isolated=heat.n_isolated,
+        n_connected_components=graph.n_connected_components,
+        n_neighbors=graph.n_neighbors,
+        method=graph.method,
+        epsilon=kernel.epsilon,
+        sigma=None if kernel.scales is None else kernel.scales.metadata,
+        nnz=kernel.nnz,
+        recall=graph.recall,
+        recall_error=graph.metadata.recall_error,
+        lost_mass=kernel.lost_mass,
+        sinkhorn_iterations=heat.n_iter if bistochastic else None,
+        sinkhorn_residual=heat.residual if bistochastic else None,
+        converged=heat.converged,
+        power=parameters.powers if parameters.several else parameters.powers[0],
+        power_curve=None if sketch.curve is None else sketch.curve.curve,
+        sweeps={
             "heat": heat.n_iter,
             "interval": max((plan.n_probes for plan in plans.values()), default=0),
-            "sketch": sweeps_of(list(plans.values())),
+            "sketch": sketch.sweeps_per_panel,
         },
-        "lambda_min": min((plan.lower for plan in plans.values() if plan.coefficients), default=None),
-        "polynomial_error": errors if several else errors[asked["powers"][0]],
-        "stage_seconds": {stage: context.seconds.get(stage, 0.0) for stage in STAGES},
-        "total_seconds": sum(context.seconds.values()),
-        "peak_memory": _peak_memory(),
-        "versions": versions(),
-        "reasons": _reasons(graph, kernel, heat, plans, asked),
-        "finished_at": time.time(),
-    }
-    stages = (context.store.metadata(stage.name) or {} for stage in (graph, kernel, heat))
-    report["warnings"] = [metadata["warning"] for metadata in stages if "warning" in metadata] + _warn_about(
-        report, tables
+        n_panels=sketch.n_panels,
+        lambda_min=min((plan.lower for plan in plans.values() if plan.coefficients), default=None),
+        polynomial_error=errors if parameters.several else errors[parameters.powers[0]],
+        stage_seconds={stage: seconds.get(stage, 0.0) for stage in STAGES},
+        total_seconds=sum(seconds.values()),
+        peak_memory=peak_memory(),
+        versions=versions(),
+        reasons=_reasons(graph, kernel, heat, sketch, parameters),
+        finished_at=time.time(),
     )
-    return report
+    earlier = (graph.metadata.warning, kernel.warning, heat.warning)
+    texts = [text for text in earlier if text is not None] + _warn_about(report, tables)
+    return replace(report, warnings=tuple(texts))
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that shape a result."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+    """Versions of Python and of the libraries that shape a result, as far as they are known."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
-def _peak_memory() -> int:
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a vendored or frozen copy has no metadata
+        return "unknown"
+
+
+def peak_memory() -> int:
     """Largest resident memory of this process in bytes; ru_maxrss would count that of the process which started it."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
@@ -91,7 +175,7 @@ def _peak_memory() -> int:
 
 
 def _reasons(
-    graph: NeighborGraph, kernel: SparseKernel, heat: HeatKernel, plans: dict[int, Plan], asked: dict[str, Any]
+    graph: NeighborGraph, kernel: SparseKernel, heat: HeatKernel, sketch: SketchResult, parameters: Parameters
 ) -> dict[str, str]:
     """Why a figure of the report is None, or not what it seems."""
     reasons: dict[str, str] = {}
@@ -105,30 +189,22 @@ def _reasons(
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"
         )
-    if not any(plan.coefficients for plan in plans.values()):
+    if not any(plan.coefficients for plan in sketch.plans.values()):
         reasons["lambda_min"] = "plain products need no interval"
     if graph.method == "pynndescent":
         reasons["method"] = "pynndescent's lists depend on the number of threads: not the same bytes everywhere"
-    if asked["power"] != "auto":
+    if parameters.power != AUTO:
         reasons["power_curve"] = "the power was given"
     return reasons
 
 
-def with_int_keys(report: dict[str, Any]) -> dict[str, Any]:
-    """Restore a report that came out of JSON, which has no whole numbers as keys."""
-    errors = report["polynomial_error"]
-    if isinstance(errors, dict):
-        report["polynomial_error"] = {int(power): error for power, error in errors.items()}
-    return report
-
-
-def _warn_about(report: dict[str, Any], tables: dict[int, Any]) -> list[str]:
+def _warn_about(report: Report, tables: dict[int, Table]) -> list[str]:
     """Warn about rows without neighbours and powers that leave nothing."""
     said = []
-    if report["n_isolated"] > 0.01 * report["n_rows"]:
+    if report.n_isolated > 0.01 * report.n_rows:
         text = (
-            f"{report['n_isolated']} of {report['n_rows']} rows have no effective neighbours: they stay where the "
-            "sketch puts them. Raise n_neighbors or epsilon."
+            f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: they stay where the sketch "
+            "puts them. Raise n_neighbors or epsilon."
         )
         said.append(warn(text, ConnectivityWarning))
     for power, table in tables.items():

@@ -9,19 +9,26 @@ the truncated kernel itself is from the dense one.
 import json
 import os
 import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from scalable_gpe import checks
-from scalable_gpe.accuracy import formatting as words
-from scalable_gpe.accuracy.exact_rows import ExactRows, measure_rounding
-from scalable_gpe.accuracy.sampled_rows import Dense, Probes
-from scalable_gpe.accuracy.statistics import distance_errors, law, sketch_alone
+from scalable_gpe.accuracy import formatting
+from scalable_gpe.accuracy.exact_rows import ExactRows, Rounding, measure_rounding
+from scalable_gpe.accuracy.sampled_rows import Dense, DenseComparison, Probes, Trustworthiness
+from scalable_gpe.accuracy.statistics import (
+    DistanceErrors,
+    SketchAlone,
+    SketchLaw,
+    distance_errors,
+    sketch_alone,
+    sketch_law,
+)
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.graph.points import RowSubset
-from scalable_gpe.io.rows import open_rows
-from scalable_gpe.projection import powers_of
-from scalable_gpe.storage.protocol import take_rows
+from scalable_gpe.io.rows import Rows, open_rows
+from scalable_gpe.storage.blocks import take_rows
 
 LEAST_POINTS = 10  # below this a sample says nothing
 _DENSE_ROWS = 2000  # up to here the dense kernel is cheap enough to compare with
@@ -39,7 +46,7 @@ class Audit(dict[str, Any]):
 
     def lines(self) -> list[tuple[str, str]]:
         """Give the table as pairs of a name and a text."""
-        return list(words.table(self))
+        return list(formatting.table(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the audit as JSON.
@@ -105,6 +112,23 @@ def audit(
         return _audit(embedding, X, n_probes, n_exact, checks.check_random_state(random_state))
 
 
+@dataclass(frozen=True)
+class PowerAudit:
+    """What an audit measured of one power."""
+
+    errors: DistanceErrors
+    sketch: SketchAlone
+    law: SketchLaw
+    rounding: Rounding
+    dense: DenseComparison | None
+    trustworthiness: Trustworthiness | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures as users see them."""
+        figures = asdict(self)
+        return figures.pop("errors") | figures
+
+
 def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int) -> Audit:
     began = time.perf_counter()
     points, n_rows = _points(embedding, X), embedding.graph.n_rows
@@ -116,44 +140,50 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
         reasons |= dict.fromkeys(("recall", "lost_mass", "trustworthiness", "dense"), "neighbors were given without X")
     elif dense is None:
         reasons["dense"] = f"the dense kernel is formed for up to {_DENSE_ROWS} rows"
-    published = powers_of(embedding)
-    covariances, rounding = exact.covariances(list(published)), measure_rounding(embedding)
-    k = embedding.parameters["n_components"]
-    powers = {}
-    for power, values in published.items():
-        covariance, embedded = covariances[power], take_rows(values, exact.rows)
-        powers[power] = {
-            **distance_errors(covariance, embedded, exact),
-            "sketch": sketch_alone(k),
-            "law": law(covariance, embedded, k),
-            "rounding": rounding[power],
-            "dense": dense.compare(power, covariance) if dense else None,
-            "trustworthiness": probes.trustworthiness(values) if probes else None,
-        }
+    powers = _audit_powers(embedding, exact, dense, probes)
     found = Audit(
         headline="",
         n_rows=n_rows,
-        n_components=k,
+        n_components=embedding.settings.n_components,
         n_probes=probes.n_probes if probes else 0,
         n_exact=exact.n_exact,
-        recall=probes.recall() if probes else None,
-        lost_mass=probes.lost_mass() if probes else None,
-        powers=powers,
-        warnings=list(embedding.report.get("warnings", [])),
+        recall=asdict(probes.recall()) if probes else None,
+        lost_mass=asdict(probes.lost_mass()) if probes else None,
+        powers={power: one.as_dict() for power, one in powers.items()},
+        warnings=list(embedding.report["warnings"]),
         reasons=reasons,
         seconds=0.0,
     )
-    found["headline"] = " ".join(words.headline(found, power) for power in published)
+    found["headline"] = " ".join(formatting.headline(found, power) for power in powers)
     found["seconds"] = time.perf_counter() - began
     return found
 
 
-def _points(embedding: Embedding, X: Any) -> Any:
+def _audit_powers(
+    embedding: Embedding, exact: ExactRows, dense: Dense | None, probes: Probes | None
+) -> dict[int, PowerAudit]:
+    published, k = embedding.by_power, embedding.settings.n_components
+    covariances, rounding = exact.covariances(list(published)), measure_rounding(embedding)
+    powers = {}
+    for power, values in published.items():
+        covariance, embedded = covariances[power], take_rows(values, exact.rows)
+        powers[power] = PowerAudit(
+            errors=distance_errors(covariance, embedded, exact.points),
+            sketch=sketch_alone(k),
+            law=sketch_law(covariance, embedded, k),
+            rounding=rounding[power],
+            dense=dense.compare(power, covariance) if dense else None,
+            trustworthiness=probes.trustworthiness(values) if probes else None,
+        )
+    return powers
+
+
+def _points(embedding: Embedding, X: Any) -> Rows | None:
     """Training points in storage order, or None."""
     graph = embedding.graph
     if graph.points is not None or X is None:
         return graph.points
-    rows = open_rows(X, embedding.parameters["metric"])
+    rows = open_rows(X, embedding.settings.metric)
     if rows.n_rows != graph.n_rows:
         raise ValueError(f"X must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
     return RowSubset(rows, graph.storage_order.user_row)

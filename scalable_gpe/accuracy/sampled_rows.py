@@ -1,24 +1,43 @@
 """Sampled rows against all rows: recall, lost mass and trustworthiness; and against the dense kernel."""
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.accuracy.exact_rows import ExactRows
-from scalable_gpe.accuracy.statistics import distances
+from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.graph.recall import scan_blocks, scan_points
+from scalable_gpe.graph.recall import NearestLoop, scan_points, scan_samples
+from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
-from scalable_gpe.storage.protocol import ranges, take_rows
+from scalable_gpe.io.rows import Rows
+from scalable_gpe.storage.blocks import take_rows
 
 _N_NEIGHBORS = 10  # of the trustworthiness
+
+
+@dataclass(frozen=True)
+class DenseComparison:
+    """Errors of the diffusion distances of the truncated kernel against those of the dense one."""
+
+    median: float
+    bound_95: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Trustworthiness(Interval):
+    """Trustworthiness of an embedding, for so many neighbours."""
+
+    n_neighbors: int
 
 
 class Dense:
     """Rows of the dense kernel's A^p at the same epsilon."""
 
-    def __init__(self, embedding: Embedding, points: Any, exact: ExactRows) -> None:
+    def __init__(self, embedding: Embedding, points: Rows, exact: ExactRows) -> None:
         self._embedding, self._points, self._exact = embedding, points, exact
 
     @cached_property
@@ -34,7 +53,7 @@ class Dense:
         assert kernel.epsilon is not None
         return exact.heat_kernel(X, kernel.epsilon, normalization)
 
-    def compare(self, power: int, covariance: np.ndarray) -> dict[str, float]:
+    def compare(self, power: int, covariance: np.ndarray) -> DenseComparison:
         """Diffusion distances of the truncated kernel against those of the dense one."""
         rows, n_rows = self._exact.rows, self._exact.n_rows
         columns = np.zeros((n_rows, len(rows)))
@@ -47,100 +66,116 @@ class Dense:
         dense, sparse = distances(columns.T @ columns)[above], distances(covariance)[above]
         errors = np.abs(sparse[dense > 0] / dense[dense > 0] - 1)
         if not errors.size:
-            return {"median": 0.0, "bound_95": 0.0, "max": 0.0}
-        bound = float(np.quantile(errors, 0.95))
-        return {"median": float(np.median(errors)), "bound_95": bound, "max": float(errors.max())}
+            return DenseComparison(0.0, 0.0, 0.0)
+        return DenseComparison(float(np.median(errors)), float(np.quantile(errors, 0.95)), float(errors.max()))
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How many points lie between consecutive limits of each sample."""
+
+    limits: np.ndarray
+
+    def begin(self, n_samples: int) -> np.ndarray:
+        """None yet."""
+        return np.zeros(self.limits.shape, np.int64)
+
+    def update(
+        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: np.ndarray
+    ) -> None:
+        """Add a block."""
+        from scalable_gpe.loops import scan
+
+        scan.count_closer(columns, own, block, ids, self.limits[lane], into[lane])
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The counts of both."""
+        return left + right
+
+
+class _EmbeddedPoints:
+    """Embedded points, each distinct one once, in the order of their first rows."""
+
+    resident = False
+
+    def __init__(self, values: Any, storage_order: StorageOrder) -> None:
+        self._values, self._rows = values, storage_order.user_row[storage_order.by_user]
+        self.n_rows, self.n_features = len(self._rows), int(values.shape[1])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Points start to stop."""
+        rows = self._rows[start:stop]
+        return np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """Points by number."""
+        return take_rows(self._values, self._rows[ids])
 
 
 class Probes:
     """Sampled points, scanned exactly against all points."""
 
-    def __init__(self, embedding: Embedding, points: Any, n_probes: int, seed: int) -> None:
-        from scalable_gpe.loops import probes as kernels
-
+    def __init__(self, embedding: Embedding, points: Rows, n_probes: int, seed: int) -> None:
         self._graph, self._kernel, self._context = embedding.graph, embedding.kernel, embedding.graph.context
         self.points = points
         storage_order = self._graph.storage_order
         self.n_points = storage_order.n_points
         drawn = np.random.default_rng([seed, 1]).choice(self.n_points, min(n_probes, self.n_points), replace=False)
-        self.own = np.sort(storage_order.by_user[drawn])
+        self.own = np.sort(storage_order.by_user[drawn]).astype(np.int64)
         self.n_probes = len(self.own)
-        self._samples = points.take(self.own)
-        squares, ids = self._empty(self._graph.n_neighbors)
-        scan_points(
-            points, self.own, self._samples, lambda *given: kernels.nearest_rows(*given), (squares, ids), self._context
-        )
-        self._nearest = squares
+        self._nearest = scan_points(points, self.own, NearestLoop(self._graph.n_neighbors), self._context).squares
 
-    def _embedded_blocks(self, values: Any) -> Any:
-        """Embedded points, each distinct one once, with their storage numbers."""
-        storage_order = self._graph.storage_order
-        firsts = storage_order.user_row[storage_order.by_user]
-        for start, stop in ranges(self.n_points, max(1024, min(65_536, 2**22 // values.shape[1]))):
-            rows = firsts[start:stop]
-            block = np.asarray(values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
-            yield storage_order.by_user[start:stop].astype(np.int64), np.ascontiguousarray(block)
-
-    def _empty(self, n_keep: int) -> tuple[np.ndarray, np.ndarray]:
-        """Room for the nearest rows of each probe: squared distances and numbers."""
-        return np.full((self.n_probes, n_keep), np.inf, np.float32), np.full((self.n_probes, n_keep), -1, np.int64)
-
-    def recall(self) -> dict[str, float]:
+    def recall(self) -> Interval:
         """Share of true neighbours in the lists; a neighbour counts when it is no further than the true last one."""
         found = self._graph.list_distances.take(self.own).astype(np.float64)
         reach = np.sqrt(self._nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
         shares = (found <= reach[:, None]).mean(axis=1)
         value = float(shares.mean())
         if self.n_probes == self.n_points:
-            return {"value": value, "low": value, "high": value}
+            return Interval(value, value, value)
         # with no miss among n trials, 3 / n is the 95 % bound of the share of misses
-        error = max(1.96 * float(shares.std(ddof=1)) / np.sqrt(self.n_probes), 3 / found.size)
-        return _share(value, error)
+        return share(value, max(1.96 * float(shares.std(ddof=1)) / np.sqrt(self.n_probes), 3 / found.size))
 
-    def lost_mass(self) -> dict[str, float]:
+    def lost_mass(self) -> Interval:
         """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out; error of a ratio."""
         dense, kept = row_masses(self._kernel, self.points, self.own)
         if not dense.sum() > 0:
-            return {"value": 0.0, "low": 0.0, "high": 0.0}
-        share = kept.sum() / dense.sum()
-        spread = float((kept - share * dense).std(ddof=1)) / dense.mean() / np.sqrt(self.n_probes)
-        error = 1.96 * spread * np.sqrt(1 - self.n_probes / self.n_points)
-        return _share(max(0.0, 1 - share), error)
+            return NOTHING
+        ratio = kept.sum() / dense.sum()
+        spread = float((kept - ratio * dense).std(ddof=1)) / dense.mean() / np.sqrt(self.n_probes)
+        return share(max(0.0, 1 - ratio), 1.96 * spread * np.sqrt(1 - self.n_probes / self.n_points))
 
-    def trustworthiness(self, values: Any) -> dict[str, float] | None:
+    def trustworthiness(self, values: Any) -> Trustworthiness | None:
         """``1 - 2 / (m (2n - 3m - 1)) * mean sum (rank in X - m)`` over the m nearest in the embedding."""
-        from scalable_gpe.loops import probes as kernels
-
         m = min(_N_NEIGHBORS, (self.n_points - 1) // 2)
         if m < 1:
             return None
-        storage_order = self._graph.storage_order
-        samples = take_rows(values, storage_order.user_row[self.own])
-        squares, near = self._empty(m)
-        scan_blocks(
-            self._embedded_blocks(values), self.own, samples, kernels.nearest_rows, (squares, near), self._context
-        )
-        unique, places = np.unique(near, return_inverse=True)
-        others = self.points.take(unique)[places.reshape(near.shape)]
-        limits = np.empty(near.shape, np.float32)
-        kernels.pair_squares(self._samples, others, limits)
-        limits.sort(axis=1)
-        counts = np.zeros(near.shape, np.int64)
-        scan_points(
-            self.points,
-            self.own,
-            self._samples,
-            lambda *given: kernels.count_closer(*given),
-            (limits, counts),
-            self._context,
-        )
-        ranks = np.cumsum(counts, axis=1) + 1
-        penalty = np.maximum(ranks - m, 0).sum(axis=1)
+        limits = self._squares_of_nearest(values, m)
+        counts = scan_points(self.points, self.own, _Counts(limits), self._context)
+        penalty = np.maximum(np.cumsum(counts, axis=1) + 1 - m, 0).sum(axis=1)
         each = 1 - 2 * penalty / (m * (2 * self.n_points - 3 * m - 1))
         error = 1.96 * float(each.std(ddof=1)) * np.sqrt((1 - self.n_probes / self.n_points) / self.n_probes)
-        return {**_share(each.mean(), error), "n_neighbors": m}
+        found = share(float(each.mean()), error)
+        return Trustworthiness(found.value, found.low, found.high, m)
 
+    def _squares_of_nearest(self, values: Any, m: int) -> np.ndarray:
+        """Squared distances in X of each probe to its m nearest points in the embedding, ascending."""
+        from scalable_gpe.loops import scan
 
-def _share(value: Any, error: Any) -> dict[str, float]:
-    """A figure between 0 and 1 with its interval."""
-    return {"value": float(value), "low": float(max(0.0, value - error)), "high": float(min(1.0, value + error))}
+        storage_order = self._graph.storage_order
+        embedded = _EmbeddedPoints(values, storage_order)
+        ranks = np.empty(self.n_points, np.int64)  # of each point among the first rows
+        ranks[storage_order.by_user] = np.arange(self.n_points)
+        order = np.argsort(ranks[self.own])
+        own = ranks[self.own][order]
+        # the embedding may be an array of this process, so its threads scan it
+        here = replace(self._context, workers=self._context.workers.here)
+        found = scan_samples(embedded, own, embedded.take(own), NearestLoop(m), here)
+        near = np.empty((self.n_probes, m), np.int64)
+        near[order] = storage_order.by_user[found.ids]
+        unique, places = np.unique(near, return_inverse=True)
+        others = self.points.take(unique)[places.ravel()]
+        samples = np.repeat(self.points.take(self.own), m, axis=0)
+        squares = np.empty(near.size, np.float32)
+        scan.pair_squares(samples, others, squares)
+        return np.sort(squares.reshape(near.shape), axis=1)

@@ -1,40 +1,83 @@
 """Errors of distances, their intervals, and the law that the sketch alone would follow."""
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-
-from scalable_gpe.accuracy.exact_rows import ExactRows
 
 _TAIL = 1.2  # a tail is made by few rows: without this its interval covered 87 to 99 % where 95 % were meant
 _N_LEVELS = 4096  # errors at which the distribution is looked at
 _KEPT = 1e-6  # eigenvalues of C below this share of the largest are rounding
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+def share(value: float, half_width: float) -> Interval:
+    """A figure between 0 and 1 with its interval."""
+    return Interval(float(value), float(max(0.0, value - half_width)), float(min(1.0, value + half_width)))
+
+
+@dataclass(frozen=True)
+class DistanceErrors:
+    """Relative errors of the distances of some pairs: the median, and the bound that 95 % of the pairs keep."""
+
+    n_pairs: int
+    median_error: Interval
+    bound_95: Interval
+
+
+@dataclass(frozen=True)
+class SketchAlone:
+    """Errors of distances that the sketch alone would make."""
+
+    standard_deviation: float
+    median_error: float
+    bound_95: float
+
+
+@dataclass(frozen=True)
+class SketchLaw:
+    """Squared ratios of distances against chi-square(k) / k, and p-values of exact tests."""
+
+    ratio_mean: float
+    ratio_sd: float
+    expected_sd: float
+    ks_distance: float
+    n_independent: int
+    size_pvalue: float
+    ks_pvalue: float
+
+
 def distances(covariance: np.ndarray) -> np.ndarray:
     """``d_ij = sqrt(C_ii + C_jj - 2 C_ij)``."""
     diagonal = np.diag(covariance)
-    return np.sqrt(np.maximum(diagonal[:, None] + diagonal - 2 * covariance, 0))
+    found: np.ndarray = np.sqrt(np.maximum(diagonal[:, None] + diagonal - 2 * covariance, 0))
+    return found
 
 
-def distance_errors(covariance: np.ndarray, embedded: np.ndarray, exact: ExactRows) -> dict[str, Any]:
-    """Median relative error of distances, and the bound that 95 % of the pairs keep."""
+def distance_errors(covariance: np.ndarray, embedded: np.ndarray, points: np.ndarray) -> DistanceErrors:
+    """Errors of the distances of all pairs of rows; `points` tells which rows are equal."""
     wide = embedded.astype(np.float64)
     truth = distances(covariance)
     shown = np.linalg.norm(wide[:, None] - wide[None], axis=2)
-    valid = (exact.points[:, None] != exact.points) & (truth > 0)
+    valid = (points[:, None] != points) & (truth > 0)
     if not valid.any():
-        nothing = {"value": 0.0, "low": 0.0, "high": 0.0}
-        return {"n_pairs": 0, "median_error": nothing, "bound_95": nothing}
+        return DistanceErrors(0, NOTHING, NOTHING)
     errors = np.abs(np.divide(shown, truth, out=np.ones_like(shown), where=valid) - 1)
-    return {
-        "n_pairs": int(valid.sum()) // 2,
-        "median_error": _quantile(errors, valid, 0.5, 1.0),
-        "bound_95": _quantile(errors, valid, 0.95, _TAIL),
-    }
+    n_pairs = int(valid.sum()) // 2
+    return DistanceErrors(n_pairs, _quantile(errors, valid, 0.5, 1.0), _quantile(errors, valid, 0.95, _TAIL))
 
 
-def _quantile(errors: np.ndarray, valid: np.ndarray, share: float, wider: float) -> dict[str, float]:
+def _quantile(errors: np.ndarray, valid: np.ndarray, share: float, wider: float) -> Interval:
     """Quantile of a symmetric table of errors of pairs of sampled rows, with its 95 % interval.
 
     Pairs that share a row are not independent. The share F(t) of pairs with an error up to t is a U-statistic, whose
@@ -59,14 +102,14 @@ def _quantile(errors: np.ndarray, valid: np.ndarray, share: float, wider: float)
     reach = wider * student.ppf(0.975, n - 1) * spread
     low, high = (np.searchsorted(np.maximum.accumulate(logit + side * reach), wanted) for side in (1, -1))
     last = len(levels) - 1
-    return {
-        "value": float(np.quantile(errors[np.triu(valid)], share)),
-        "low": float(levels[min(int(low), last)]),
-        "high": float(levels[min(int(high), last)]),
-    }
+    return Interval(
+        value=float(np.quantile(errors[np.triu(valid)], share)),
+        low=float(levels[min(int(low), last)]),
+        high=float(levels[min(int(high), last)]),
+    )
 
 
-def sketch_alone(k: int) -> dict[str, float]:
+def sketch_alone(k: int) -> SketchAlone:
     """Relative error of distances when |y|^2 / d^2 is exactly chi-square(k) / k."""
     from scipy.optimize import brentq
     from scipy.stats import chi2
@@ -78,10 +121,10 @@ def sketch_alone(k: int) -> dict[str, float]:
 
         return float(brentq(missing, 1e-9, 10.0))
 
-    return {"standard_deviation": float(np.sqrt(2 / k) / 2), "median_error": within(0.5), "bound_95": within(0.95)}
+    return SketchAlone(float(np.sqrt(2 / k) / 2), within(0.5), within(0.95))
 
 
-def law(covariance: np.ndarray, embedded: np.ndarray, k: int) -> dict[str, float]:
+def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int) -> SketchLaw:
     """Squared ratios against chi-square(k)/k, and an exact test on what the covariance makes independent.
 
     The columns of the sketch are independent with covariance C / k, so C^(-1/2) Y sqrt(k) has independent standard
@@ -98,12 +141,12 @@ def law(covariance: np.ndarray, embedded: np.ndarray, k: int) -> dict[str, float
     kept = values > _KEPT * values[-1]
     white = (vectors[:, kept].T @ wide) * np.sqrt(k) / np.sqrt(values[kept])[:, None]
     below = float(chi2.cdf((white**2).sum(), white.size))
-    return {
-        "ratio_mean": float(ratios.mean()),
-        "ratio_sd": float(ratios.std()),
-        "expected_sd": float(np.sqrt(2 / k)),
-        "ks_distance": float(kstest(ratios * k, chi2(k).cdf).statistic),
-        "n_independent": int(white.size),
-        "size_pvalue": 2 * min(below, 1 - below),
-        "ks_pvalue": float(kstest(white.ravel(), "norm").pvalue),
-    }
+    return SketchLaw(
+        ratio_mean=float(ratios.mean()),
+        ratio_sd=float(ratios.std()),
+        expected_sd=float(np.sqrt(2 / k)),
+        ks_distance=float(kstest(ratios * k, chi2(k).cdf).statistic),
+        n_independent=int(white.size),
+        size_pvalue=2 * min(below, 1 - below),
+        ks_pvalue=float(kstest(white.ravel(), "norm").pvalue),
+    )

@@ -5,17 +5,18 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.graph.neighbors import NeighborGraph, count_components
+from scalable_gpe.graph.edges import count_components
+from scalable_gpe.graph.neighbors import NeighborGraph
 
 RULES = ("auto", "global", "local", "bgh")
 _SHARE = 7  # n_neighbors / effective neighbours under "auto"
-_FIFTH = 5  # a row is lonely with less than a fifth of the median row's effective neighbours
-_UNDER_CONNECTED = 0.06  # share of lonely rows above which one epsilon does not suit the data
+_FIFTH = 5  # a row is under-connected with less than a fifth of the median row's effective neighbours
+_UNDER_CONNECTED = 0.06  # share of under-connected rows above which one epsilon does not suit the data
 _TELLING = 14  # neighbours in a list from which that can be told from chance
-_JOINED = 1e-6  # weight from which an edge is said to join two rows
+_JOINED = 1e-6  # weight from which an edge joins two rows
 
 
-def choose_epsilon(graph: NeighborGraph, epsilon: Any) -> float:
+def choose_epsilon(graph: NeighborGraph, epsilon: float | str) -> float:
     """One epsilon for all rows: checked, or found by a rule."""
     if isinstance(epsilon, str):
         checks.check_choice(epsilon, RULES, "epsilon")
@@ -24,7 +25,7 @@ def choose_epsilon(graph: NeighborGraph, epsilon: Any) -> float:
     return checks.check_positive(epsilon, "epsilon")
 
 
-def check_epsilon(epsilon: Any) -> Any:
+def check_epsilon(epsilon: Any) -> float | str:
     """Check epsilon before any work: a positive number or the name of a rule."""
     if isinstance(epsilon, str):
         return checks.check_choice(epsilon, RULES, "epsilon")
@@ -34,8 +35,8 @@ def check_epsilon(epsilon: Any) -> Any:
 def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     r"""Epsilon at which the median row has :math:`\sum_j e^{-d_j^2/\epsilon} = \max(m/7, 1)` effective neighbours.
 
-    Small in low dimension, where the last weight comes to lie near 1e-3, and large in high dimension, where
-    all neighbours are about equally far and a smaller one would leave every row alone.
+    Small in low dimension, where the last weight is then near 1e-3, and large in high dimension, where
+    all neighbours are about equally far and a smaller one would isolate every row.
     """
     longest = int(np.isfinite(squared).sum(axis=1).max())
     target = max(longest / _SHARE, min(1.0, 0.9 * longest))
@@ -58,11 +59,11 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
 
 
 def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
-    """Whether `epsilon`, which suits the median row, leaves more than 6 % of the rows lonely.
+    """Whether `epsilon`, which suits the median row, leaves more than 6 % of the rows under-connected.
 
-    A row is lonely with less than a fifth of the median row's effective neighbours: it would keep most of its heat.
-    Evenly sampled manifolds have 0 to 4 % of such rows by chance, in lists of 16 and more neighbours; shorter ones say
-    nothing.
+    A row is under-connected with less than a fifth of the median row's effective neighbours: it would keep most of
+    its heat. Evenly sampled manifolds have 0 to 4 % of such rows by chance, in lists of 16 and more neighbours;
+    shorter ones say nothing.
     """
     if int(np.isfinite(squared).sum(axis=1).max(initial=0)) < _TELLING:
         return False

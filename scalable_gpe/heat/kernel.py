@@ -7,18 +7,31 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import TruncationWarning, warn
-from scalable_gpe.execution.context import Context, Named
+from scalable_gpe.execution.context import Context, StoredResult, local_context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.graph.edges import Edges
+from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.heat.bandwidth import choose_epsilon, intrinsic_dimension, is_uneven
-from scalable_gpe.heat.local import LocalScales, make_scales
+from scalable_gpe.heat.bandwidth import check_epsilon, choose_epsilon, intrinsic_dimension, is_uneven
+from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
+from scalable_gpe.heat.sweep import Product, sweep
+from scalable_gpe.io.rows import Rows
+from scalable_gpe.storage.keys import kernel_name, matrix_name
 
 
 @dataclass(frozen=True)
-class SparseKernel(Named):
+class KernelMetadata:
+    """What is known about a kernel, stored with it."""
+
+    epsilon: float
+    lost_mass: float | None = None
+    sigma: ScaleMetadata | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
+class SparseKernel(StoredResult):
     """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order.
 
     ``epsilon`` is the bandwidth; with epsilon="local" the median of sigma^2, each row having its own ``sigma``.
@@ -32,18 +45,25 @@ class SparseKernel(Named):
     lost_mass: float | None
     graph: NeighborGraph | None = None
     scales: LocalScales | None = None
+    warning: str | None = None
 
     @property
     def sigma(self) -> np.ndarray | None:
         """Length scale of each row with epsilon="local", else None."""
         return None if self.scales is None else self.storage_order.spread(self.scales.sigma)
 
-    def _before(self) -> NeighborGraph | None:
+    @property
+    def weights(self) -> np.ndarray:
+        """Multiplicities of the points (storage order)."""
+        return self.storage_order.weights
+
+    def _made_from(self) -> NeighborGraph | None:
         return self.graph
 
     @staticmethod
-    def _open(context: Context, name: str, before: Any) -> "SparseKernel":
-        return open_kernel(before, context, name)
+    def open(context: Context, name: str, made_from: NeighborGraph) -> "SparseKernel":
+        """Open a complete kernel."""
+        return open_kernel(made_from, context, name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -64,7 +84,7 @@ class SparseKernel(Named):
 
     def to_dask(self) -> Any:
         """Row blocks as a dask array of scipy CSR blocks, rows and columns in the user's order."""
-        from scalable_gpe.execution.workers import dask_rows
+        from scalable_gpe.execution.dask_array import dask_rows
 
         return dask_rows(self.to_scipy(), self.edges.block_rows)
 
@@ -84,7 +104,7 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     epsilon : float or {"auto", "global", "local", "bgh"}
         The bandwidth, in squared units of X. "global" and "local" give the median row n_neighbors / 7 effective
         neighbours, the one with one epsilon for all rows, the other with a length scale for each. "auto" is "global",
-        or "local" where that would leave more than 6 % of the rows lonely.
+        or "local" where that would leave more than 6 % of the rows under-connected.
 
     Returns
     -------
@@ -99,18 +119,21 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     """
     if not isinstance(graph, NeighborGraph):
         raise TypeError(f"graph must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
-    return make_kernel(graph, epsilon, graph.context, f"kernel/{graph.name.rpartition('/')[2]}-{epsilon}")
+    context, name = graph.context, kernel_name(graph.name, check_epsilon(epsilon))
+    if context.store.read(name, KernelMetadata) is not None:
+        return open_kernel(graph, context, name)
+    with context.store.exclusive():
+        return make_kernel(graph, epsilon, context, name)
 
 
-def make_kernel(graph: NeighborGraph, epsilon: Any, context: Context, name: str) -> SparseKernel:
-    """Weigh the edges of a graph, and mark the result under `name`."""
+def make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, name: str) -> SparseKernel:
+    """Weigh the edges of a graph, and commit the result."""
     number = 0.0 if epsilon == "local" else choose_epsilon(graph, epsilon)
     local = is_uneven(graph.sampled_distances() ** 2, number) if epsilon == "auto" else epsilon == "local"
     scales = make_scales(graph, context, f"{name}/sigma") if local else None
-    number = number if scales is None else scales.metadata["median"] ** 2
+    number = number if scales is None else scales.metadata.median**2
     edges = graph.edges
-    longest = int(np.add.reduceat(edges.degree.astype(np.int64), range(0, edges.n_points, edges.block_rows)).max())
-    weights = context.store.ragged(f"{name}/weights", edges.n_blocks, longest, np.float32)
+    weights = context.store.ragged(f"{name}/weights", edges.n_blocks, edges.longest_block, np.float32)
 
     def weigh(block: int) -> None:
         if not weights.has(block):
@@ -119,19 +142,18 @@ def make_kernel(graph: NeighborGraph, epsilon: Any, context: Context, name: str)
     with context.workers.progress.stage("kernel", edges.n_blocks):
         context.workers.map(weigh, range(edges.n_blocks))
     kernel = SparseKernel(context, name, graph.storage_order, edges.with_values(weights), number, None, graph, scales)
-    lost = _lost_mass(kernel)
-    metadata = {"epsilon": number, "lost_mass": lost, "sigma": scales and scales.metadata}
+    lost, warning = _lost_mass(kernel), None
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
-        metadata["warning"] = warn(
+        warning = warn(
             f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
             "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
             TruncationWarning,
         )
-    context.store.commit(name, metadata)
+    context.store.commit(name, KernelMetadata(number, lost, None if scales is None else scales.metadata, warning))
     return open_kernel(graph, context, name)
 
 
-def _weights(block: tuple[int, np.ndarray, np.ndarray, np.ndarray], epsilon: float, scales: Any) -> np.ndarray:
+def _weights(block: Block, epsilon: float, scales: LocalScales | None) -> np.ndarray:
     """Affinities of the edges of one block."""
     from scalable_gpe.loops import sparse
 
@@ -147,7 +169,7 @@ def _weights(block: tuple[int, np.ndarray, np.ndarray, np.ndarray], epsilon: flo
 def _lost_mass(kernel: SparseKernel) -> float | None:
     """``1 - sum K_sparse / sum K_dense`` over sampled rows, the diagonal left out; None without points."""
     graph = kernel.graph
-    if graph is None or graph.scan is None or kernel.epsilon is None:
+    if graph is None or graph.scan is None or graph.points is None or kernel.epsilon is None:
         return None
     if kernel.scales is None:
         return graph.scan.lost_mass(kernel.epsilon)
@@ -155,58 +177,83 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
     return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
 
 
-def row_masses(kernel: SparseKernel, points: Any, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of some rows, the diagonal left out: of the dense kernel, and of this one."""
-    from scalable_gpe.loops import probes
+@dataclass(frozen=True)
+class _DenseMass:
+    """Sums rows of the dense kernel; the bandwidth of a pair is a factor of the sample times one of the point."""
 
-    dense, kept = np.zeros(len(own)), np.empty(len(own))
-    scales, n_points = kernel.scales, kernel.edges.n_points
+    epsilon: np.ndarray
+    scales: LocalScales | None
+
+    def begin(self, n_samples: int) -> np.ndarray:
+        """No mass yet."""
+        return np.zeros(n_samples)
+
+    def update(
+        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: np.ndarray
+    ) -> None:
+        """Add a block."""
+        from scalable_gpe.loops import scan
+
+        scale = np.ones(len(ids), np.float32) if self.scales is None else self.scales.sigma[ids]
+        scan.dense_mass(columns, own, block, ids, self.epsilon[lane], scale, into[lane])
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The mass of both."""
+        return left + right
+
+
+def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of some rows (ascending), the diagonal left out: of the dense kernel, and of this one."""
+    scales = kernel.scales
     if scales is None:
         epsilon = np.full(len(own), kernel.epsilon, dtype=np.float64)
     else:
         epsilon = scales.sigma[own].astype(np.float64)
-
-    def add(samples: Any, own: Any, block: Any, ids: Any, epsilon: Any, mass: Any) -> None:
-        scale = np.broadcast_to(np.float32(1), n_points) if scales is None else scales.sigma
-        probes.dense_mass(samples, own, block, ids, epsilon, scale, mass)
-
-    scan_points(points, own, points.take(own), add, (epsilon, dense), kernel.context)
+    dense = scan_points(points, own, _DenseMass(epsilon, scales), kernel.context)
+    kept = np.empty(len(own))
     for place, _, weights in kernel.edges.rows(own):
         kept[place] = weights.sum(dtype=np.float64) - 1
     return dense, kept
 
 
 def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel:
-    """Kernel that is marked complete under `name`."""
-    metadata = context.store.metadata(name)
+    """Open a complete kernel."""
+    store, metadata = context.store, context.store.read(name, KernelMetadata)
     if metadata is None:
         raise KeyError(name)
-    weights = context.store.open_ragged(f"{name}/weights")
-    edges = graph.edges.with_values(weights, context.resident_bytes(), context.blocks_ahead())
-    local = metadata.get("sigma")
-    scales = LocalScales(context.store.open_table(f"{name}/sigma"), local) if local else None
+    weights, plan = store.open_ragged(f"{name}/weights"), context.plan
+    edges = graph.edges.with_values(weights, plan.resident_bytes(), plan.blocks_ahead())
+    scales = None if metadata.sigma is None else LocalScales(store.open_table(f"{name}/sigma"), metadata.sigma)
     return SparseKernel(
-        context, name, graph.storage_order, edges, metadata["epsilon"], metadata["lost_mass"], graph, scales
+        context=context,
+        name=name,
+        storage_order=graph.storage_order,
+        edges=edges,
+        epsilon=metadata.epsilon,
+        lost_mass=metadata.lost_mass,
+        graph=graph,
+        scales=scales,
+        warning=metadata.warning,
     )
 
 
 def from_scipy(matrix: Any) -> SparseKernel:
     """Kernel of a symmetric scipy matrix with positive diagonal and no negative entries."""
-    context = Context()
     csr = matrix.tocsr().astype(np.float32)
     csr.sum_duplicates()
     csr.sort_indices()
     _check_matrix(csr)
     n_rows = csr.shape[0]
+    context, name = local_context(n_rows), matrix_name(b"".join(map(bytes, (csr.indptr, csr.indices, csr.data))))
     rows = context.block_rows(n_rows)
-    columns = context.store.ragged("matrix/indices", -(-n_rows // rows), csr.nnz, np.int32)
-    weights = context.store.ragged("matrix/weights", -(-n_rows // rows), csr.nnz, np.float32)
+    columns = context.store.ragged(f"{name}/indices", -(-n_rows // rows), csr.nnz, np.int32)
+    weights = context.store.ragged(f"{name}/weights", -(-n_rows // rows), csr.nnz, np.float32)
     for block, start in enumerate(range(0, n_rows, rows)):
         at = slice(csr.indptr[start], csr.indptr[min(start + rows, n_rows)])
         columns.write(block, csr.indices[at])
         weights.write(block, csr.data[at])
     edges = Edges(np.diff(csr.indptr).astype(np.int32), rows, columns, weights)
-    return SparseKernel(context, "matrix", StorageOrder(np.arange(n_rows, dtype=np.int64)), edges, None, None)
+    return SparseKernel(context, name, StorageOrder(np.arange(n_rows, dtype=np.int64)), edges, None, None)
 
 
 def _check_matrix(csr: Any) -> None:
@@ -226,8 +273,6 @@ def _check_matrix(csr: Any) -> None:
 
 def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndarray:
     """``S K S V`` (``K V`` without a scale) for an array V of the user's rows."""
-    from scalable_gpe.loops import sparse
-
     values = np.asarray(other)
     if values.ndim not in (1, 2) or values.shape[0] != kernel.shape[1] or values.dtype.kind not in "fiub":
         raise ValueError(
@@ -238,18 +283,10 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
     columns = np.ascontiguousarray(kernel.storage_order.collect(values.astype(dtype).reshape(len(values), -1)))
     if scale is not None:
         columns = np.ascontiguousarray((columns * scale[:, None]).astype(dtype))
-    panels = Panels(kernel.context, kernel.context.scratch())
+    panels = Panels(kernel.context)
     source, target = panels.of(columns), panels.new(columns.shape, dtype)
     factor = panels.of(np.ones(len(columns)) if scale is None else scale)
-
-    def multiply(block: int) -> None:
-        first, indptr, indices, weights = kernel.edges.block(block)
-        rows = first, first + len(indptr) - 1
-        out = target.room(*rows)
-        sparse.product(indptr, indices, weights, source.whole(indices), factor.rows(*rows), out)
-        target.put(first, out)
-
-    kernel.context.workers.map(multiply, range(kernel.edges.n_blocks), count=False)
+    sweep(kernel, Product(factor), source, target, kernel.context, purpose="product")
     result = target.rows(0, len(columns))
     panels.clear()
     return kernel.storage_order.spread(result).reshape(values.shape)

@@ -13,41 +13,51 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import Panels, pieces_of
+from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
-from scalable_gpe.storage.protocol import Table, ranges
+from scalable_gpe.storage.protocol import Table, read_whole, write_whole
 
 RANK = 7  # r; docs/choosing-parameters.md has the measurements
 
 
 @dataclass(frozen=True)
-class LocalScales:
-    """The length scale sigma of every point, and how that of a new one follows from its distances.
+class ScaleMetadata:
+    """The rank r, the factor c, and the median and the 1 % and 99 % quantiles of sigma over the points."""
 
-    ``facts`` hold the rank r, the factor c, and the median and the 1 % and 99 % quantiles of sigma over the points.
-    """
+    rank: int
+    factor: float
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class LocalScales:
+    """The length scale sigma of every point, and how that of a new one follows from its distances."""
 
     table: Table
-    metadata: dict[str, Any]
+    metadata: ScaleMetadata
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"table": self.table, "facts": self.metadata}
+    def __reduce__(self) -> Any:
+        return LocalScales, (self.table, self.metadata)
 
     @cached_property
     def sigma(self) -> np.ndarray:
         """Length scales in storage order, float32."""
-        return np.ascontiguousarray(self.table.read(0, self.table.shape[0]))
+        return np.ascontiguousarray(read_whole(self.table))
 
     def of_new(self, squares: np.ndarray) -> np.ndarray:
         """Length scales of new rows from the squared distances of their nearest points, nearest first."""
-        return np.sqrt(self.metadata["factor"]) * _at_rank(np.sqrt(squares), self.metadata["rank"])
+        scales: np.ndarray = np.sqrt(self.metadata.factor) * _at_rank(np.sqrt(squares), self.metadata.rank)
+        return scales
 
 
 def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScales:
-    """Length scales of all points of a graph, kept as the table `name`."""
+    """Length scales of all points of a graph, stored as the table `name`."""
     n_points = graph.storage_order.n_points
-    panels = Panels(context, context.scratch())
+    panels = Panels(context)
     found = panels.new((n_points,), np.float32)
 
     def local_reach(piece: tuple[int, int]) -> None:
@@ -55,7 +65,7 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
         out[:] = _at_rank(graph.list_distances.read(*piece), RANK)
         found.put(piece[0], out)
 
-    context.workers.map(local_reach, pieces_of(context, n_points), count=False)
+    context.workers.map(local_reach, row_pieces(context, n_points), count=False)
     reach = found.rows(0, n_points)
     panels.clear()
     lengths = graph.sampled_distances()
@@ -68,10 +78,9 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
         reach[nowhere] = np.median(reach[~nowhere])
     table = context.store.table(name, (n_points,), np.float32)
     reach *= np.float32(np.sqrt(factor))
-    for start, stop in ranges(n_points, table.shard_rows):
-        table.write(start, reach[start:stop])
+    write_whole(table, reach)
     low, median, high = (float(value) for value in np.quantile(reach, (0.01, 0.5, 0.99)))
-    return LocalScales(table, {"rank": RANK, "factor": factor, "low": low, "median": median, "high": high})
+    return LocalScales(table, ScaleMetadata(RANK, factor, low, median, high))
 
 
 def _at_rank(lengths: np.ndarray, rank: int) -> np.ndarray:

@@ -8,40 +8,54 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import ConvergenceWarning, warn
-from scalable_gpe.execution.context import Context, Named
-from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.context import Context, StoredResult
+from scalable_gpe.execution.panels import Panels, replaced
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
+from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
+from scalable_gpe.storage.keys import heat_name
+from scalable_gpe.storage.protocol import read_whole, write_whole
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
+SINKHORN_TOL, SINKHORN_PRODUCTS = 1e-8, 1000
+_ISOLATED = 0.99  # share of its heat that an isolated row keeps
 _SAVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class HeatKernel(Named):
+class HeatMetadata:
+    """How a scaling was found, stored with it."""
+
+    normalization: str
+    n_iter: int
+    residual: float
+    converged: bool
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
+class HeatKernel(StoredResult):
     """The operator A = S K S; never formed, ``@`` multiplies in the user's order.
 
     ``residual`` is the largest difference of a row sum from 1 (bistochastic), 0 for the symmetric form.
     """
 
     kernel: SparseKernel
+    context: Context
     name: str
     normalization: str
     scale_points: np.ndarray
     n_iter: int
     residual: float
     converged: bool
+    warning: str | None = None
 
-    def _before(self) -> SparseKernel:
+    def _made_from(self) -> SparseKernel:
         return self.kernel
 
     @staticmethod
-    def _open(context: Context, name: str, before: Any) -> "HeatKernel":
-        return open_heat(before, context, name)
-
-    @property
-    def context(self) -> Context:
-        """Where it runs."""
-        return self.kernel.context
+    def open(context: Context, name: str, made_from: SparseKernel) -> "HeatKernel":
+        """Open a complete heat kernel."""
+        return open_heat(made_from, context, name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -61,7 +75,7 @@ class HeatKernel(Named):
     @property
     def weights(self) -> np.ndarray:
         """Multiplicities of the points (storage order)."""
-        return self.kernel.storage_order.weights
+        return self.kernel.weights
 
     @cached_property
     def step_scale(self) -> np.ndarray:
@@ -69,10 +83,14 @@ class HeatKernel(Named):
         return self.scale_points**2 * self.weights
 
     @property
+    def isolated(self) -> np.ndarray:
+        """Points that keep more than 0.99 of their heat (with their duplicates), as a mask in storage order."""
+        return self.step_scale > _ISOLATED
+
+    @property
     def n_isolated(self) -> int:
         """Rows that keep more than 0.99 of their heat to themselves (and their duplicates)."""
-        alone = self.step_scale > 0.99
-        return int(self.weights[alone].sum())
+        return int(self.weights[self.isolated].sum())
 
     @property
     def is_centred(self) -> bool:
@@ -85,6 +103,40 @@ class HeatKernel(Named):
     def to_scipy(self) -> Any:
         """Give the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
         return to_scipy(self.kernel, self.scale_points)
+
+
+@dataclass(frozen=True)
+class StepScale:
+    """The diagonal of S^2 M: one application of A to a panel Z = S x."""
+
+    heat: HeatKernel
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Some entries."""
+        return self.heat.step_scale[start:stop]
+
+
+@dataclass(frozen=True)
+class OutputScale:
+    """The diagonal of S / divisor: the last application of A, which gives x itself."""
+
+    heat: HeatKernel
+    divisor: float = 1.0
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Some entries."""
+        return self.heat.scale_points[start:stop] / self.divisor
+
+
+@dataclass(frozen=True)
+class RootScale:
+    """The diagonal of S sqrt(M), in which A is symmetric."""
+
+    heat: HeatKernel
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Some entries."""
+        return np.sqrt(self.heat.step_scale[start:stop])
 
 
 def heat_kernel(
@@ -127,93 +179,91 @@ def heat_kernel(
         if not hasattr(kernel, "tocsr"):
             raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
         kernel = from_scipy(kernel)
-    return make_heat(
-        kernel, normalization, tol, max_iter, kernel.context, f"heat/{kernel.name}/{normalization}-{tol}-{max_iter}"
-    )
+    context, name = kernel.context, heat_name(kernel.name, normalization, tol, max_iter)
+    if context.store.read(name, HeatMetadata) is not None:
+        return open_heat(kernel, context, name)
+    with context.store.exclusive():
+        return make_heat(kernel, normalization, tol, max_iter, context, name)
 
 
 def make_heat(
     kernel: SparseKernel, normalization: str, tol: float, max_iter: int, context: Context, name: str
 ) -> HeatKernel:
-    """Find the scale, and mark it under `name`."""
+    """Find the scale, and commit it."""
     if normalization == "symmetric":
-        scale, n_iter, residual, warning = _symmetric(kernel, context), 2, 0.0, None
+        scale, metadata = _symmetric(kernel, context), HeatMetadata(normalization, 2, 0.0, True)
     else:
-        scale, n_iter, residual, warning = _bistochastic(kernel, tol, max_iter, context, name)
-    table = context.store.table(f"{name}/scale", scale.shape, np.float64)
-    for start in range(0, len(scale), table.shard_rows):
-        table.write(start, scale[start : start + table.shard_rows])
-    metadata = {"normalization": normalization, "n_iter": n_iter, "residual": residual, "converged": warning is None}
-    if warning is not None:
-        metadata["warning"] = warning
+        scale, metadata = _bistochastic(kernel, tol, max_iter, context, name)
+    write_whole(context.store.table(f"{name}/scale", scale.shape, np.float64), scale)
     context.store.commit(name, metadata)
     return open_heat(kernel, context, name)
 
 
 def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
-    """Heat kernel that is marked complete under `name`."""
-    metadata = context.store.metadata(name)
+    """Open a complete heat kernel."""
+    metadata = context.store.read(name, HeatMetadata)
     if metadata is None:
         raise KeyError(name)
-    scale = context.store.open_table(f"{name}/scale").read(0, kernel.edges.n_points)
-    known = {key: metadata[key] for key in ("normalization", "n_iter", "residual", "converged")}
-    return HeatKernel(kernel=kernel, name=name, scale_points=scale, **known)
+    return HeatKernel(
+        kernel=kernel,
+        context=context,
+        name=name,
+        normalization=metadata.normalization,
+        scale_points=read_whole(context.store.open_table(f"{name}/scale")),
+        n_iter=metadata.n_iter,
+        residual=metadata.residual,
+        converged=metadata.converged,
+        warning=metadata.warning,
+    )
 
 
-def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, kind: str) -> np.ndarray:
+def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose: str) -> np.ndarray:
     """``K vector`` for a float64 vector in storage order: one sweep."""
-    from scalable_gpe.loops import sparse
-
-    panels = Panels(context, context.scratch())
+    panels = Panels(context)
     source, target = panels.of(vector), panels.new(vector.shape, np.float64)
-
-    def sum_rows(block: int) -> None:
-        first, indptr, indices, weights = kernel.edges.block(block)
-        out = target.room(first, first + len(indptr) - 1)
-        sparse.row_sums(indptr, indices, weights, source.whole(indices), out)
-        target.put(first, out)
-
-    context.workers.map(sum_rows, range(kernel.edges.n_blocks), count=False)
-    context.count_sweep(kind)
+    sweep(kernel, RowSums(), source, target, context, purpose=purpose)
     sums = target.rows(0, len(vector))
     panels.clear()
     return sums
 
 
 def _symmetric(kernel: SparseKernel, context: Context) -> np.ndarray:
-    m = kernel.storage_order.weights
+    m = kernel.weights
     with context.workers.progress.stage("heat", 2):
         q = row_sums(kernel, m, context, "heat")
-        context.workers.progress.advance()
         v = row_sums(kernel, m / q, context, "heat") / q
-        context.workers.progress.advance()
-    return 1 / (q * np.sqrt(v))
+    scale: np.ndarray = 1 / (q * np.sqrt(v))
+    return scale
+
+
+@dataclass(frozen=True)
+class _SinkhornState:
+    """How far an interrupted iteration is."""
+
+    n_iter: int
 
 
 def _bistochastic(
     kernel: SparseKernel, tol: float, max_iter: int, context: Context, name: str
-) -> tuple[np.ndarray, int, float, str | None]:
-    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d.
-
-    Gives the scale, the sweeps, the residual, and a warning where it did not get there.
-    """
-    m = kernel.storage_order.weights
+) -> tuple[np.ndarray, HeatMetadata]:
+    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d."""
+    m = kernel.weights
     panels = Panels(context, f"{name}/saved", _SAVE_SECONDS)
-    saved = panels.load()
-    done, v = (saved[0]["n_iter"], saved[1]["v"]) if saved else (0, panels.of(m.copy()))
+    saved = panels.load(_SinkhornState)
+    done, v = (saved[0].n_iter, saved[1]["v"]) if saved else (0, panels.of(m.copy()))
     spare = panels.new(m.shape, np.float64)
     residual, converged, n_iter = np.inf, False, done
     with context.workers.progress.stage("heat", max_iter):
         context.workers.progress.advance(done)
         for n_iter in range(done + 1, max_iter + 1):
             with replaced(spare) as after:
-                residual = _sinkhorn(kernel, v, after, context)
+                residuals = sweep(kernel, SinkhornStep(kernel), v, after, context, purpose="heat")
+            residual = float(np.max(residuals))  # a NaN stays
             converged = residual <= tol
             if converged:
                 break
             v, spare = after, v
-            context.workers.progress.advance()
-            panels.offer({"n_iter": n_iter}, {"v": v})
+            panels.offer(_SinkhornState(n_iter), {"v": v})
     scale = v.rows(0, len(m)) / m
     panels.clear()
     warning = None
@@ -223,22 +273,4 @@ def _bistochastic(
             " Raise max_iter, or use normalization='symmetric'.",
             ConvergenceWarning,
         )
-    return scale, n_iter, residual, warning
-
-
-def _sinkhorn(kernel: SparseKernel, v: Panel, after: Panel, context: Context) -> float:
-    """One damped step from v to `after`: one sweep; gives the residual of v."""
-    from scalable_gpe.loops import sparse
-
-    def sinkhorn_step(block: int) -> float:
-        first, indptr, indices, weights = kernel.edges.block(block)
-        out = after.room(first, first + len(indptr) - 1)
-        worst = sparse.sinkhorn_step(
-            indptr, indices, weights, v.whole(indices), kernel.storage_order.weights, first, out
-        )
-        after.put(first, out)
-        return float(worst)
-
-    residuals = context.workers.map(sinkhorn_step, range(kernel.edges.n_blocks), count=False)
-    context.count_sweep("heat")
-    return float(np.max(residuals))
+    return scale, HeatMetadata("bistochastic", n_iter, residual, warning is None, warning)

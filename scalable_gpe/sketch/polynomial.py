@@ -1,10 +1,11 @@
-"""How a power of A is carried out: plain products, or a Chebyshev expansion and one plain product.
+"""How a power of A is computed: plain products, or a Chebyshev expansion and one plain product.
 
 x^p on [lower, 1] needs about sqrt(p) Chebyshev polynomials instead of p products. Rounding of the Chebyshev
 vectors is relative to G, which may be much larger than A^p G; where that would cost more than the tolerance, the
-products are plain. The last product is always plain: it publishes the embedding, and places new points.
+products are plain. The last product is always plain: it publishes the embedding, and embeds new points.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,8 @@ _NOISE = 0.5  # the part that rounding may take
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How A^power is carried out.
+class PowerPlan:
+    """How A^power is computed; stored with the sketch.
 
     Attributes
     ----------
@@ -35,10 +36,10 @@ class Plan:
         Sweeps that found the interval.
     """
 
-    power: int
-    lower: float
-    coefficients: tuple[float, ...]
-    error: float
+    power: int = 0
+    lower: float = -1.0
+    coefficients: tuple[float, ...] = ()
+    error: float = 0.0
     n_probes: int = 0
 
     @property
@@ -46,23 +47,18 @@ class Plan:
         """Chebyshev products."""
         return max(0, len(self.coefficients) - 1)
 
-    @property
-    def cost(self) -> int:
-        """Products in all."""
-        return self.degree + 1 if self.coefficients else self.power
 
-
-def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float, residual: float = 0.0) -> Plan:
+def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float, residual: float = 0.0) -> PowerPlan:
     """Cheapest way to A^power within `tol`; without a spectrum, or when nothing else meets `tol`, plain products.
 
     `residual` is that of the scaling: so much of each product leaks into the constant, which no power shrinks.
     """
     floor = _FLOOR + _DRIFT * power
     if spectrum is None:
-        return Plan(power, -1.0, (), floor)
+        return PowerPlan(power, -1.0, (), floor)
     left = spectrum.size(power)
     floor += residual / left if left > 0 else 0.0
-    plain = Plan(power, -1.0, (), floor, spectrum.n_sweeps)
+    plain = PowerPlan(power, -1.0, (), floor, spectrum.n_sweeps)
     noise = _ROUNDING[precision] / left if left > 0 else np.inf
     if noise > _NOISE * tol:
         return plain
@@ -73,17 +69,24 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
     if not 1 <= degree < power - 1:
         return plain
     error = float(tails[degree + 1]) / left + noise + floor
-    return Plan(power, spectrum.lower, tuple(coefficients[: degree + 1].tolist()), error, spectrum.n_sweeps)
+    return PowerPlan(power, spectrum.lower, tuple(coefficients[: degree + 1].tolist()), error, spectrum.n_sweeps)
 
 
-def widen(plan: Plan) -> Plan:
+def widen(plan: PowerPlan) -> PowerPlan:
     """Make the same power on [-1, 1], which always holds the spectrum, cut where its tail is as small."""
     tail = float(np.abs(series(plan.power - 1, plan.lower)[plan.degree + 1 :]).sum())
     coefficients = series(plan.power - 1, -1.0)
     degree = int(np.flatnonzero(_tails(coefficients) > max(tail, 1e-15))[-1])
-    return Plan(plan.power, -1.0, tuple(coefficients[: max(degree, 1) + 1].tolist()), plan.error)
+    return PowerPlan(plan.power, -1.0, tuple(coefficients[: max(degree, 1) + 1].tolist()), plan.error)
 
 
 def _tails(coefficients: np.ndarray) -> np.ndarray:
     """Sum of the absolute coefficients from each one on."""
     return np.cumsum(np.abs(coefficients[::-1]))[::-1]
+
+
+def n_sweeps(plans: Sequence[PowerPlan]) -> int:
+    """Sweeps that one panel takes for several plans together, the publishing ones included."""
+    plain = max((plan.power - 1 for plan in plans if not plan.coefficients), default=0)
+    degree = max((plan.degree for plan in plans), default=0)
+    return plain + degree + len(plans)

@@ -1,55 +1,35 @@
-"""Sweeps that carry A^p to a panel of columns.
+"""Power iteration: A^p applied to a panel of columns of G.
 
-A panel is kept as Z = S x (times the multiplicities), for which one application of A is ``Z <- S^2 M K Z``: the
-inner loop then multiplies by K alone. What is stored of a power p is Z after p - 1 applications; the last one
-gives the embedding, ``y = s (K Z) / sqrt(k)``, and is the same formula that places new points.
+A panel is kept as Z = S x (times the multiplicities), for which one application of A is ``Z <- S^2 M K Z``: the inner
+loop then multiplies by K alone. What is stored of a power p is Z after p - 1 applications; the last one gives the
+embedding, ``y = s (K Z) / sqrt(k)``, and is the same formula that embeds new points.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from scalable_gpe.execution.panels import CHUNK, Panel, Panels, add_up, chunk_sums, pieces_of, replaced
-from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.polynomial import Plan
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.sums import chunk_products, chunk_totals, row_pieces, sum_rows
+from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, sweep
+from scalable_gpe.sketch.polynomial import PowerPlan
+from scalable_gpe.sketch.random_matrix import Sketch
 
 GROWTH = 1.1  # |T_j G| beyond this times |G| means an eigenvalue outside the interval
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """Which random matrix: kind, seed, and the type of the panels that carry it."""
-
-    kind: str
-    seed: int
-    precision: str
-
-    @property
-    def dtype(self) -> Any:
-        """Type of a panel."""
-        return np.float32 if self.precision == "single" else np.float64
-
-    def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Entries of G for some of the user's rows."""
-        from scalable_gpe.loops import random
-
-        out = np.empty((len(rows), len(columns)))
-        fill = random.fill_gaussian if self.kind == "gaussian" else random.fill_bernoulli
-        fill(out, np.asarray(rows, dtype=np.int64), columns, np.uint64(self.seed))
-        return out
 
 
 def column_means(heat: HeatKernel, sketch: Sketch, columns: np.ndarray) -> np.ndarray:
     """Means of the columns of G over the user's rows; zero where nothing is removed."""
     if not heat.is_centred:
         return np.zeros(len(columns))
-    n_points = heat.kernel.storage_order.n_points
-    sums = add_up(heat.context, n_points, lambda a, b: _chunk_totals(_point_entries(heat, sketch, columns, a, b)))
-    return sums / heat.shape[0]
+
+    def totals(start: int, stop: int) -> np.ndarray:
+        return chunk_totals(_point_entries(heat, sketch, columns, start, stop))
+
+    return sum_rows(heat.context, heat.kernel.storage_order.n_points, totals) / heat.shape[0]
 
 
 def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> tuple[Panel, np.ndarray]:
@@ -64,9 +44,9 @@ def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: P
         out = panel.room(start, stop)
         out[:] = entries
         panel.put(start, out)
-        return _chunk_totals(entries)
+        return chunk_totals(entries)
 
-    sums = add_up(heat.context, n_points, sketch_rows)
+    sums = sum_rows(heat.context, n_points, sketch_rows)
     means = sums / heat.shape[0] if heat.is_centred else np.zeros(len(columns))
     with replaced(panel) as centred:
 
@@ -75,7 +55,7 @@ def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: P
             sparse.centre_rows(out, heat.weights[slice(*piece)], means, heat.scale_points[slice(*piece)])
             centred.put(piece[0], out)
 
-        heat.context.workers.map(centre_rows, pieces_of(heat.context, n_points), count=False)
+        heat.context.workers.map(centre_rows, row_pieces(heat.context, n_points), count=False)
     return centred, means
 
 
@@ -84,162 +64,139 @@ def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start:
     storage_order = heat.kernel.storage_order
     rows, bounds = storage_order.rows_by_point
     entries = sketch.entries(rows[bounds[start] : bounds[stop]], columns)
-    return (
-        entries if storage_order.group is None else np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
-    )
+    if storage_order.group is None:
+        return entries
+    return np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
 
 
-def _chunk_totals(values: np.ndarray) -> np.ndarray:
-    """Sums of the columns of each chunk of rows."""
-    from scalable_gpe.loops import sparse
-
-    out = np.empty((-(-len(values) // CHUNK), values.shape[1]))
-    for number, (start, stop) in enumerate(ranges(len(values), CHUNK)):
-        sparse.column_sums(values[start:stop], out[number])
-    return out
+def multiply(heat: HeatKernel, source: Panel, target: Panel, purpose: str = "sketch") -> Panel:
+    """``A source``, which replaces `target`."""
+    with replaced(target) as fresh:
+        sweep(heat.kernel, Product(StepScale(heat)), source, fresh, heat.context, purpose=purpose)
+    return fresh
 
 
-class Sweeps:
-    """Products of A with one panel, block by block."""
+def chebyshev(
+    heat: HeatKernel,
+    current: Panel,
+    previous: Panel,
+    lower: float,
+    sums: Sequence[tuple[Panel, float]],
+    *,
+    beginning: bool = False,
+    purpose: str = "sketch",
+) -> tuple[Panel, list[Panel]]:
+    """``T_(j+1)`` from T_j and T_(j-1) on [lower, 1], which replaces T_(j-1); each of `sums` with its share of it.
 
-    def __init__(self, heat: HeatKernel, kind: str = "sketch") -> None:
-        self._heat, self._kind = heat, kind
+    The first step makes T_1 from T_0 and zeros, which is half of the recurrence.
+    """
+    half = 0.5 if beginning else 1.0
+    loop = ChebyshevStep(StepScale(heat), half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower))
+    with ExitStack() as stack:
+        fresh = stack.enter_context(replaced(previous))
+        totals = [Accumulator(total, stack.enter_context(replaced(total)), share) for total, share in sums]
+        sweep(heat.kernel, loop, current, fresh, heat.context, purpose=purpose, update=previous, sums=totals)
+    return fresh, [total.new for total in totals]
 
-    def _sweep(self, task: Callable[[int], None]) -> None:
-        context = self._heat.context
-        context.workers.map(task, range(self._heat.kernel.edges.n_blocks), count=False)
-        context.count_sweep(self._kind)
-        context.workers.progress.advance()
 
-    def product(self, source: Panel, target: Panel) -> Panel:
-        """``A source``, in the place of `target`."""
-        from scalable_gpe.loops import sparse
+@dataclass(frozen=True)
+class IterationState:
+    """How far an interrupted iteration is: the powers still to come, and where the squared lengths began."""
 
-        heat = self._heat
-        with replaced(target) as fresh:
-
-            def multiply(block: int) -> None:
-                first, indptr, indices, weights = heat.kernel.edges.block(block)
-                stop = first + len(indptr) - 1
-                out = fresh.room(first, stop)
-                sparse.product(indptr, indices, weights, source.whole(indices), heat.step_scale[first:stop], out)
-                fresh.put(first, out)
-
-            self._sweep(multiply)
-        return fresh
-
-    def chebyshev(
-        self,
-        current: Panel,
-        previous: Panel,
-        lower: float,
-        sums: Sequence[tuple[Panel, float]],
-        *,
-        beginning: bool = False,
-    ) -> tuple[Panel, list[Panel]]:
-        """``T_(j+1)`` from T_j and T_(j-1) on [lower, 1], in the place of T_(j-1); each of `sums` with its share of it.
-
-        The first step makes T_1 from T_0 and zeros, which is half of the recurrence.
-        """
-        from scalable_gpe.loops import sparse
-
-        heat = self._heat
-        half = 0.5 if beginning else 1.0
-        slope, shift = half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower)
-        with ExitStack() as stack:
-            fresh = stack.enter_context(replaced(previous))
-            totals = [(total, share, stack.enter_context(replaced(total))) for total, share in sums]
-
-            def chebyshev_step(block: int) -> None:
-                first, indptr, indices, weights = heat.kernel.edges.block(block)
-                stop = first + len(indptr) - 1
-                # in this order: what is used no more was used first, and is forgotten first
-                out, scale = previous.rows(first, stop), heat.step_scale[first:stop]
-                added = [total.rows(first, stop) for total, *_ in totals]
-                dense = current.whole(indices)
-                sparse.chebyshev_step(indptr, indices, weights, dense, out, scale, first, slope, shift)
-                fresh.put(first, out)
-                for rows, (_, share, after) in zip(added, totals, strict=True):
-                    sparse.accumulate(rows, out, share)
-                    after.put(first, rows)
-
-            self._sweep(chebyshev_step)
-        return fresh, [after for *_, after in totals]
+    powers: tuple[int, ...]
+    phase: str
+    step: int
+    n_sweeps: int = 0
+    length: tuple[float, ...] = ()
+    grown: tuple[bool, ...] = ()
 
 
 class PowerIteration:
     """One panel on its way to several powers; iterating gives ``(power, Z after power - 1 applications)``.
 
     Powers that go by plain products come first, in ascending order, then those that are expanded. `start` makes the
-    panel. Columns in which the interval proved too short stand in `wrong` once the first expanded power is given.
+    panel. Columns for which the interval proved too short are in `wrong` once the first expanded power is given.
+    `n_sweeps` counts the sweeps, those before an interruption included.
     """
 
-    def __init__(self, heat: HeatKernel, start: Callable[[], Panel], plans: Sequence[Plan], panels: Panels) -> None:
-        self._heat, self._start, self._panels = heat, start, panels
+    def __init__(
+        self,
+        heat: HeatKernel,
+        start: Callable[[], Panel],
+        plans: Sequence[PowerPlan],
+        panels: Panels,
+        purpose: str = "sketch",
+    ) -> None:
+        self._heat, self._start, self._panels, self._purpose = heat, start, panels, purpose
         self._plain = sorted(plan.power for plan in plans if not plan.coefficients)
         self._expanded = sorted((plan for plan in plans if plan.coefficients), key=lambda plan: plan.power)
-        self._sweeps = Sweeps(heat)
         self.wrong = np.zeros(0, np.int64)
+        self.n_sweeps = 0
 
     def __iter__(self) -> Iterator[tuple[int, Panel]]:
         state, saved = self._saved()
         if self._plain:
-            yield from self._multiply(state, saved) if state.get("phase") == "plain" else self._multiply({}, {})
-            state, saved = {}, {}
+            resumes = state is not None and state.phase == "plain"
+            yield from self._multiply(state, saved) if resumes else self._multiply(None, {})
+            state, saved = None, {}
         if self._expanded:
             sums = self._expand(state, saved)
             while self._expanded:
                 power = self._expanded.pop(0).power
                 yield power, sums.pop(power)
 
-    def _saved(self) -> tuple[dict[str, Any], dict[str, Panel]]:
+    def _saved(self) -> tuple[IterationState | None, dict[str, Panel]]:
         """The state that was saved for just these powers, or nothing."""
-        found = self._panels.load()
-        if found is None or found[0]["powers"] != self._powers():
-            return {}, {}
+        found = self._panels.load(IterationState)
+        if found is None or found[0].powers != self._powers():
+            return None, {}
+        self.n_sweeps = found[0].n_sweeps
         return found
 
-    def _powers(self) -> list[int]:
-        return [*self._plain, *(plan.power for plan in self._expanded)]
+    def _powers(self) -> tuple[int, ...]:
+        return (*self._plain, *(plan.power for plan in self._expanded))
 
-    def _offer(self, state: dict[str, Any], panels: dict[str, Panel]) -> None:
-        self._panels.offer({**state, "powers": self._powers()}, panels)
-
-    def _multiply(self, state: dict[str, Any], saved: dict[str, Panel]) -> Iterator[tuple[int, Panel]]:
+    def _multiply(self, state: IterationState | None, saved: dict[str, Panel]) -> Iterator[tuple[int, Panel]]:
         """Plain products; a panel that is given is to be used before the next one is asked for."""
-        panel = saved["panel"] if saved else self._start()
-        done, other = state.get("step", 0), self._panels.new(panel.shape, panel.dtype)
+        panel = self._start() if state is None else saved["panel"]
+        done, other = 0 if state is None else state.step, self._panels.new(panel.shape, panel.dtype)
         while self._plain:
             if done + 1 == self._plain[0]:
                 self._plain.pop(0)
                 yield done + 1, panel
                 continue
-            panel, other = self._sweeps.product(panel, other), panel
+            panel, other = multiply(self._heat, panel, other, self._purpose), panel
             done += 1
-            self._offer({"phase": "plain", "step": done}, {"panel": panel})
+            self.n_sweeps += 1
+            self._panels.offer(IterationState(self._powers(), "plain", done, self.n_sweeps), {"panel": panel})
 
-    def _expand(self, state: dict[str, Any], saved: dict[str, Panel]) -> dict[int, Panel]:
+    def _expand(self, state: IterationState | None, saved: dict[str, Panel]) -> dict[int, Panel]:
         """Sum the Chebyshev series of each power (one interval for all), watching the growth of the vectors."""
         plans, lower = self._expanded, self._expanded[0].lower
-        if saved:
-            current, previous = saved["current"], saved["previous"]
+        if state is not None:
+            current, previous, done = saved["current"], saved["previous"], state.step
             sums = {plan.power: saved[f"sum-{plan.power}"] for plan in plans}
-            length, grown, done = np.array(state["length"]), np.array(state["grown"], bool), state["step"]
+            length, grown = np.array(state.length), np.array(state.grown, bool)
         else:
             current = self._start()
             previous, sums = self._first_terms(current)
-            length, grown, done = _lengths(self._heat, current), np.zeros(current.shape[1], bool), 0
+            length, grown, done = _squared_lengths(self._heat, current), np.zeros(current.shape[1], bool), 0
         for degree in range(done + 1, max(plan.degree for plan in plans) + 1):
             adding = [plan for plan in plans if plan.degree >= degree]
             terms = [(sums[plan.power], plan.coefficients[degree]) for plan in adding]
-            fresh, totals = self._sweeps.chebyshev(current, previous, lower, terms, beginning=degree == 1)
+            fresh, totals = chebyshev(
+                self._heat, current, previous, lower, terms, beginning=degree == 1, purpose=self._purpose
+            )
             current, previous = fresh, current
+            self.n_sweeps += 1
             sums |= {plan.power: total for plan, total in zip(adding, totals, strict=True)}
             if any(plan.degree == degree for plan in plans):
                 # not (<=): a recurrence that overflowed ends in NaN
-                grown |= ~(_lengths(self._heat, current) <= GROWTH**2 * length)
-            self._offer(
-                {"phase": "expand", "step": degree, "length": length.tolist(), "grown": grown.tolist()},
+                grown |= ~(_squared_lengths(self._heat, current) <= GROWTH**2 * length)
+            self._panels.offer(
+                IterationState(
+                    self._powers(), "expand", degree, self.n_sweeps, tuple(length.tolist()), tuple(grown.tolist())
+                ),
                 {"current": current, "previous": previous, **{f"sum-{power}": sums[power] for power in sums}},
             )
         self.wrong = np.flatnonzero(grown)
@@ -261,15 +218,15 @@ class PowerIteration:
                 total.put(piece[0], out)
 
         context = self._heat.context
-        context.workers.map(first_terms, pieces_of(context, current.shape[0]), count=False)
+        context.workers.map(first_terms, row_pieces(context, current.shape[0]), count=False)
         return previous, sums
 
 
-def _lengths(heat: HeatKernel, panel: Panel) -> np.ndarray:
+def _squared_lengths(heat: HeatKernel, panel: Panel) -> np.ndarray:
     """Squared lengths of the columns of x = Z / (s sqrt(m)), the vectors in which A is symmetric."""
 
     def lengths(start: int, stop: int) -> np.ndarray:
         rows = panel.rows(start, stop)
-        return chunk_sums(rows, rows, heat.step_scale[start:stop])
+        return chunk_products(rows, rows, heat.step_scale[start:stop])
 
-    return add_up(heat.context, panel.shape[0], lengths)
+    return sum_rows(heat.context, panel.shape[0], lengths)

@@ -1,5 +1,6 @@
 """The random matrix G, entry by entry a function of (random_state, row, column)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,15 +57,27 @@ def sketch_matrix(
     row_ids = checks.check_selection(rows, checks.check_count(n_rows, "n_rows"), "rows")
     width = checks.check_count(n_components, "n_components", maximum=_MAX_COLUMNS)
     column_ids = checks.check_selection(columns, width, "columns")
-    return _entries(kind, row_ids, column_ids, checks.check_random_state(random_state))
+    return Sketch(kind, checks.check_random_state(random_state)).entries(row_ids, column_ids)
 
 
-def _entries(
-    kind: str, row_ids: npt.NDArray[np.int64], column_ids: npt.NDArray[np.int64], seed: int
-) -> npt.NDArray[np.float64]:
-    from scalable_gpe.loops import random
+@dataclass(frozen=True)
+class Sketch:
+    """Which random matrix: kind, seed, and the type of the panels that are multiplied."""
 
-    out = np.empty((row_ids.size, column_ids.size))
-    fill = random.fill_gaussian if kind == "gaussian" else random.fill_bernoulli
-    fill(out, row_ids, column_ids, np.uint64(seed))
-    return out
+    kind: str
+    seed: int
+    precision: str = "single"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a panel."""
+        return np.dtype(np.float32 if self.precision == "single" else np.float64)
+
+    def entries(self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Entries of G for some of the user's rows."""
+        from scalable_gpe.loops import random
+
+        out = np.empty((len(rows), len(columns)))
+        fill = random.fill_gaussian if self.kind == "gaussian" else random.fill_bernoulli
+        fill(out, np.asarray(rows, dtype=np.int64), columns, np.uint64(self.seed))
+        return out

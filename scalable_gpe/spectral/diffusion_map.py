@@ -6,9 +6,10 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import ConvergenceWarning, warn
-from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.execution.panels import Panels
+from scalable_gpe.heat.normalization import HeatKernel, RootScale, row_sums
+from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.spectral.chebyshev import series
-from scalable_gpe.spectral.density import symmetric_product
 
 Multiply = Callable[[np.ndarray], np.ndarray]
 
@@ -89,7 +90,7 @@ def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """ARPACK, which is quick; a block iteration where eigenvalues coincide, as in graphs in pieces."""
+    """ARPACK, which is quick; a block iteration where eigenvalues coincide, as in disconnected graphs."""
     found = _arpack(multiply, known, k)
     if found is not None:
         return found
@@ -165,7 +166,17 @@ def top_eigenvector(heat: HeatKernel) -> np.ndarray:
 
 
 def _root_v(heat: HeatKernel) -> np.ndarray:
-    from scalable_gpe.heat.normalization import row_sums
-
     q = row_sums(heat.kernel, heat.weights, heat.context, "heat")
     return 1 / (q * heat.scale_points)
+
+
+def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:
+    """``A V`` in the space of distinct points, storage order, float64: one sweep."""
+    context = heat.context
+    panels = Panels(context)
+    source = panels.of(np.ascontiguousarray(np.sqrt(heat.step_scale)[:, None] * vectors))
+    target = panels.new(source.shape, np.float64)
+    sweep(heat.kernel, Product(RootScale(heat)), source, target, context, purpose="interval")
+    result = target.rows(0, source.shape[0])
+    panels.clear()
+    return result

@@ -16,39 +16,63 @@ Fashion-MNIST. A rule by the effective rank alone, so many times k, does not fit
 rank of 13 to 34 k on Fashion-MNIST and of 0.6 to 2 k on digits.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.spectral.density import Lanczos, Spectrum, steps_for
+from scalable_gpe.spectral.density import Spectrum
+from scalable_gpe.spectral.lanczos import Lanczos, steps_for
 
 _POWERS = tuple(2**j for j in range(11))
 _MARGIN = 17.0
 _QUANTILE = 0.05
 FEW_DIRECTIONS = 4.0  # effective rank below which a power is too large
-_ISOLATED = 0.99
 
 
-def choose_power(
-    heat: HeatKernel, n_components: int, seed: int, context: Context, name: str
-) -> tuple[int, list[dict[str, Any]]]:
-    """Power for so many components, and the curve it was read from: power, effective rank and roughness rho.
+@dataclass(frozen=True)
+class PowerRow:
+    """What one power leaves: its effective rank, and the roughness rho."""
 
-    The curve stands under `name` once it is known.
-    """
-    metadata = context.store.metadata(name)
-    if metadata is None:
-        metadata = {"curve": _curve(heat, Lanczos(heat, seed).spectrum(steps_for(_POWERS[-1])))}
-        context.store.commit(name, metadata)
-    return read_power(metadata["curve"], n_components), metadata["curve"]
+    power: int
+    effective_rank: float
+    roughness: float
 
 
-def _curve(heat: HeatKernel, spectrum: Spectrum) -> list[dict[str, Any]]:
-    """Effective rank and roughness of each power; rows without neighbours have eigenvalues of 1 and are left out."""
-    scale = heat.step_scale
-    alone = scale[scale > _ISOLATED]
+@dataclass(frozen=True)
+class PowerCurve:
+    """What the powers of two leave, stored once it is known."""
+
+    curve: tuple[PowerRow, ...]
+
+    def choose(self, n_components: int) -> int:
+        """Apply the rule."""
+        from scipy.stats import chi2
+
+        wanted = float(chi2.ppf(_QUANTILE, n_components)) / n_components / _MARGIN
+        chosen = self.curve[0].power
+        for row in self.curve:
+            if row.effective_rank < FEW_DIRECTIONS:
+                break
+            chosen = row.power
+            if row.roughness <= wanted:
+                break
+        return chosen
+
+
+def power_curve(heat: HeatKernel, seed: int, context: Context, name: str) -> PowerCurve:
+    """The curve from which a power is chosen; it is stored under `name`."""
+    known = context.store.read(name, PowerCurve)
+    if known is None:
+        known = measure_curve(heat, Lanczos(heat, seed).spectrum(steps_for(_POWERS[-1])))
+        context.store.commit(name, known)
+    return known
+
+
+def measure_curve(heat: HeatKernel, spectrum: Spectrum) -> PowerCurve:
+    """Effective rank and roughness of each power; isolated rows have eigenvalues of 1 and are left out."""
+    alone = heat.step_scale[heat.isolated]
 
     def moment(power: int) -> float:
         whole = float((spectrum.weights * np.abs(spectrum.nodes) ** (power - 1) * spectrum.nodes).sum())
@@ -60,20 +84,5 @@ def _curve(heat: HeatKernel, spectrum: Spectrum) -> list[dict[str, Any]]:
         if not (second > 0 and fourth > 0):
             break
         rank, rho = spectrum.n_points * second**2 / fourth, max(1 - next_one / second, 0.0)
-        curve.append({"power": power, "effective_rank": rank, "roughness": rho})
-    return curve or [{"power": 1, "effective_rank": 0.0, "roughness": 0.0}]
-
-
-def read_power(curve: list[dict[str, Any]], n_components: int) -> int:
-    """Apply the rule to a curve."""
-    from scipy.stats import chi2
-
-    wanted = float(chi2.ppf(_QUANTILE, n_components)) / n_components / _MARGIN
-    chosen = curve[0]["power"]
-    for row in curve:
-        if row["effective_rank"] < FEW_DIRECTIONS:
-            break
-        chosen = row["power"]
-        if row["roughness"] <= wanted:
-            break
-    return chosen
+        curve.append(PowerRow(power, rank, rho))
+    return PowerCurve(tuple(curve or [PowerRow(1, 0.0, 0.0)]))

@@ -1,4 +1,6 @@
-"""Rows cut into blocks."""
+"""Rows cut into blocks, and rows by number."""
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,3 +36,11 @@ def inverse_order(order: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     inverse = np.empty(len(order), np.int32)
     inverse[order] = np.arange(len(order), dtype=np.int32)
     return inverse
+
+
+def take_rows(values: Any, rows: npt.NDArray[np.integer]) -> np.ndarray:
+    """Rows of a numpy or zarr array by number."""
+    if isinstance(values, np.ndarray):
+        return values.take(rows, axis=0)
+    unique, places = np.unique(rows, return_inverse=True)
+    return np.asarray(values.oindex[unique]).take(places, axis=0)

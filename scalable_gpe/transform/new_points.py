@@ -17,13 +17,18 @@ are passed over. In low dimension that leaves a few hundred distances a row; in 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from scalable_gpe.execution.context import Context
+from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.io.rows import Rows, open_rows
-from scalable_gpe.storage.protocol import ranges, take_rows
+from scalable_gpe.io.rows import InputRows, Rows, open_rows
+from scalable_gpe.sketch.columns import SketchColumns
+from scalable_gpe.storage.backends import StorageOptions
+from scalable_gpe.storage.blocks import ranges, take_rows
 
 _LEAF = 64
 _MOST_LEAVES = 2**18
@@ -33,15 +38,23 @@ _BLOCK_LEAVES = 256
 _HEADS_AT_ONCE = 1024
 
 
+class Columns(Protocol):
+    """A table of columns whose rows are read by number."""
+
+    shape: tuple[int, ...]
+
+    def take(self, ids: np.ndarray) -> np.ndarray: ...
+
+
 @dataclass(frozen=True)
 class Extension:
     """Something known at every training point that has a value at new points: columns Z, and the known values.
 
-    ``tables`` hold Z (storage order) for ranges of columns, ``values`` what the training rows themselves have
-    (the user's order), ``factor`` what the sums are multiplied by.
+    ``tables`` hold Z (storage order) for ranges of columns, ``values`` (a numpy or zarr array) what the training rows
+    themselves have (the user's order), ``factor`` what the sums are multiplied by.
     """
 
-    tables: Sequence[Any]
+    tables: Sequence[Columns]
     values: Any
     factor: float = 1.0
 
@@ -61,7 +74,7 @@ class _Chunk:
 class NewPoints:
     """Finds the rows a(x, .) of new points, batch by batch, and applies them to what is known at the points."""
 
-    def __init__(self, graph: Any, heat: HeatKernel, metric: str = "euclidean") -> None:
+    def __init__(self, graph: NeighborGraph, heat: HeatKernel, metric: str = "euclidean") -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
         self._points = _check_points(graph)
         self._leaves = _Leaves(self._points, graph.radius, self._context)
@@ -74,7 +87,9 @@ class NewPoints:
         else:
             self._vectors = (weights * heat.scale_points,)
 
-    def apply(self, X: Any, extensions: Sequence[Extension], storage_options: Any = None) -> list[np.ndarray]:
+    def apply(
+        self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None
+    ) -> list[np.ndarray]:
         """Values at new rows, of several extensions at once; rows that equal a training row get its value."""
         rows = self._open(X, storage_options)
         n_columns = [sum(table.shape[1] for table in one.tables) for one in extensions]
@@ -89,19 +104,20 @@ class NewPoints:
                 self._context.workers.progress.advance()
         return out
 
-    def _open(self, X: Any, storage_options: Any) -> Rows:
+    def _open(self, X: Any, storage_options: StorageOptions | None) -> InputRows:
         rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
         if rows.n_features != self._points.n_features:
             raise ValueError(
                 f"X_new must have the {self._points.n_features} features of the training rows; got {rows.n_features}. "
                 "Pass the same columns in the same order."
             )
-        offset = self._graph.metadata.get("offset")
-        rows.offset = None if offset is None else np.asarray(offset)
-        return rows
+        offset = self._graph.metadata.offset
+        return rows.with_offset(None if offset is None else np.asarray(offset))
 
-    def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[Any]) -> list[np.ndarray]:
-        from scalable_gpe.loops import new_points as kernels
+    def _batch(
+        self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]
+    ) -> list[np.ndarray]:
+        from scalable_gpe.loops import new_points as loops
 
         chunks = self._leaves.search(rows, self._graph.n_neighbors, self._user_row)
         match = np.concatenate([chunk.match for chunk in chunks])
@@ -116,7 +132,7 @@ class NewPoints:
             for table in extension.tables:
                 values = np.ascontiguousarray(table.take(needed))
                 part = np.empty((len(rows), values.shape[1]), dtype)
-                kernels.weighted_rows(indptr, places, weights, scale * extension.factor, values, part)
+                loops.weighted_rows(indptr, places, weights, scale * extension.factor, values, part)
                 columns.append(part)
             result = np.concatenate(columns, axis=1)
             known = np.flatnonzero(match >= 0)
@@ -127,59 +143,59 @@ class NewPoints:
 
     def _weigh(self, chunk: _Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Pattern, weights and scale of some rows."""
-        from scalable_gpe.loops import new_points as kernels
+        from scalable_gpe.loops import new_points as loops
 
         hits, squares = (np.concatenate([hit[k] for hit in chunk.hits]) for k in range(2))
         room = len(hits) + chunk.nearest.size
         indptr, points, weights = np.empty(len(chunk.rows) + 1, np.int64), np.empty(room, np.int32), np.empty(room)
-        kernels.join_rows(chunk.best, chunk.nearest, hits, squares, self._user_row, indptr, points, weights)
+        loops.join_rows(chunk.best, chunk.nearest, hits, squares, self._user_row, indptr, points, weights)
         points, weights = points[: indptr[-1]], weights[: indptr[-1]]
         self._exponents(chunk, indptr, points, weights)
         np.exp(weights, out=weights)
         sums = [np.empty(len(chunk.rows)) for _ in self._vectors]
         for vector, total in zip(self._vectors, sums, strict=True):
-            kernels.weighted_sums(indptr, points, weights, vector, total)
+            loops.weighted_sums(indptr, points, weights, vector, total)
         # sums[1] is q(x) v(x)
         scale = 1 / sums[0] if len(sums) == 1 else 1 / np.sqrt(sums[0] * sums[1])
         return indptr, points, weights, scale
 
     def _exponents(self, chunk: _Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> None:
         """Turn squared distances into the exponents of the kernel, the largest of each row 0."""
-        from scalable_gpe.loops import new_points as kernels
+        from scalable_gpe.loops import new_points as loops
 
         kernel = self._heat.kernel
         if kernel.scales is None:
-            kernels.exponents(indptr, squares, kernel.epsilon)
+            loops.exponents(indptr, squares, kernel.epsilon)
             return
-        kernels.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
-        kernels.exponents(indptr, squares, 1.0)
+        loops.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
+        loops.exponents(indptr, squares, 1.0)
 
 
-def transform(embedding: Any, X: Any, power: int | None = None, storage_options: Any = None) -> Any:
-    """Place new rows in an embedding: an array, or one for each power where none is named."""
-    columns, k = embedding._columns, embedding.parameters["n_components"]
-    several = isinstance(embedding.points, dict)
-    known = embedding.points if several else dict.fromkeys(columns, embedding.points)
-    if power is not None:
-        if power not in known:
-            raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
-        known, several = {power: known[power]}, False
+def embed_rows(
+    new_points: NewPoints,
+    X: Any,
+    columns: dict[int, list[SketchColumns]],
+    points: dict[int, Any],
+    n_components: int,
+    storage_options: StorageOptions | None = None,
+) -> dict[int, np.ndarray]:
+    """Embed new rows at the powers of `points`, which are the embeddings of the training rows."""
     extensions = [
-        Extension(
-            [part.table if part.stop <= k else _First(part.table, k - part.first) for part in columns[power]],
-            known[power],
-            1 / np.sqrt(k),
-        )
-        for power in known
+        Extension([_first_columns(part, n_components) for part in columns[power]], known, 1 / np.sqrt(n_components))
+        for power, known in points.items()
     ]
-    placed = dict(zip(known, embedding._new_points.apply(X, extensions, storage_options), strict=True))
-    return placed if several else next(iter(placed.values()))
+    return dict(zip(points, new_points.apply(X, extensions, storage_options), strict=True))
 
 
-class _First:
+def _first_columns(part: SketchColumns, n_components: int) -> Columns:
+    """The columns of a range that belong to an embedding of so many dimensions."""
+    return part.table if part.stop <= n_components else _FirstColumns(part.table, n_components - part.first)
+
+
+class _FirstColumns:
     """The first columns of a table."""
 
-    def __init__(self, table: Any, n_columns: int) -> None:
+    def __init__(self, table: Columns, n_columns: int) -> None:
         self._table, self.shape = table, (table.shape[0], n_columns)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
@@ -190,7 +206,7 @@ class _First:
 class _Leaves:
     """Stored points in leaves of neighbours with bounding boxes; held in memory when they fit, else read in blocks."""
 
-    def __init__(self, points: Any, radius: np.ndarray, context: Any) -> None:
+    def __init__(self, points: Rows, radius: np.ndarray, context: Context) -> None:
         self._points, self._context = points, context
         self._radius = np.ascontiguousarray(radius, dtype=np.float32)
         n_points, n_features = points.n_rows, points.n_features
@@ -204,18 +220,17 @@ class _Leaves:
         self._safe = float(np.sqrt(1e37 / n_features))
         # screening adds up float32 squares: its relative error is below this
         self._slack = 1 - 4e-7 * (n_features + 8)
-        held = 4 * self._n_leaves * self._size * n_features
         self._blocks = ranges(self._n_leaves, _BLOCK_LEAVES)
         self._held: dict[tuple[int, int], np.ndarray] = {}
-        self._hold = held < context.spare_bytes() // 2
+        self._hold = context.plan.holds(4 * self._n_leaves * self._size * n_features)
         context.workers.here.map(self._box, self._blocks, count=False)
         self._largest = float(max(np.abs(self._low).max(), np.abs(self._high).max()))
 
     def _box(self, block: tuple[int, int]) -> None:
-        from scalable_gpe.loops import new_points as kernels
+        from scalable_gpe.loops import new_points as loops
 
         leaves = self._read(block)
-        kernels.box_leaves(leaves, block[0], self._points.n_rows, self._low, self._high, self._heads)
+        loops.box_leaves(leaves, block[0], self._points.n_rows, self._low, self._high, self._heads)
         if self._hold:
             self._held[block] = leaves
 
@@ -235,7 +250,7 @@ class _Leaves:
         for blocks in self._groups():
             read = [(block, self._read(block)) for block in blocks]
 
-            def one(chunk: _Chunk, read: Any = read) -> None:
+            def one(chunk: _Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
                 for block, leaves in read:
                     self._visit(chunk, block, leaves, user_row)
 
@@ -249,32 +264,32 @@ class _Leaves:
         else:
             yield from ([block] for block in self._blocks)
 
-    def _dtype(self, rows: np.ndarray) -> Any:
+    def _dtype(self, rows: np.ndarray) -> npt.DTypeLike:
         """Type of the screening sums: float64 where squares might overflow."""
         return np.float32 if max(self._largest, float(np.abs(rows).max())) < self._safe else np.float64
 
     def _start(self, rows: np.ndarray, n_neighbors: int) -> _Chunk:
-        from scalable_gpe.loops import new_points as kernels
+        from scalable_gpe.loops import new_points as loops
 
         n_rows = len(rows)
         limits, best = np.full(n_rows, np.inf), np.full((n_rows, n_neighbors), np.inf)
         if self._n_leaves >= n_neighbors:
             sums = np.empty(min(_HEADS_AT_ONCE, self._n_leaves), self._dtype(rows))
-            kernels.seed_limits(rows, self._heads, sums, best, limits)
+            loops.seed_limits(rows, self._heads, sums, best, limits)
             best[:] = np.inf
         nearest = np.full((n_rows, n_neighbors), -1, np.int32)
         return _Chunk(rows, limits / self._slack, best, nearest, np.full(n_rows, -1, np.int64), [])
 
     def _visit(self, chunk: _Chunk, block: tuple[int, int], leaves: np.ndarray, user_row: np.ndarray) -> None:
-        from scalable_gpe.loops import new_points as kernels
+        from scalable_gpe.loops import new_points as loops
 
         dtype = self._dtype(chunk.rows)
         bounds = np.empty((len(chunk.rows), len(leaves)), dtype)
-        kernels.bound_leaves(chunk.rows, self._low, self._high, block[0], bounds)
+        loops.bound_leaves(chunk.rows, self._low, self._high, block[0], bounds)
         # room for every pair; pages that are not written to are not taken
         room = len(chunk.rows) * len(leaves) * self._size
         hits, squares = np.empty((room, 2), np.int32), np.empty(room)
-        n_hits = kernels.search_leaves(
+        n_hits = loops.search_leaves(
             chunk.rows,
             leaves,
             block[0],
@@ -294,14 +309,14 @@ class _Leaves:
         chunk.hits.append((hits[:n_hits].copy(), squares[:n_hits].copy()))
 
 
-def _check_points(graph: Any) -> Any:
+def _check_points(graph: NeighborGraph) -> Rows:
     """The points, in storage order, if they are there and are what the lists were made from."""
     if graph.points is None:
         raise ValueError(
             "transform needs the training points; this embedding was made from neighbors= alone. Pass X to embed as "
             "well, or to open for a store."
         )
-    if graph.method == "brought":
+    if graph.method == "precomputed":
         rows = np.unique(np.linspace(0, graph.storage_order.n_points - 1, 64).astype(np.int64))
         lists, lengths = graph.lists.take(rows)[:, 0], graph.list_distances.take(rows)[:, 0]
         here, there = graph.points.take(rows), graph.points.take(np.maximum(lists, 0))

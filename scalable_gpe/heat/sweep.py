@@ -1,0 +1,158 @@
+"""One sweep: a pass over all blocks of K with a compiled loop.
+
+For every block of rows: read it, multiply, write the rows of the target. Sinkhorn, products, Chebyshev steps, Lanczos,
+row sums, the audit and the last write are all this function with another loop.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panel
+from scalable_gpe.graph.edges import Block, Edges
+
+Result = TypeVar("Result", covariant=True)
+
+
+class SweptKernel(Protocol):
+    """A symmetric matrix in blocks, which tasks in other processes open by name."""
+
+    @property
+    def edges(self) -> Edges: ...
+
+
+class SweepLoop(Protocol[Result]):
+    """A compiled loop over one block: it fills or updates `out` from `source`, and returns a small number or None."""
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> Result: ...
+
+
+class RowVector(Protocol):
+    """A vector of which a loop reads some rows."""
+
+    def rows(self, start: int, stop: int) -> np.ndarray: ...
+
+
+class Weights(Protocol):
+    """Multiplicities of all points."""
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A sum that grows by `share` times the new rows of a sweep: `old` is read, `new` is written."""
+
+    old: Panel
+    new: Panel
+    share: float
+
+
+def sweep(
+    kernel: SweptKernel,
+    loop: SweepLoop[Result],
+    source: Panel,
+    target: Panel,
+    context: Context,
+    *,
+    purpose: str,
+    update: Panel | None = None,
+    sums: Sequence[Accumulator] = (),
+) -> list[Result]:
+    """Pass over all blocks of K once; returns what the loop returned for each block.
+
+    `update` is a panel whose rows the loop changes; they are written to `target`, which replaces it. The sweep is
+    counted under its `purpose`, and as one step of progress.
+    """
+
+    def visit(number: int) -> Result:
+        from scalable_gpe.loops import sparse
+
+        block = kernel.edges.block(number)
+        rows = block.first, block.stop
+        # in this order: what is not used again was used first, and is dropped first
+        out = target.room(*rows) if update is None else update.rows(*rows)
+        added = [one.old.rows(*rows) for one in sums]
+        result = loop(block, source.whole(block.indices), out)
+        target.put(block.first, out)
+        for total, one in zip(added, sums, strict=True):
+            sparse.accumulate(total, out, one.share)
+            one.new.put(block.first, total)
+        return result
+
+    visit.__name__ = type(loop).__name__  # what a dashboard shows
+    results = context.workers.map(visit, range(kernel.edges.n_blocks), count=False)
+    context.tally.count(purpose)
+    context.workers.progress.advance()
+    return results
+
+
+@dataclass(frozen=True)
+class Product:
+    """``out = diag(scale) K source``."""
+
+    scale: RowVector
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import sparse
+
+        scale = self.scale.rows(block.first, block.stop)
+        sparse.product(block.indptr, block.indices, block.values, source, scale, out)
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """``out = K source`` for a vector in double precision."""
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import sparse
+
+        sparse.row_sums(block.indptr, block.indices, block.values, source, out)
+
+
+@dataclass(frozen=True)
+class SinkhornStep:
+    """One damped step on v = m / d: ``out = m / sqrt(d * K v)``; returns the largest difference of a row sum from 1."""
+
+    points: Weights
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> float:
+        from scalable_gpe.loops import sparse
+
+        weights = self.points.weights
+        return float(sparse.sinkhorn_step(block.indptr, block.indices, block.values, source, weights, block.first, out))
+
+
+@dataclass(frozen=True)
+class ChebyshevStep:
+    """``out <- 2 (slope diag(scale) K + shift) source - out``."""
+
+    scale: RowVector
+    slope: float
+    shift: float
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import sparse
+
+        first, indptr, indices, weights = block
+        scale = self.scale.rows(first, block.stop)
+        sparse.chebyshev_step(indptr, indices, weights, source, out, scale, first, self.slope, self.shift)
+
+
+@dataclass(frozen=True)
+class LanczosStep:
+    """``out <- factor * diag(scale) K source - before * out``, with one factor for each column."""
+
+    scale: RowVector
+    factor: np.ndarray
+    before: np.ndarray
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import sparse
+
+        scale = self.scale.rows(block.first, block.stop)
+        sparse.lanczos_step(block.indptr, block.indices, block.values, source, out, scale, self.factor, self.before)

@@ -1,0 +1,109 @@
+"""The parameters of a run: checked once, before any work, and never changed."""
+
+from dataclasses import asdict, dataclass, replace
+from numbers import Integral
+from typing import Any
+
+from scalable_gpe import checks
+from scalable_gpe.execution.memory_plan import parse_bytes
+from scalable_gpe.graph.neighbors import check_search
+from scalable_gpe.graph.search import SearchParameters
+from scalable_gpe.heat.bandwidth import check_epsilon
+from scalable_gpe.heat.normalization import NORMALIZATIONS
+from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
+from scalable_gpe.sketch.random_matrix import Sketch
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `embed` was asked for; `powers` are those that are computed, `power` is what the user wrote."""
+
+    n_components: int
+    powers: tuple[int, ...]
+    sketch: str
+    random_state: int
+    precision: str
+    tol: float
+    metric: str
+    method: str
+    recall: float
+    power: int | tuple[int, ...] | str
+    epsilon: float | str
+    normalization: str
+    n_neighbors: int | None = None
+    memory_limit: int | None = None
+
+    @property
+    def search(self) -> SearchParameters:
+        """What concerns the graph."""
+        return SearchParameters(self.n_neighbors, self.metric, self.method, self.recall, self.random_state)
+
+    @property
+    def sketching(self) -> SketchParameters:
+        """What concerns the sketch."""
+        sketch = Sketch(self.sketch, self.random_state, self.precision)
+        return SketchParameters(self.n_components, self.powers, sketch, self.tol)
+
+    @property
+    def several(self) -> bool:
+        """Whether the user asked for several powers."""
+        return isinstance(self.power, tuple)
+
+    def with_power(self, power: int) -> "Parameters":
+        """The power that was chosen for the user."""
+        return replace(self, powers=(power,))
+
+    def with_n_neighbors(self, n_neighbors: int) -> "Parameters":
+        """The number of neighbours that fits the rows."""
+        return replace(self, n_neighbors=n_neighbors)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Parameters as users see them."""
+        shown = {name: value for name, value in asdict(self).items() if name != "powers"}
+        return shown | {"power": list(self.power) if isinstance(self.power, tuple) else self.power}
+
+
+def check_parameters(
+    *,
+    n_components: Any,
+    n_neighbors: Any,
+    epsilon: Any,
+    power: Any,
+    normalization: Any,
+    sketch: Any,
+    metric: Any,
+    random_state: Any,
+    precision: Any,
+    tol: Any,
+    method: Any,
+    recall: Any,
+    memory_limit: Any,
+) -> Parameters:
+    """Check all arguments of `embed` that are neither data nor about where it runs."""
+    automatic = isinstance(power, str)
+    if automatic and power != AUTO:
+        raise ValueError(f"power must be a whole number, several of them, or 'auto'; got {power!r}.")
+    seed = checks.check_random_state(random_state)
+    sketching = check_sketch(n_components, 1 if automatic else power, sketch, seed, precision, tol)
+    search = check_search(
+        n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=None
+    )
+    asked = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral) else sketching.powers
+    return Parameters(
+        n_components=sketching.n_components,
+        powers=sketching.powers,
+        sketch=sketching.sketch.kind,
+        random_state=seed,
+        precision=sketching.sketch.precision,
+        tol=sketching.tol,
+        metric=search.metric,
+        method=search.method,
+        recall=search.recall,
+        power=asked,
+        epsilon=check_epsilon(epsilon),
+        normalization=checks.check_choice(normalization, NORMALIZATIONS, "normalization"),
+        n_neighbors=search.n_neighbors,
+        memory_limit=parse_bytes(memory_limit),
+    )

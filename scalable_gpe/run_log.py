@@ -1,0 +1,150 @@
+"""The record of a run in its store: what was asked for, how far it is, the seconds that each stage took."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from scalable_gpe.errors import GPEWarning, StoreError, warn
+from scalable_gpe.execution.context import Context
+from scalable_gpe.formatting import plain
+from scalable_gpe.graph.build import Source
+from scalable_gpe.parameters import Parameters
+from scalable_gpe.report import Report, versions
+from scalable_gpe.storage.keys import RUNS, Keys, embedding_name
+from scalable_gpe.storage.protocol import ArrayStore
+from scalable_gpe.storage.records import from_json
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of a store; `arrays` are the names of its embeddings once it is finished."""
+
+    keys: Keys
+    parameters: Parameters
+    finished: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    report: Report | None = None
+    arrays: dict[int, str] = field(default_factory=dict)
+    used_at: float = 0.0
+
+    @property
+    def last_used(self) -> float:
+        """When `embed` was last called for this run: the latest one is the run that is opened."""
+        return max(self.used_at, 0.0 if self.report is None else self.report.finished_at)
+
+
+class RunLog:
+    """Writes the record of a run, stage by stage.
+
+    It is first written after the graph stage, which looks at every row and may refuse the input. `finished` is the
+    record of a run that is complete already; then nothing is written.
+    """
+
+    def __init__(self, context: Context, keys: Keys, parameters: Parameters) -> None:
+        self._store, self._name = context.store, keys.run_name
+        known = self._store.read(self._name, RunRecord)
+        self.finished = known if known is not None and known.finished else None
+        self.seconds = dict(known.seconds) if known is not None else {}
+        self._record = RunRecord(keys, parameters, versions=versions())
+        if known is not None:
+            _compare_versions(known.versions)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time one stage, and write down that it is done."""
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+        if self.finished is None:
+            self._store.commit(self._name, replace(self._record, seconds=dict(self.seconds)))
+
+    def use(self, finished: RunRecord) -> None:
+        """Write down that a finished run was asked for again."""
+        self._store.commit(self._name, replace(finished, used_at=time.time()), arrays=list(finished.arrays.values()))
+
+    def finish(self, report: Report, arrays: dict[int, str], parameters: Parameters) -> None:
+        """Write down that all is done."""
+        done = replace(
+            self._record,
+            parameters=parameters,
+            finished=True,
+            seconds=dict(self.seconds),
+            report=report,
+            arrays=arrays,
+        )
+        self._store.commit(self._name, done, arrays=list(arrays.values()))
+
+
+def _compare_versions(stored: dict[str, str]) -> None:
+    """Warn where a run resumes with other libraries than it began with."""
+    now = versions()
+    changed = [f"{name} {stored[name]} -> {now.get(name)}" for name in stored if stored[name] != now.get(name)]
+    if changed:
+        warn(f"the store was written with other versions ({', '.join(changed)}): bytes may differ.", GPEWarning)
+
+
+def read_runs(store: ArrayStore) -> dict[str, RunRecord]:
+    """All runs of a store by name, also those whose arrays are damaged."""
+    runs = {name: store.peek(f"{RUNS}/{name}", RunRecord) for name in store.names(RUNS)}
+    return {name: record for name, record in runs.items() if record is not None}
+
+
+def choose_run(store: ArrayStore, name: str | None, where: str) -> RunRecord:
+    """The finished run of a name (or of the beginning of one); without a name, the one last used."""
+    runs = {one: record for one in store.names(RUNS) if (record := store.read(f"{RUNS}/{one}", RunRecord)) is not None}
+    finished = {one: record for one, record in runs.items() if record.finished}
+    if not finished:
+        state = "a run that is not finished" if runs else "no finished stage of a run"
+        raise StoreError(f"store {where!r} holds {state}. Run embed again with the same arguments to resume.")
+    if name is None:
+        return max(finished.values(), key=lambda record: record.last_used)
+    found = [record for one, record in finished.items() if one.startswith(name)]
+    if len(found) != 1:
+        known = ", ".join(f"{one!r} (power {plain(record.parameters.power)})" for one, record in finished.items())
+        raise ValueError(f"run= must name one of {known}; got {name!r}.")
+    return found[0]
+
+
+def check_same_input(store: ArrayStore, keys: Keys) -> None:
+    """Refuse a store that was made from another input, and say what differs."""
+    for record in read_runs(store).values():
+        if record.keys.input != keys.input:
+            difference = _difference(from_json(Source, record.keys.input), from_json(Source, keys.input))
+            raise StoreError(
+                f"the store was made from another input ({difference}). Pass another store, or resume=False to start "
+                "over in this one."
+            )
+
+
+def _difference(stored: Source, now: Source) -> str:
+    """How the input of a store differs from the one at hand."""
+    if stored.rows != now.rows:
+        if stored.rows is None or now.rows is None:
+            return _only_one("points", stored.rows is not None)
+        sizes = [
+            f"{name}: stored {old}, now {new}"
+            for name, old, new in (
+                ("n_rows", stored.rows.n_rows, now.rows.n_rows),
+                ("n_features", stored.rows.n_features, now.rows.n_features),
+            )
+            if old != new
+        ]
+        return "; ".join(sizes) or "points of the same shape with other values"
+    if stored.neighbors is None or now.neighbors is None:
+        return _only_one("neighbour lists", stored.neighbors is not None)
+    if stored.neighbors.shape != now.neighbors.shape:
+        return f"shape: stored {list(stored.neighbors.shape)}, now {list(now.neighbors.shape)}"
+    return "neighbour lists of the same shape with other values"
+
+
+def _only_one(what: str, stored: bool) -> str:
+    return f"stored {'with' if stored else 'without'} {what}, now {'without' if stored else 'with'}"
+
+
+def embedding_names(store: ArrayStore, key: str, powers: tuple[int, ...]) -> dict[int, str]:
+    """Names of the published arrays: embedding/<power>, with the run's key where another run has that name."""
+    others = (record for name, record in read_runs(store).items() if name != key)
+    taken = {name for record in others for name in record.arrays.values()}
+    return {p: name if (name := embedding_name(p)) not in taken else embedding_name(p, key) for p in powers}

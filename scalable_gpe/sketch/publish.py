@@ -1,0 +1,39 @@
+"""The last application of A: from the columns of a sketch to the embedding in the user's order."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.heat.normalization import HeatKernel, OutputScale
+from scalable_gpe.heat.sweep import Product, sweep
+from scalable_gpe.sketch.columns import SketchColumns
+from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.protocol import Table
+
+
+def publish(
+    heat: HeatKernel, columns: Sequence[SketchColumns], n_components: int, context: Context, name: str
+) -> Table:
+    """Write ``y = s (K Z) / sqrt(k)`` in the user's order."""
+    out = context.store.table(name, (heat.shape[0], n_components), np.float32)
+    scale = OutputScale(heat, float(np.sqrt(n_components)))
+    for part in columns:
+        panels = Panels(context)
+        source = panels.open(part.table)
+        result = panels.new(source.shape, np.float32)
+        sweep(heat.kernel, Product(scale), source, result, context, purpose="sketch")
+        _write_columns(heat, result, part.first, out, context)
+        panels.clear()
+    return out
+
+
+def _write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:
+    """Write some columns of the embedding, all rows in the user's order."""
+
+    def write(piece: tuple[int, int]) -> None:
+        position = heat.kernel.storage_order.position[slice(*piece)]
+        out.write(piece[0], result.whole(position)[position, : out.shape[1] - first], first)
+
+    context.workers.map(write, ranges(out.shape[0], out.shard_rows), count=False)

@@ -1,0 +1,193 @@
+"""The spectral density of A by stochastic Lanczos quadrature."""
+
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe import checks
+from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
+from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.sweep import LanczosStep, sweep
+from scalable_gpe.spectral.density import Spectrum
+
+_INTERVAL_STEPS = 16
+_GRID = 128  # the lower end is rounded outwards to 1/128
+_PROBE_SEED = 0x5EED_0F_A
+
+
+def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None, random_state: Any = 0) -> Spectrum:
+    """Spectral density of A from a few random vectors.
+
+    Parameters
+    ----------
+    heat : HeatKernel
+        The operator.
+    n_steps : int
+        Lanczos steps; powers up to about ``n_steps**2 / 4`` are resolved.
+    n_probes : int, optional
+        Random vectors; 1 to 4 by default, fewer for more points.
+    random_state : int
+        Seed of the random vectors.
+
+    Returns
+    -------
+    Spectrum
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(500), 16)))
+    >>> ranks = gpe.spectrum(heat).effective_rank([1, 16, 256])
+    >>> bool(ranks[0] > ranks[1] > ranks[2])
+    True
+    """
+    n_steps = checks.check_count(n_steps, "n_steps")
+    seed = checks.check_random_state(random_state)
+    return Lanczos(heat, seed, n_probes).spectrum(n_steps)
+
+
+def steps_for(power: int) -> int:
+    """Lanczos steps that resolve A^power."""
+    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 256))
+
+
+class Lanczos:
+    """Lanczos iteration on several random vectors at once; the first steps are the same however many follow."""
+
+    def __init__(self, heat: HeatKernel, seed: int, n_probes: int | None = None) -> None:
+        self._heat, self._seed, self._context = heat, seed, heat.context
+        n_points = heat.kernel.edges.n_points
+        self._n_probes = n_probes or (4 if n_points <= 50_000 else 2 if n_points <= 250_000 else 1)
+        self._panels = Panels(self._context)
+        self._alpha: list[np.ndarray] = []
+        self._beta: list[np.ndarray] = []
+        self._share = np.ones(self._n_probes)
+        self._current: Panel | None = None
+        self._previous: Panel | None = None
+
+    def spectrum(self, n_steps: int) -> Spectrum:
+        """Quadrature of the first `n_steps` steps."""
+        self._extend(max(n_steps, _INTERVAL_STEPS))
+        nodes, weights = zip(*(self._quadrature(probe, n_steps) for probe in range(self._n_probes)), strict=True)
+        return Spectrum(
+            nodes=np.concatenate(nodes),
+            weights=np.concatenate(weights) / self._n_probes,
+            lower=self._lower(),
+            n_points=self._heat.kernel.edges.n_points,
+            n_sweeps=len(self._alpha),
+        )
+
+    def _quadrature(self, probe: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        from scipy.linalg import eigh_tridiagonal
+
+        size = min(n_steps, self._length(probe))
+        diagonal = np.array([alpha[probe] for alpha in self._alpha[:size]])
+        beside = np.array([beta[probe] for beta in self._beta[: size - 1]])
+        try:
+            nodes, vectors = eigh_tridiagonal(diagonal, beside)
+        except np.linalg.LinAlgError:  # of some LAPACKs, where coefficients are as small as rounding
+            nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+        return nodes, vectors[0] ** 2 * self._share[probe]
+
+    def _length(self, probe: int) -> int:
+        """Steps until the iteration of one probe ended (its Krylov space was exhausted)."""
+        ended = [step + 1 for step, beta in enumerate(self._beta) if beta[probe] == 0]
+        return ended[0] if ended else len(self._alpha)
+
+    def _lower(self) -> float:
+        """Lower end of the spectrum as seen by the first steps, with a margin, rounded outwards."""
+        lowest = 1.0
+        for probe in range(self._n_probes):
+            size = min(_INTERVAL_STEPS, self._length(probe))
+            nodes, _ = self._quadrature(probe, size)
+            lowest = min(lowest, float(nodes[0]) - 0.05 * float(nodes[-1] - nodes[0]) / max(size / 8, 1))
+        return float(max(-1.0, np.floor(min(lowest, 0.0) * _GRID) / _GRID))
+
+    def _extend(self, n_steps: int) -> None:
+        if self._current is None:
+            self._current, self._share = self._start()
+            self._previous = self._panels.of(np.zeros(self._current.shape))
+        missing = n_steps - len(self._alpha)
+        with self._context.workers.progress.stage("interval", max(missing, 0)):
+            for _ in range(missing):
+                self._step()
+
+    def _step(self) -> None:
+        """One product and the three-term recurrence, on Z = S x, whose inner product is Z'S^-2 Z.
+
+        The vectors keep their lengths (the betas); factors normalise them where they are used.
+        """
+        heat, context = self._heat, self._context
+        assert self._current is not None and self._previous is not None
+        current, previous = self._current, self._previous
+        norms = [np.ones(self._n_probes), np.ones(self._n_probes), *self._beta]
+        inverse, earlier = (np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0) for norm in norms[:-3:-1])
+        before = norms[-1] * earlier if self._beta else np.zeros(self._n_probes)
+        with replaced(previous) as image:
+            loop = LanczosStep(StepScale(heat), inverse, before)
+            sweep(heat.kernel, loop, current, image, context, purpose="interval", update=previous)
+        alpha = _inner(heat, current, image) * inverse
+        fresh, squares = _without(heat, image, current, alpha * inverse)
+        beta = np.sqrt(squares)
+        beta[beta < 1e-10] = 0.0
+        self._alpha.append(alpha)
+        self._beta.append(beta)
+        self._previous, self._current = current, fresh
+
+    def _start(self) -> tuple[Panel, np.ndarray]:
+        """Random signs of unit length, without the constant direction where that is removed; and what is left."""
+        from scalable_gpe.loops import random
+
+        heat, n_points = self._heat, self._heat.kernel.storage_order.n_points
+        columns, seed = np.arange(self._n_probes), np.uint64(self._seed ^ _PROBE_SEED)
+        probes, top = (self._panels.new((n_points, self._n_probes), np.float64) for _ in range(2))
+
+        def draw(piece: tuple[int, int]) -> None:
+            rows, out, constant = slice(*piece), probes.room(*piece), top.room(*piece)
+            random.fill_bernoulli(out, heat.kernel.storage_order.user_row[rows], columns, seed)
+            out *= np.sqrt(heat.step_scale[rows] / n_points)[:, None]
+            constant[:] = np.sqrt(heat.step_scale[rows] * heat.weights[rows] / heat.shape[0])[:, None]
+            probes.put(piece[0], out)
+            top.put(piece[0], constant)
+
+        pieces = row_pieces(self._context, n_points)
+        self._context.workers.map(draw, pieces, count=False)
+        along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
+        left, share = _without(heat, probes, top, along)
+        top.retire()
+        norm = np.sqrt(np.where(share > 0, share, 1.0))
+        with replaced(left) as unit:
+
+            def shorten(piece: tuple[int, int]) -> None:
+                out = left.rows(*piece)
+                out /= norm
+                unit.put(piece[0], out)
+
+            self._context.workers.map(shorten, pieces, count=False)
+        return unit, share
+
+
+def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
+    """Inner products ``Z'S^-2 Z`` of equal columns."""
+
+    def inner(start: int, stop: int) -> np.ndarray:
+        return chunk_products(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])
+
+    return sum_rows(heat.context, left.shape[0], inner)
+
+
+def _without(heat: HeatKernel, image: Panel, current: Panel, alpha: np.ndarray) -> tuple[Panel, np.ndarray]:
+    """``image - alpha current``, which replaces `image`; and the squared lengths of its columns."""
+    from scalable_gpe.loops import sparse
+
+    with replaced(image) as fresh:
+
+        def subtract(start: int, stop: int) -> np.ndarray:
+            out = image.rows(start, stop)
+            sparse.subtract(out, current.rows(start, stop), alpha)
+            fresh.put(start, out)
+            return chunk_products(out, out, heat.step_scale[start:stop])
+
+        squares = sum_rows(heat.context, image.shape[0], subtract)
+    return fresh, squares
