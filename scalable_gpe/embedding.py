@@ -36,7 +36,7 @@ from scalable_gpe.graph.precomputed import check_lists, fingerprint_lists
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.kernel import SparseKernel, make_kernel, open_kernel
 from scalable_gpe.heat.normalization import NORMALIZATIONS, HeatKernel, make_heat, open_heat
-from scalable_gpe.io.rows import Rows, open_rows
+from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.planning import check_limit
 from scalable_gpe.report import make_report, versions, with_int_keys
 from scalable_gpe.sketch.gaussian_process import as_array, check_sketch, make_columns, make_plans, publish
@@ -450,7 +450,7 @@ def _check(given: dict[str, Any]) -> dict[str, Any]:
     if given["n_neighbors"] is not None:
         asked["n_neighbors"] = checks.check_count(given["n_neighbors"], "n_neighbors")
     asked["memory_limit"] = parse_bytes(given["memory_limit"])
-    if not isinstance(given["X"], Rows):
+    if not isinstance(given["X"], InputRows):
         check_options(given["storage_options"], given["store"], given["X"])
     if not isinstance(given["resume"], bool):
         raise TypeError(f"resume must be True or False; got {given['resume']!r}.")

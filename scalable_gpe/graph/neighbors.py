@@ -20,7 +20,7 @@ from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
 from scalable_gpe.graph.recall import Scan, scan_graph
 from scalable_gpe.graph.search import METHODS, Found, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.io.rows import METRICS, Rows, open_rows
+from scalable_gpe.io.rows import METRICS, InputRows, Rows, open_rows
 from scalable_gpe.storage.backends import check_options
 from scalable_gpe.storage.protocol import Table, block_rows, ranges
 
@@ -438,7 +438,7 @@ def open_graph(context: Context, name: str, points: Any = None) -> NeighborGraph
         scan = Scan(metadata["recall"], metadata["recall_error"], *(table.read(0, table.shape[0]) for table in tables))
         if store.stored:
             points = TableRows(store.open_table(f"{name}/points"))
-    if isinstance(points, Rows):  # brought late, in the user's order
+    if isinstance(points, InputRows):  # brought late, in the user's order
         metadata = {**metadata, **_features(points)}
         points = RowSubset(points, storage_order.user_row)
     return NeighborGraph(

@@ -1,13 +1,13 @@
 """Points of the graph stage: rows of the input in another order, and rows that every worker can read."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import MemoryPanel
-from scalable_gpe.io.rows import Rows
+from scalable_gpe.io.rows import InputRows
+from scalable_gpe.io.sources import TableSource
 from scalable_gpe.storage.protocol import ranges
 
 
@@ -31,7 +31,7 @@ class RowSubset:
         return self._rows.take(self._ids.whole()[ids])
 
 
-def ensure_shared(rows: Rows, context: Context) -> Rows:
+def ensure_shared(rows: InputRows, context: Context) -> InputRows:
     """Rows that every worker can read: rows that only this process has are written to the store first."""
     if not context.workers.remote or rows.shared:
         return rows
@@ -44,7 +44,7 @@ def ensure_shared(rows: Rows, context: Context) -> Rows:
         table.write(piece[0], np.concatenate([rows.read(*step) for step in rows.steps(*piece)]))
 
     context.workers.here.map(copy, ranges(rows.n_rows, table.shard_rows), count=False)
-    return Rows(partial(_from_table, table), (rows.n_rows, rows.n_features), names=rows.names)
+    return InputRows(TableSource(table), names=rows.names)
 
 
 class TableRows:
@@ -53,12 +53,3 @@ class TableRows:
     def __init__(self, table: Any) -> None:
         self.n_rows, self.n_features = table.shape
         self.read, self.take = table.read, table.take
-
-
-def _from_table(table: Any, at: Any) -> np.ndarray:
-    if isinstance(at, slice):
-        return table.read(at.start, at.stop)
-    order = np.argsort(at, kind="stable")
-    out = np.empty((len(at), table.shape[1]), table.dtype)
-    out[order] = table.take(np.asarray(at)[order])
-    return out

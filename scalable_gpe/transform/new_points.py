@@ -97,8 +97,7 @@ class NewPoints:
                 "Pass the same columns in the same order."
             )
         offset = self._graph.metadata.get("offset")
-        rows.offset = None if offset is None else np.asarray(offset)
-        return rows
+        return rows.with_offset(None if offset is None else np.asarray(offset))
 
     def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[Any]) -> list[np.ndarray]:
         from scalable_gpe.loops import new_points as kernels
