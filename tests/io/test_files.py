@@ -274,9 +274,9 @@ def test_columns_to_colour_by(frame, X, cells, tmp_path):
     np.testing.assert_array_equal(read_column(str(tmp_path / "one.npy")), X[:, 2])
     np.testing.assert_array_equal(read_column(str(cells / "cells.h5ad"), "size"), X[:, 0])
     assert read_column(str(cells / "cells.h5ad"), "kind")[:4].tolist() == ["missing", "left", "right", "missing"]
-    with pytest.raises(ValueError, match="column= must name one of 'name', 'a'.*; got 'nothing'"):
+    with pytest.raises(ValueError, match=r"column= must name one of 'name', 'a'.*; got 'nothing'"):
         read_column(str(tmp_path / "t.csv"), "nothing")
-    with pytest.raises(ValueError, match="column= must name one of obs of .*'kind', 'size'; none was named"):
+    with pytest.raises(ValueError, match=r"column= must name one of obs of .*'kind', 'size'; none was named"):
         read_column(str(cells / "cells.h5ad"))
     with pytest.raises(ValueError, match="column= must be the number of a column"):
         read_column(str(tmp_path / "X.npy"))
