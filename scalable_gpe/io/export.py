@@ -164,12 +164,20 @@ def _open_new(path: Path) -> Iterator[Any]:
 
 
 def _write_frame(file: Any, content: AnnDataContent) -> None:
-    """Write everything but the matrices."""
-    import anndata
-    import pandas
+    """Write everything but the matrices.
 
-    obs = pandas.DataFrame(index=pandas.Index(content.obs_names.astype(object), dtype=object))
-    anndata.io.write_elem(file, "/", anndata.AnnData(obs=obs, uns=dict(content.uns)))
+    Part by part: writing one AnnData object would warn of names that are not unique, and store `raw` as a null, an
+    encoding that older readers do not know.
+    """
+    import pandas
+    from anndata.io import write_elem
+
+    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for name, labels in (("obs", content.obs_names), ("var", np.empty(0, str))):
+        write_elem(file, name, pandas.DataFrame(index=pandas.Index(labels.astype(object), dtype=object)))
+    for name in ("obsm", "obsp", "varm", "varp", "layers"):
+        write_elem(file, name, {})
+    write_elem(file, "uns", dict(content.uns))
 
 
 def _write_dense(group: Any, name: str, matrix: DenseBlocks) -> None:
