@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
     from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
     from scalable_gpe.html_report.page import write_report
-    from scalable_gpe.io.files import Points, read_points
+    from scalable_gpe.io.files import read_points
+    from scalable_gpe.io.points import Points
     from scalable_gpe.planning import estimate
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
@@ -54,7 +55,7 @@ _HOME = {
     "audit": "scalable_gpe.accuracy",
     "Audit": "scalable_gpe.accuracy",
     "read_points": "scalable_gpe.io.files",
-    "Points": "scalable_gpe.io.files",
+    "Points": "scalable_gpe.io.points",
     "export": "scalable_gpe.exports",
     "write_report": "scalable_gpe.html_report.page",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",

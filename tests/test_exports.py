@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
-from scalable_gpe import interchange
+from scalable_gpe import exports
 
 pd = pytest.importorskip("pandas")
 pytestmark = [
@@ -49,8 +49,9 @@ def expected_graph(result):
 @pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
 def test_anndata(result, tmp_path, name, monkeypatch):
     pytest.importorskip("anndata")
-    monkeypatch.setattr(interchange, "_LEAST_ENTRIES", 500)  # several passes over K
-    monkeypatch.setattr(result.graph.run, "spare_bytes", lambda: 0, raising=False)
+    monkeypatch.setattr(exports, "_LEAST_ENTRIES", 500)  # several passes over K
+    monkeypatch.setattr(exports, "_LEAST_ROWS", 100)  # and several pieces of the lists
+    monkeypatch.setattr(exports, "_spare_bytes", lambda context: 0)
     adata = read(gpe.export(result, tmp_path / name))
     assert adata.obs_names.tolist() == NAMES
     assert set(adata.obsm) == {"X_gpe", "X_gpe_4", "X_gpe_16"}
@@ -68,6 +69,39 @@ def test_anndata(result, tmp_path, name, monkeypatch):
     assert neighbors["params"]["n_neighbors"] == 9 and neighbors["params"]["use_rep"] == "X_gpe"
     assert json.loads(adata.uns["gpe"]["report"])["n_rows"] == 600
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def dense_graph(result, X):
+    """Distances of the lists and K without its diagonal as dense matrices, from X and the lists alone."""
+    n_rows = len(X)
+    distances = np.linalg.norm(X[:, None].astype(np.float64) - X[None], axis=2)
+    listed = np.zeros((n_rows, n_rows), bool)
+    listed[np.arange(n_rows)[:, None], result.graph.indices] = True
+    # rows that are equal share their neighbours: an edge to one of them is an edge to all
+    equal = distances == 0
+    edges = equal @ (listed | listed.T) @ equal
+    kernel = np.exp(-(distances**2) / result.kernel.epsilon) * (edges | equal)
+    np.fill_diagonal(kernel, 0)
+    return np.where(listed, distances, 0), kernel
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_graph_agrees_with_dense_matrices(repeated, tmp_path, monkeypatch):
+    """Rows without duplicates ascend already and need no sort; with duplicates the same file content comes sorted."""
+    X = gpe.datasets.torus(150, random_state=1).astype(np.float32)
+    if repeated:
+        X[20:24] = X[90]
+        X[3] = X[4]
+    sorts = []
+    monkeypatch.setattr(exports.np, "lexsort", lambda keys, sort=np.lexsort: sorts.append(1) or sort(keys))
+    result = gpe.embed(X, n_neighbors=8, n_components=2, power=2, epsilon="global")
+    sorts.clear()
+    adata = read(gpe.export(result, tmp_path / "cells.h5ad"))
+    assert bool(sorts) == repeated
+    for name, expected in zip(("distances", "connectivities"), dense_graph(result, X), strict=True):
+        got = adata.obsp[name]
+        assert got.has_canonical_format
+        np.testing.assert_allclose(got.toarray(), expected, atol=1e-6)
 
 
 def test_one_power_without_a_graph(result, tmp_path):
@@ -154,10 +188,10 @@ def test_an_unfinished_export_leaves_nothing(result, tmp_path, monkeypatch):
     before = target.read_bytes()
 
     def interrupted(*_):
-        Path(_[1]).write_bytes(b"half")
+        Path(_[0]).write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(interchange, "_write_npy", interrupted)
+    monkeypatch.setattr(exports, "write_npy", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gpe.export(result, target, overwrite=True)
     assert target.read_bytes() == before
@@ -192,13 +226,12 @@ def test_mistakes(result, tmp_path):
         gpe.export(result, tmp_path / "folder.npy")
 
 
+@pytest.mark.parametrize("result", ["repeated"], indirect=True)
 def test_many_equal_rows_are_refused(result, tmp_path, monkeypatch):
     """A thousand equal rows are a million entries of K: beyond a limit that is said, not written."""
-    if result.report["n_duplicates"] == 0:
-        pytest.skip("only for rows that repeat")
     pytest.importorskip("anndata")
-    monkeypatch.setattr(interchange, "_MOST_ENTRIES", 1000)
-    monkeypatch.setattr(interchange, "_MOST_REPEATS", 0)
+    monkeypatch.setattr(exports, "_MOST_ENTRIES", 1000)
+    monkeypatch.setattr(exports, "_MOST_REPEATS", 0)
     with pytest.raises(ValueError, match=r"many rows are equal.*graph=False"):
         gpe.export(result, tmp_path / "cells.h5ad")
     assert not list(tmp_path.iterdir())

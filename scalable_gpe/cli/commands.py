@@ -175,7 +175,7 @@ def _colors(given: Any) -> dict[str, Any]:
         if given.column is not None:
             raise ValueError("--column names a column of the file of --color, which was not given.")
         return {}
-    from scalable_gpe.io.files import read_column
+    from scalable_gpe.io.columns import read_column
 
     return {"color": read_column(given.color, given.column), "color_label": given.column or Path(given.color).stem}
 
@@ -206,7 +206,7 @@ def export(given: Any) -> None:
 def _read_neighbors(path: str | None) -> Any:
     if path is None:
         return None
-    from scalable_gpe.io.files import read_distances
+    from scalable_gpe.io.distances import read_distances
 
     return read_distances(path)
 

@@ -1,1 +1,1 @@
-"""Any input as rows, read block by block: files, arrays, tables."""
+"""Inputs and outputs: any input as rows that are read block by block, and files for other tools."""

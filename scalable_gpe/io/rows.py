@@ -1,98 +1,112 @@
 """Any input as float32 rows, read block by block."""
 
 import os
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.io.files import Points, read_points
+from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.io.points import Points, narrowest_float
+from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source, SparseSource, ZarrSource
+from scalable_gpe.storage.backends import StorageOptions
+from scalable_gpe.storage.protocol import ranges
 
 METRICS = ("euclidean", "cosine")
-_SAMPLE = 1024
+_SAMPLE = 1024  # rows that are looked at before any work
 _BYTES_AT_ONCE = 2**24
 
 
 class Rows(Protocol):
-    """Points as the rest of the library sees them: float32, in ranges or by number.
+    """Points as float32 rows, in ranges or by number: of an input, of a store, or some of them in another order."""
 
-    `resident`: they are in memory already.
-    """
-
-    n_rows: int
-    n_features: int
-    resident: bool
-
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_features(self) -> int: ...
     def read(self, start: int, stop: int) -> np.ndarray: ...
     def take(self, ids: np.ndarray) -> np.ndarray: ...
 
 
+@dataclass(frozen=True, eq=False)
 class InputRows:
-    """Points as the rest of the library sees them: float32, in ranges or by number.
+    """Rows of the user's input.
 
-    Input wider than float32 is shifted by a fixed row before it is rounded, so that large
-    offsets (dates, coordinates) do not swallow the differences between rows.
+    Input wider than float32 is shifted by `offset` before it is rounded, so that large offsets (dates, coordinates)
+    do not swallow the differences between rows. With the cosine metric rows have length 1 and are not shifted.
+
+    Attributes
+    ----------
+    source : Source
+        The input.
+    metric : str
+        One of `METRICS`.
+    names : array of str or None
+        Labels of the rows, where the input has any.
+    offset : (d,) float64 or None
+        Subtracted from each row.
+    name : str
+        The argument, for error messages.
     """
 
-    def __init__(
-        self,
-        get: Callable[[Any], np.ndarray],
-        shape: tuple[int, int],
-        *,
-        metric: str = "euclidean",
-        names: np.ndarray | None = None,
-        resident: bool = False,
-        offset: np.ndarray | None = None,
-        name: str = "X",
-    ) -> None:
-        self._get, self._name = get, name
-        self.n_rows, self.n_features = shape
-        self.metric = metric
-        self.names = names
-        self.resident = resident
-        self.offset = offset
+    source: Source
+    metric: str = "euclidean"
+    names: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    name: str = "X"
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.source.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.source.shape[1])
+
+    @property
+    def resident(self) -> bool:
+        """Whether the input is in the memory of this process already."""
+        return self.source.resident
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes can read the same rows: an input in a file or a store."""
+        return self.source.shared
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """InputRows start to stop, C-contiguous float32."""
-        return self._convert(self._get(slice(start, stop)), np.arange(start, stop))
+        """Rows start to stop, C-contiguous float32."""
+        return self._convert(self.source.rows(slice(start, stop)), np.arange(start, stop))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """InputRows by number."""
-        return self._convert(self._get(ids), ids)
+        """Rows by number, in any order."""
+        return self._convert(self.source.rows(ids), ids)
+
+    def sample(self) -> np.ndarray:
+        """Rows at even steps, at most 1024: the input's fingerprint."""
+        return self.take(_sample_ids(self.n_rows))
+
+    def steps(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Cut a range into ranges that are read at once."""
+        rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
+        return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
+
+    def with_offset(self, offset: np.ndarray | None) -> "InputRows":
+        """The same rows, shifted as others were: new points are shifted as the training rows."""
+        return replace(self, offset=offset)
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
         if self.metric == "cosine":
-            return _unit(np.asarray(values, dtype=np.float64), ids, self._name)
+            return _unit(np.asarray(values, dtype=np.float64), ids, self.name)
         if self.offset is not None:
             values = np.asarray(values, dtype=np.float64) - self.offset
         with np.errstate(over="ignore"):
             block = np.require(values, dtype=np.float32, requirements=["C", "W"])
-        checks.check_finite(block, self._name, ids if len(ids) else 0)
+        checks.check_finite(block, self.name, ids if len(ids) else 0)
         return block
-
-    def steps(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Ranges of rows that are read at once."""
-        rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
-        return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
-
-    @property
-    def shared(self) -> bool:
-        """Whether other processes can read the same rows: an array in a file or a store, not one in this process."""
-        source: Any = getattr(self._get, "args", (getattr(self._get, "__self__", None),))[0]
-        if isinstance(source, MappedFile):
-            return source.has_name
-        if isinstance(source, RemoteFile):
-            return True
-        return type(source).__module__.startswith("zarr") and "Memory" not in type(source.store).__name__
-
-    def sample(self) -> np.ndarray:
-        """Some rows at even steps: what is looked at before any work, and the input's fingerprint."""
-        ids = np.unique(np.linspace(0, self.n_rows - 1, min(self.n_rows, _SAMPLE)).astype(np.int64))
-        return self.take(ids)
 
 
 def open_rows(
@@ -101,53 +115,92 @@ def open_rows(
     *,
     name: str = "X",
     min_rows: int = 2,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> InputRows:
-    """InputRows of a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path or `Points`."""
+    """Open a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path, `Points` or `InputRows`.
+
+    A sample of the rows is checked; the rest is checked as it is read.
+    """
     checks.check_choice(metric, METRICS, "metric")
-    if isinstance(X, InputRows):
-        return X
-    if isinstance(X, str | os.PathLike):
-        X = read_points(X, storage_options=storage_options)
-    if hasattr(X, "to_dask_array"):
-        X = _dask_frame(X)
-    precomputed = X.names if isinstance(X, Points) else None
-    X = X.values if isinstance(X, Points) else X
-    get, names, resident = _getter(X, name)
-    names = names if precomputed is None else precomputed
-    shape = _shape(X, name)
-    checks.check_shape(shape, name, min_rows)
-    offset = _offset(get, shape, X) if metric == "euclidean" else None
-    rows = InputRows(get, shape, metric=metric, names=names, resident=resident, offset=offset, name=name)
-    rows.sample()
+    source, names = _open_source(X, name, storage_options)
+    _check_shape(source.shape, name, min_rows)
+    ids = _sample_ids(int(source.shape[0]))
+    values = source.rows(ids)
+    # sparse rows keep their zeros: they are never shifted
+    shifted = metric == "euclidean" and not isinstance(source, SparseSource)
+    offset = _offset(values, ids, name) if shifted else None
+    rows = InputRows(source, metric, names, offset, name)
+    rows._convert(values, ids)
     return rows
 
 
-def _shape(X: Any, name: str) -> tuple[int, int]:
-    shape = tuple(X.shape) if hasattr(X, "shape") else np.asarray(X).shape
-    if any(not size >= 0 for size in shape):
+def _sample_ids(n_rows: int) -> np.ndarray:
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
+
+
+def _check_shape(shape: tuple[int, ...], name: str, min_rows: int) -> None:
+    if any(not size >= 0 for size in shape):  # NaN: dask does not know the lengths of its chunks
         raise ValueError(f"{name} has an unknown number of rows; call {name}.compute_chunk_sizes() first.")
-    return tuple(int(size) for size in shape)  # type: ignore[return-value]
+    checks.check_shape(tuple(int(size) for size in shape), name, min_rows)
 
 
-def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
-    """How to get rows from an input, the names of its rows, and whether it is in memory already."""
-    kind = type(X).__module__.partition(".")[0]
-    if kind == "scipy" and hasattr(X, "tocsr"):
-        matrix = X.tocsr()
-        _check_dtype(matrix.dtype, name)
-        return partial(_from_sparse, matrix), None, True
-    if kind == "dask":
-        _check_dtype(X.dtype, name)
-        return partial(_from_dask, X), None, False
+def _offset(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray | None:
+    """Median of sampled rows if float32 cannot hold their numbers, else None."""
+    if values.dtype == np.float32:
+        return None
+    wide = values.astype(np.float64)
+    checks.check_finite(wide, name, ids)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32)
+    # equal numbers give equal bytes, whatever their type; the median, because a far row must not move the offset
+    return None if (narrow == wide).all() else np.median(wide, axis=0)
+
+
+def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
+    """Rows divided by their lengths."""
+    checks.check_finite(values, name, ids if len(ids) else 0)
+    length = np.sqrt((values * values).sum(axis=1))
+    if not (length > 0).all():
+        zero = ids[length == 0]
+        raise ValueError(
+            f"metric='cosine' has no meaning for rows of zeros; got {checks.rows_named(zero)}. Drop them first."
+        )
+    return np.ascontiguousarray(values / length[:, None], dtype=np.float32)
+
+
+# --- kinds of input -------------------------------------------------------------------------------
+
+
+def _open_source(X: Any, name: str, storage_options: StorageOptions | None) -> tuple[Source, np.ndarray | None]:
+    """The source of an input, and the names of its rows."""
+    if isinstance(X, InputRows):
+        return X.source, X.names
+    if isinstance(X, str | os.PathLike):
+        X = read_points(X, storage_options=storage_options)
+    if isinstance(X, Points):
+        source, names = _open_source(X.values, name, storage_options)
+        return source, names if X.names is None else X.names
+    if hasattr(X, "to_dask_array"):
+        _check_columns(X, name)
+        return _array_source(X.to_dask_array(lengths=True), name), _dask_names(X.index.compute())
     if hasattr(X, "iloc"):
-        return _frame(X, name)
-    if kind == "zarr":
+        _check_columns(X, name)
+        return FrameSource(X, _frame_dtype(X)), _frame_names(X.index)
+    return _array_source(X, name), None
+
+
+def _array_source(X: Any, name: str) -> Source:
+    """The source of an array of any library, or of what numpy makes an array of."""
+    kind = type(X).__module__.partition(".")[0]  # by name, so that no library is imported that the user does not have
+    if kind == "scipy" and hasattr(X, "tocsr"):
         _check_dtype(X.dtype, name)
-        return partial(_from_zarr, X), None, False
+        return SparseSource(X.tocsr())
+    if kind in ("dask", "zarr"):
+        _check_dtype(X.dtype, name)
+        return DaskSource(X) if kind == "dask" else ZarrSource(X)
     if isinstance(X, RemoteFile):
         _check_dtype(X.dtype, name)
-        return X.rows, None, False
+        return X
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(f"{name} has masked entries. Drop their rows, or fill them in with filled().")
     try:
@@ -155,52 +208,7 @@ def _getter(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray 
     except ValueError as error:  # rows of different lengths
         raise TypeError(f"{name} must be a numeric array; got {type(X).__name__} ({error}).") from None
     _check_dtype(array.dtype, name)
-    if MappedFile.is_whole(array):
-        return MappedFile(array).rows, None, False
-    return partial(_from_array, array), None, not isinstance(array, np.memmap)
-
-
-def _dask_frame(X: Any) -> Points:
-    """A dask DataFrame as a dask array; an index of texts gives the names."""
-    index = X.index.compute()
-    names = None if getattr(index.dtype, "kind", "O") in "iu" else np.asarray([str(label) for label in index])
-    return Points(X.to_dask_array(lengths=True), names, "a dask DataFrame")
-
-
-def _frame(X: Any, name: str) -> tuple[Callable[[Any], np.ndarray], np.ndarray | None, bool]:
-    for column, dtype in zip(X.columns, X.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise TypeError(
-                f"{name} must be numeric; column {column!r} has dtype {dtype}. Drop or encode it before embedding."
-            )
-    plain = type(X.index).__name__ == "RangeIndex"
-    names = None if plain else np.asarray([str(label) for label in X.index])
-    narrow = all(isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32) for dtype in X.dtypes)
-    dtype = np.float32 if narrow else np.float64
-    return partial(_from_frame, X, dtype), names, True
-
-
-# how to get rows: functions with a name, so that what holds them can be pickled
-
-
-def _from_array(array: np.ndarray, at: Any) -> np.ndarray:
-    return array[at]
-
-
-def _from_sparse(matrix: Any, at: Any) -> np.ndarray:
-    return matrix[at].toarray()
-
-
-def _from_dask(array: Any, at: Any) -> np.ndarray:
-    return np.asarray(array[at].compute(scheduler="synchronous"))
-
-
-def _from_zarr(array: Any, at: Any) -> np.ndarray:
-    return np.asarray(array[at] if isinstance(at, slice) else array.oindex[at])
-
-
-def _from_frame(frame: Any, dtype: Any, at: Any) -> np.ndarray:
-    return frame.iloc[at].to_numpy(dtype=dtype, na_value=np.nan)
+    return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
 
 
 def _check_dtype(dtype: Any, name: str) -> None:
@@ -210,26 +218,29 @@ def _check_dtype(dtype: Any, name: str) -> None:
         )
 
 
-def _offset(get: Callable[[Any], np.ndarray], shape: tuple[int, int], X: Any) -> np.ndarray | None:
-    """Median of some rows of an input whose numbers float32 cannot hold, else nothing."""
-    ids = np.unique(np.linspace(0, shape[0] - 1, min(shape[0], _SAMPLE)).astype(np.int64))
-    values = np.asarray(get(ids))
-    if values.dtype == np.float32 or type(X).__module__.startswith("scipy"):
-        return None
-    wide = values.astype(np.float64)
-    checks.check_finite(wide, first_row=ids)
-    with np.errstate(over="ignore"):
-        narrow = wide.astype(np.float32)
-    # the same numbers give the same bytes, whatever type they come in; a far row must not move the offset
-    return None if (narrow == wide).all() else np.median(wide, axis=0)
+def _check_columns(frame: Any, name: str) -> None:
+    for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise TypeError(
+                f"{name} must be numeric; column {column!r} has dtype {dtype}. Drop or encode it before embedding."
+            )
 
 
-def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
-    checks.check_finite(values, name, ids if len(ids) else 0)
-    length = np.sqrt((values * values).sum(axis=1))
-    if not (length > 0).all():
-        zero = ids[length == 0]
-        raise ValueError(
-            f"metric='cosine' has no meaning for rows of zeros; got {checks.rows_named(zero)}. Drop them first."
-        )
-    return np.ascontiguousarray(values / length[:, None], dtype=np.float32)
+def _frame_dtype(frame: Any) -> type[np.floating[Any]]:
+    """The type that holds all columns; pandas' nullable types count as wide."""
+    plain = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
+    return narrowest_float(frame.dtypes) if plain else np.float64
+
+
+def _frame_names(index: Any) -> np.ndarray | None:
+    """Labels of a DataFrame's rows; a RangeIndex just counts them."""
+    return None if type(index).__name__ == "RangeIndex" else _labels(index)
+
+
+def _dask_names(index: Any) -> np.ndarray | None:
+    """Labels of a dask DataFrame's rows; whole numbers just count the rows of each partition."""
+    return None if getattr(index.dtype, "kind", "O") in "iu" else _labels(index)
+
+
+def _labels(index: Any) -> np.ndarray:
+    return np.asarray([str(label) for label in index])

@@ -1,4 +1,4 @@
-"""Zarr arrays that others have made: opened for reading, never anything that would be unpickled."""
+"""Zarr arrays that others have written: opened for reading, and refused where reading would unpickle them."""
 
 import json
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import zarr
 
-from scalable_gpe.storage.backends import open_backend
+from scalable_gpe.storage.backends import StorageOptions, open_backend
 
 
-def open_array(path: str, storage_options: dict[str, Any] | None = None, key: str | None = None) -> zarr.Array:
-    """Open a zarr array (format 2 or 3) for reading; never one of Python objects."""
+def open_array(path: str, storage_options: StorageOptions | None = None, key: str | None = None) -> "zarr.Array[Any]":
+    """Open a zarr array of numbers (format 2 or 3) for reading."""
     found = open_node(path, storage_options, key)
-    if not isinstance(found, zarr.Array):
+    if isinstance(found, zarr.Group):
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"
         raise ValueError(
             f"X: {path!r} is a zarr group, not an array; it holds the arrays {arrays}. Name one of them with key=, "
@@ -24,22 +24,24 @@ def open_array(path: str, storage_options: dict[str, Any] | None = None, key: st
     return found
 
 
-def open_node(path: str, storage_options: dict[str, Any] | None = None, key: str | None = None) -> Any:
+def open_node(
+    path: str, storage_options: StorageOptions | None = None, key: str | None = None
+) -> "zarr.Array[Any] | zarr.Group":
     """Open an array or a group of a zarr store for reading."""
     backend = open_backend(path, storage_options)
     try:
         with backend.io(f"X {path!r}", missing=True):
             found: Any = zarr.open(backend.zarr(read_only=True), mode="r")
-            if key is None:
-                return found
-            if not isinstance(found, zarr.Array) and key in found:
-                return found[key]
+            if key is not None:
+                found = found[key] if isinstance(found, zarr.Group) and key in found else None
     except FileNotFoundError as error:
         raise FileNotFoundError(f"X: there is no zarr array at {path!r}. Check the path.") from error
-    raise ValueError(f"X: {path!r} holds no {key!r}. Check the key.")
+    if not isinstance(found, zarr.Array | zarr.Group):
+        raise ValueError(f"X: {path!r} holds no {key!r}. Check the key.")
+    return found
 
 
-def check_codecs(array: zarr.Array) -> None:
+def check_codecs(array: "zarr.Array[Any]") -> None:
     """Refuse an array whose chunks would be unpickled (a codec of format 2): that runs code from the file."""
     described = array.metadata.to_dict()
     codecs = [described.get(part) for part in ("codecs", "filters", "compressor")]

@@ -12,8 +12,10 @@ import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
-from scalable_gpe.io import files
-from scalable_gpe.io.files import read_column, read_distances, read_points
+from scalable_gpe.io import tables
+from scalable_gpe.io.columns import read_column
+from scalable_gpe.io.distances import read_distances
+from scalable_gpe.io.files import read_points
 from scalable_gpe.io.rows import open_rows
 
 pd = pytest.importorskip("pandas")
@@ -91,7 +93,7 @@ def test_a_number_late_in_a_csv_may_be_of_another_type(tmp_path):
 
 def test_parquet(frame, X, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(files, "_BATCH", 64)  # several batches
+    monkeypatch.setattr(tables, "BATCH_ROWS", 64)  # several batches
     frame.to_parquet(tmp_path / "t.parquet")
     points = read_points(tmp_path / "t.parquet")
     same_as(points, X, NAMES)
@@ -110,7 +112,7 @@ def test_parquet(frame, X, tmp_path, monkeypatch):
 
 def test_parquet_with_lists(X, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(files, "_BATCH", 64)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 64)
     table = pd.DataFrame({"id": [f"t{i}" for i in range(200)], "vector": list(X), "other": 1.0})
     table.to_parquet(tmp_path / "lists.parquet")
     same_as(read_points(tmp_path / "lists.parquet", key="vector", index="id"), X, table["id"].tolist())
@@ -272,10 +274,22 @@ def test_columns_to_colour_by(frame, X, cells, tmp_path):
     np.testing.assert_array_equal(read_column(str(tmp_path / "one.npy")), X[:, 2])
     np.testing.assert_array_equal(read_column(str(cells / "cells.h5ad"), "size"), X[:, 0])
     assert read_column(str(cells / "cells.h5ad"), "kind")[:4].tolist() == ["missing", "left", "right", "missing"]
-    with pytest.raises(ValueError, match="column= must name one of"):
+    with pytest.raises(ValueError, match=r"column= must name one of 'name', 'a'.*; got 'nothing'"):
         read_column(str(tmp_path / "t.csv"), "nothing")
+    with pytest.raises(ValueError, match=r"column= must name one of obs of .*'kind', 'size'; none was named"):
+        read_column(str(cells / "cells.h5ad"))
     with pytest.raises(ValueError, match="column= must be the number of a column"):
         read_column(str(tmp_path / "X.npy"))
+
+
+def test_missing_entries_of_obs(X, tmp_path):
+    """A nullable column keeps its values beside a mask: what is masked is missing, not 1 or True."""
+    anndata = pytest.importorskip("anndata")
+    counts = pd.array([None, *range(1, 200)], dtype="Int64")
+    obs = pd.DataFrame({"count": counts, "whole": pd.array(range(200), dtype="Int64")}, index=map(str, range(200)))
+    anndata.AnnData(X=X, obs=obs).write_h5ad(tmp_path / "holes.h5ad")
+    np.testing.assert_array_equal(read_column(str(tmp_path / "holes.h5ad"), "count"), [np.nan, *range(1, 200)])
+    np.testing.assert_array_equal(read_column(str(tmp_path / "holes.h5ad"), "whole"), np.arange(200))
 
 
 def test_distances(cells, tmp_path):

@@ -1,12 +1,17 @@
 """Every kind of input gives the same bytes, is read block by block, and bad input is refused before any work."""
 
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import MemoryLimitError, StoreError
-from scalable_gpe.io.rows import open_rows
+from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.io.sources import TableSource
+from scalable_gpe.storage.protocol import MemoryTable
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 OPTIONS = {"n_neighbors": 6, "n_components": 3, "power": 4}
@@ -25,7 +30,9 @@ def bytes_of(X, **options):
 def as_zarr(X, path):
     import zarr
 
-    array = zarr.create_array(str(path), shape=X.shape, dtype=X.dtype, chunks=(37, X.shape[1]))
+    array = zarr.create_array(
+        str(path) if isinstance(path, Path) else path, shape=X.shape, dtype=X.dtype, chunks=(37, X.shape[1])
+    )
     array[:] = X
     return array
 
@@ -139,12 +146,12 @@ def test_a_constant_column_changes_nothing(X):
 
 
 class Counting:
-    """A zarr-like source that remembers the largest piece anyone asked for."""
+    """A source that remembers the largest piece that was requested."""
 
     def __init__(self, values):
         self.values, self.shape, self.dtype, self.largest, self.total = values, values.shape, values.dtype, 0, 0
 
-    def __getitem__(self, at):
+    def rows(self, at):
         part = self.values[at]
         self.largest, self.total = max(self.largest, len(part)), self.total + len(part)
         return part
@@ -156,7 +163,7 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
 
     n_rows = 6000
     source = Counting(gpe.datasets.torus(n_rows).astype(np.float32))
-    opened = module.Rows(source.__getitem__, source.shape)
+    opened = module.InputRows(source)
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
     assert max(stop - start for start, stop in opened.steps(0, n_rows)) == 512
     from scalable_gpe.execution.context import Context
@@ -167,11 +174,61 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
 
 
 def test_opening_reads_a_sample_only():
-    source = Counting(np.ones((50_000, 2), np.float32))
-    import scalable_gpe.io.rows as module
+    source = Counting(np.ones((50_000, 2)))
+    opened = open_rows(InputRows(source))
+    assert 0 < source.total <= 1024
+    assert opened.sample().shape == (1024, 2)
 
-    module.Rows(source.__getitem__, source.shape).sample()
-    assert source.total <= 1024
+
+def kinds(X, folder):
+    """Each kind of source: how it is opened, whether it is in memory, and whether other processes can read it."""
+    import dask.array as da
+    import pandas as pd
+    import zarr
+
+    np.save(folder / "X.npy", X)
+    mapped = np.load(folder / "X.npy", mmap_mode="r")
+    yield "array", X, True, False
+    yield "list", X.tolist(), True, False
+    yield "sparse", sp.csc_matrix(X), True, False
+    yield "frame", pd.DataFrame(X), True, False
+    yield "dask", da.from_array(X, chunks=(41, 2)), False, False
+    yield "zarr", as_zarr(X, folder / "X.zarr"), False, True
+    yield "zarr in memory", as_zarr(X, zarr.storage.MemoryStore()), False, False
+    yield "file", folder / "X.npy", False, True
+    yield "part of a file", mapped[:], False, False
+
+
+def test_each_kind_says_where_it_is_and_is_sent_to_workers(X, tmp_path):
+    ids = np.array([7, 3, 3, 199])
+    for kind, given, resident, shared in kinds(X, tmp_path):
+        rows = open_rows(given)
+        assert (rows.resident, rows.shared) == (resident, shared), kind
+        assert (rows.n_rows, rows.n_features) == X.shape, kind
+        sent = rows if kind == "zarr in memory" else pickle.loads(pickle.dumps(rows))
+        np.testing.assert_array_equal(sent.read(10, 20), X[10:20], err_msg=kind)
+        np.testing.assert_array_equal(sent.take(ids), X[ids], err_msg=kind)
+
+
+def test_rows_of_a_table(X):
+    """What an input that only one process has becomes for the workers of a cluster."""
+    rows = InputRows(TableSource(MemoryTable(X)))
+    assert rows.shared and not rows.resident
+    np.testing.assert_array_equal(rows.read(5, 9), X[5:9])
+    np.testing.assert_array_equal(rows.take(np.array([9, 5, 9])), X[[9, 5, 9]])
+
+
+def test_rows_that_are_open_are_opened_with_another_metric(X, tmp_path):
+    """As the estimators do with a path: they open it before `embed` asks for its metric."""
+    np.save(tmp_path / "X.npy", X + 1)
+    rows = open_rows(open_rows(tmp_path / "X.npy"), "cosine", name="X_new")
+    assert (rows.metric, rows.name) == ("cosine", "X_new")
+    np.testing.assert_allclose((rows.read(0, 200) ** 2).sum(axis=1), 1, rtol=1e-6)
+    options = {**OPTIONS, "metric": "cosine"}
+    fitted = gpe.GaussianProcessEmbedding(**options).fit(tmp_path / "X.npy")
+    np.testing.assert_array_equal(fitted.embedding_, gpe.embed(X + 1, **options).points)
+    with pytest.raises(ValueError, match="at least 2 rows; got 1"):
+        open_rows(open_rows(X[:1], min_rows=1))
 
 
 # --- refused --------------------------------------------------------------------------------------

@@ -1,0 +1,218 @@
+"""Files for other tools: .npy, .parquet and AnnData (.h5ad, .zarr), written block by block and replaced only whole."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scalable_gpe.io.optional import import_optional
+
+FORMATS = (".h5ad", ".zarr", ".npy", ".parquet")
+_CHUNK = 2**22  # entries of one chunk of a zarr array: few files
+
+
+@dataclass(frozen=True)
+class DenseBlocks:
+    """A float32 matrix that comes in blocks of rows."""
+
+    shape: tuple[int, int]
+    blocks: Iterable[np.ndarray]
+
+
+@dataclass(frozen=True)
+class CsrPieces:
+    """A square float32 CSR matrix: its row pointers, and its columns and values in pieces, in order."""
+
+    indptr: np.ndarray
+    pieces: Iterable[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class AnnDataContent:
+    """The parts of an AnnData file: names of the rows, matrices, and unstructured metadata."""
+
+    obs_names: np.ndarray
+    obsm: Mapping[str, DenseBlocks] = field(default_factory=dict)
+    obsp: Mapping[str, CsrPieces] = field(default_factory=dict)
+    uns: Mapping[str, object] = field(default_factory=dict)
+
+
+# --- the target -----------------------------------------------------------------------------------
+
+
+def check_installed(ending: str) -> None:
+    """Check that the packages of a format are installed."""
+    if ending == ".parquet":
+        import_optional("pyarrow", "tables", ".parquet")
+    elif ending in (".h5ad", ".zarr"):
+        import_optional("anndata", "anndata", "AnnData")
+
+
+def check_replaceable(target: Path, *, overwrite: bool) -> None:
+    """Refuse to overwrite without `overwrite`, and to replace a folder that is not AnnData: it may be a run."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(
+            f"{str(target)!r} exists already, and an export holds the embedding alone. Choose another name, or "
+            "replace it with overwrite=True."
+        )
+    if target.is_dir() and not _is_anndata(target):
+        raise FileExistsError(f"path {str(target)!r} is a folder that holds something else. Choose another name.")
+
+
+def _is_anndata(folder: Path) -> bool:
+    for name in ("zarr.json", ".zattrs"):
+        if (folder / name).exists():
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+            if found.get("attributes", found).get("encoding-type") == "anndata":
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a path to write to; what is written there replaces the target once it is complete."""
+    unfinished = target.with_name(f".unfinished-{target.name}")
+    _remove(unfinished)
+    try:
+        yield unfinished
+        _remove(target)
+        unfinished.rename(target)
+    finally:
+        _remove(unfinished)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# --- arrays and tables ----------------------------------------------------------------------------
+
+
+def write_npy(path: Path, matrix: DenseBlocks) -> None:
+    """Write a matrix as a .npy file."""
+    with open(path, "wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": matrix.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in matrix.blocks:
+            file.write(np.ascontiguousarray(block, "<f4").tobytes())
+
+
+def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:
+    """Write a matrix as columns of a .parquet file; pandas takes the names of the rows as its index."""
+    import pyarrow
+    import pyarrow.parquet
+
+    fields = [pyarrow.field(column, pyarrow.float32()) for column in columns]
+    metadata = None
+    if names is not None:
+        fields.append(pyarrow.field("name", pyarrow.string()))
+        metadata = {"pandas": _pandas_metadata("name")}
+    schema = pyarrow.schema(fields, metadata=metadata)
+    start = 0
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for block in matrix.blocks:
+            arrays = [pyarrow.array(column) for column in np.ascontiguousarray(block.T)]
+            if names is not None:
+                arrays.append(pyarrow.array(names[start : start + len(block)].tolist(), pyarrow.string()))
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+            start += len(block)
+
+
+def _pandas_metadata(index: str) -> str:
+    """Tell pandas that a column of text is the index."""
+    column = {"name": index, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+    return json.dumps({"index_columns": [index], "columns": [column], "column_indexes": []})
+
+
+# --- AnnData --------------------------------------------------------------------------------------
+
+
+def write_anndata(path: Path, content: AnnDataContent) -> None:
+    """Write an AnnData file: its frame by anndata itself, the matrices block by block in its format."""
+    with _open_new(path) as file:
+        _write_frame(file, content)
+        for name, matrix in content.obsm.items():
+            _write_dense(file["obsm"], name, matrix)
+        for name, pieces in content.obsp.items():
+            _write_csr(file["obsp"], name, pieces)
+
+
+@contextlib.contextmanager
+def _open_new(path: Path) -> Iterator[Any]:
+    """Open a new .h5ad file or .zarr folder."""
+    if path.suffix.lower() == ".h5ad":
+        import h5py
+
+        with h5py.File(path, "w") as file:
+            yield file
+    else:
+        import anndata
+        import zarr
+
+        yield zarr.open_group(str(path), mode="w", zarr_format=anndata.settings.zarr_write_format)
+
+
+def _write_frame(file: Any, content: AnnDataContent) -> None:
+    """Write everything but the matrices.
+
+    Part by part: writing one AnnData object would warn of names that are not unique, and store `raw` as a null, an
+    encoding that older readers do not know.
+    """
+    import pandas
+    from anndata.io import write_elem
+
+    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for name, labels in (("obs", content.obs_names), ("var", np.empty(0, str))):
+        write_elem(file, name, pandas.DataFrame(index=pandas.Index(labels.astype(object), dtype=object)))
+    for name in ("obsm", "obsp", "varm", "varp", "layers"):
+        write_elem(file, name, {})
+    write_elem(file, "uns", dict(content.uns))
+
+
+def _write_dense(group: Any, name: str, matrix: DenseBlocks) -> None:
+    out = _new_array(group, name, matrix.shape, np.float32)
+    start = 0
+    for block in matrix.blocks:
+        out[start : start + len(block)] = block
+        start += len(block)
+
+
+def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
+    """Write a CSR matrix piece by piece.
+
+    Row pointers and columns have one type, int32 while it can count the entries: scipy's conversions, on which scanpy
+    relies, fail on matrices that anndata reads with two types.
+    """
+    n_rows, nnz = len(matrix.indptr) - 1, int(matrix.indptr[-1])
+    counts = np.int32 if nnz < 2**31 else np.int64
+    group = parent.create_group(name)
+    group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_rows]})
+    _new_array(group, "indptr", matrix.indptr.shape, counts)[:] = matrix.indptr.astype(counts)
+    columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), np.float32)
+    start = 0
+    for some_columns, some_values in matrix.pieces:
+        stop = start + len(some_columns)
+        columns[start:stop], values[start:stop] = some_columns, some_values
+        start = stop
+
+
+def _new_array(group: Any, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+    """Make an empty array of an .h5ad file (in one piece) or of a zarr group (in large chunks)."""
+    if hasattr(group, "create_array"):
+        chunk_rows = max(1, min(_CHUNK // int(np.prod(shape[1:], dtype=np.int64)), shape[0]))
+        made = group.create_array(name, shape=shape, dtype=dtype, chunks=(chunk_rows, *shape[1:]))
+    else:
+        made = group.create_dataset(name, shape=shape, dtype=dtype)
+    made.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    return made

@@ -1,0 +1,79 @@
+"""The points of a file: an array, the names of its rows, and the temporary copy of what cannot be read in place."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BATCH_ROWS = 65_536  # rows of a file that are converted at once
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of a file.
+
+    Attributes
+    ----------
+    values : array (N, d)
+        numpy, memory-mapped, zarr or scipy sparse.
+    names : array of str or None
+        Labels of the rows, where the file has any.
+    source : str
+        A description of what was read.
+    """
+
+    values: Any
+    names: np.ndarray | None
+    source: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """N x d."""
+        return tuple(self.values.shape)
+
+
+def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) -> np.ndarray:
+    """Copy batches of rows to an unnamed temporary file and map it; the file is deleted with the array."""
+    n_rows = 0
+    file = tempfile.TemporaryFile(prefix="scalable-gpe-")  # noqa: SIM115
+    try:
+        for batch in batches:
+            np.ascontiguousarray(batch, dtype).tofile(file)
+            n_rows += len(batch)
+        file.flush()
+    except OSError as error:
+        raise OSError(
+            f"the temporary copy of X could not be written to {tempfile.gettempdir()!r}: {error.strerror or error}."
+            " Set TMPDIR to a folder with more room."
+        ) from error
+    if not n_rows:
+        return np.empty((0, n_features), dtype)
+    with file:  # the map keeps the file open
+        return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, n_features))
+
+
+def narrowest_float(dtypes: Iterable[npt.DTypeLike]) -> type[np.floating[Any]]:
+    """Return float32 where it holds all values of these types, else float64.
+
+    Examples
+    --------
+    >>> narrowest_float(["int16", "float32"]).__name__, narrowest_float(["int32"]).__name__
+    ('float32', 'float64')
+    """
+    return np.float32 if all(np.can_cast(np.dtype(dtype), np.float32) for dtype in dtypes) else np.float64
+
+
+def first_names(names: Iterable[str], most: int = 12) -> str:
+    """List names for an error message, at most so many.
+
+    Examples
+    --------
+    >>> first_names("abc", 2)
+    "'a', 'b' and 1 more"
+    """
+    names = list(names)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + rest

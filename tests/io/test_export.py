@@ -1,0 +1,84 @@
+"""Writers of other tools' formats: any cut into blocks and pieces gives the same content, and nothing half-written."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from scalable_gpe.io import export
+from scalable_gpe.io.export import AnnDataContent, CsrPieces, DenseBlocks, check_replaceable, replacing
+
+pytestmark = pytest.mark.filterwarnings("ignore:Writing zarr v2")
+Y = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+NAMES = np.array([f"row {i // 2}" for i in range(50)])  # names may repeat
+
+
+def dense(n_blocks):
+    return DenseBlocks(Y.shape, iter(np.array_split(Y, n_blocks)))
+
+
+@pytest.mark.parametrize("n_blocks", [1, 7])
+def test_npy_and_parquet(n_blocks, tmp_path):
+    export.write_npy(tmp_path / "Y.npy", dense(n_blocks))
+    np.testing.assert_array_equal(np.load(tmp_path / "Y.npy"), Y)
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    for names in (None, NAMES):
+        export.write_parquet(tmp_path / "Y.parquet", dense(n_blocks), ["a", "b", "c"], names)
+        frame = pd.read_parquet(tmp_path / "Y.parquet")
+        np.testing.assert_array_equal(frame[["a", "b", "c"]].to_numpy(), Y)
+        assert frame.index.tolist() == (list(range(50)) if names is None else NAMES.tolist())
+
+
+@pytest.mark.parametrize("name", ["Y.h5ad", "Y.zarr"])
+@pytest.mark.parametrize("n_blocks", [1, 7])
+def test_anndata(n_blocks, name, tmp_path, monkeypatch, recwarn):
+    anndata = pytest.importorskip("anndata")
+    monkeypatch.setattr(export, "_CHUNK", 32)  # several chunks of a zarr array
+    matrix = sp.random(50, 50, 0.1, "csr", np.float32, random_state=0)
+    cuts = np.linspace(0, matrix.nnz, n_blocks + 1).astype(int)
+    pieces = ((matrix.indices[a:b], matrix.data[a:b]) for a, b in itertools.pairwise(cuts))
+    content = AnnDataContent(
+        NAMES, {"X_y": dense(n_blocks)}, {"weights": CsrPieces(matrix.indptr, pieces)}, {"made": {"by": "hand", "n": 3}}
+    )
+    export.write_anndata(tmp_path / name, content)
+    assert not [str(one.message) for one in recwarn if "not unique" in str(one.message)]
+    with pytest.warns(UserWarning, match="not unique"):  # the reader says it
+        adata = (anndata.read_h5ad if name.endswith(".h5ad") else anndata.read_zarr)(tmp_path / name)
+    assert adata.obs_names.tolist() == NAMES.tolist() and adata.n_vars == 0
+    np.testing.assert_array_equal(adata.obsm["X_y"], Y)
+    assert (adata.obsp["weights"] != matrix).nnz == 0
+    assert adata.uns["made"] == {"by": "hand", "n": 3}
+
+
+def test_a_target_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "Y.npy"
+    target.write_bytes(b"old")
+
+    def interrupted():
+        with replacing(target) as unfinished:
+            unfinished.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
+    with replacing(target) as unfinished:
+        unfinished.write_bytes(b"new")
+        assert target.read_bytes() == b"old"
+    assert target.read_bytes() == b"new" and list(tmp_path.iterdir()) == [target]
+
+
+def test_only_an_anndata_folder_is_replaced(tmp_path):
+    folder = tmp_path / "Y.zarr"
+    check_replaceable(folder, overwrite=False)
+    folder.mkdir()
+    check_replaceable(folder, overwrite=False)  # an empty folder holds nothing
+    (folder / "zarr.json").write_text('{"attributes": {"encoding-type": "anndata"}}', encoding="utf-8")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        check_replaceable(folder, overwrite=False)
+    check_replaceable(folder, overwrite=True)
+    (folder / "zarr.json").write_text('{"attributes": {}}', encoding="utf-8")
+    with pytest.raises(FileExistsError, match="holds something else"):
+        check_replaceable(folder, overwrite=True)
