@@ -10,17 +10,19 @@ _VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
 MAX_TEXT = 1_000  # characters of one text: the page is small whatever a report holds
 
 
-def text(value: object) -> Html:
+def text(value: object, max_length: int = MAX_TEXT) -> Html:
     """Any value as text: shortened, then escaped."""
     whole = str(value)
-    return _escaped(whole if len(whole) <= MAX_TEXT else whole[:MAX_TEXT] + "…")
+    return _escaped(whole if len(whole) <= max_length else whole[:max_length] + "…")
 
 
 def _escaped(value: str) -> Html:
-    return Html(escape(value.encode("utf-8", "replace").decode("utf-8")))  # UTF-8 cannot hold half a surrogate pair
+    """Safe as content and between double quotes, the only quotes that `element` writes."""
+    valid = value.encode("utf-8", "replace").decode("utf-8")  # UTF-8 cannot hold half a surrogate pair
+    return Html(escape(valid, quote=False).replace('"', "&quot;"))
 
 
-def element(name: str, *children: Html, **attributes: object) -> Html:
+def element(name: str, /, *children: Html, **attributes: object) -> Html:
     """One element; values of attributes are escaped here, children are markup already.
 
     A Python keyword takes an underscore at its end (``class_``); an underscore inside a name becomes a hyphen.
@@ -56,7 +58,7 @@ def shortened(parts: Iterable[Html], max_bytes: int) -> tuple[list[Html], int]:
     return shown, n_left
 
 
-def table(rows: Iterable[tuple[object, object]], *, max_bytes: int = 40_000) -> Html:
+def table(rows: Iterable[tuple[object, object]], *, max_bytes: int = 30_000) -> Html:
     """A table of names and values; its last line counts the rows that did not fit in `max_bytes`."""
     shown, n_left = shortened((_row(name, value) for name, value in rows), max_bytes)
     return element("table", *shown, *([_row("not shown", f"{n_left:,} more")] if n_left else []))

@@ -127,8 +127,10 @@ def powers(
     column = None if color is None else color_column(color, n_rows)
     n_across = min(_PANELS, len(points))
     n_down = -(-len(points) // n_across)
-    figure = new_figure(width=4 * n_across + (0.4 if color is None else 1.2), height=0.4 + 4 * n_down)
     solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None
+    colorbars = column is None and solid is None and n_rows > _FEW  # one beside each panel
+    width = (4.9 if colorbars else 4) * n_across + (0.4 if column is None else 1.2)
+    figure = new_figure(width, height=0.4 + 4 * n_down)
     panels = figure.subplots(n_down, n_across, squeeze=False, subplot_kw=solid).ravel()
     for panel in panels[len(points) :]:
         panel.remove()
@@ -188,7 +190,7 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
         return
     shades = _pixel_colors(ax, column, pixel, counts.size)
     # the least opacity keeps single points visible
-    opacity = np.where(counts.ravel() > 0, 0.35 + 0.65 * np.log1p(counts.ravel()) / np.log1p(counts.max()), 0)
+    opacity = np.where(counts.ravel() > 0, 0.6 + 0.4 * np.log1p(counts.ravel()) / np.log1p(counts.max()), 0)
     image = np.concatenate([shades, opacity[:, None]], axis=1).reshape(*counts.shape, 4).transpose(1, 0, 2)
     ax.imshow(image, origin="lower", extent=extent)
 
