@@ -142,7 +142,7 @@ def _color_legend(view: View) -> Html:
         return joined([element("div", id="ramp", class_="counts"), element("div", *ends, id="ends")])
     title = [element("p", text(view.color_label), class_="note")] if view.color_label else []
     if not color.labels:
-        ends = [element("span", text(number(end))) for end in (color.low, color.high)]
+        ends = [element("span", text(number(float(f"{end:.3g}")))) for end in (color.low, color.high)]
         return joined([*title, element("div", id="ramp"), element("div", *ends, id="ends")])
     keys = [
         element("li", element("span", class_=f"key label{place}"), text(name, _MAX_LABEL))

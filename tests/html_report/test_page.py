@@ -309,21 +309,25 @@ addEventListener("load", () => {
 """
 
 
-@pytest.mark.slow
-def test_the_page_in_a_browser(whole, tmp_path):
-    """Zoom, choice of components and powers by the real thing; no error, no request."""
+def browse(path, folder):
+    """Open a page in a browser; give what it printed, its document last."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no browser here")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
+               "--window-size=1200,1600", "--virtual-time-budget=20000", f"--log-net-log={folder / 'net.json'}",
+               "--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic",
+               "--disable-sync", "--enable-logging=stderr", "--dump-dom", path.as_uri()]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(whole, tmp_path):
+    """Zoom, choice of components and powers by the real thing; no error, no request."""
     path = tmp_path / "driven.html"
     text = whole.read_text(encoding="utf-8").replace("script-src", f"script-src {digest(DRIVER)}", 1)
     path.write_text(text.replace("</head>", f"<script>{DRIVER}</script></head>", 1), encoding="utf-8")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-               "--window-size=1200,1600", "--virtual-time-budget=20000", f"--log-net-log={tmp_path / 'net.json'}",
-               "--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic",
-               "--disable-sync",
-               "--enable-logging=stderr", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = browse(path, tmp_path)
     # the one thing that is said is about this test's own reading of the picture
     assert not re.findall(r"CONSOLE(?!.*willReadFrequently).*", done.stderr)
     title = re.search(r"<title>(.*?)</title>", done.stdout)[1]
@@ -352,3 +356,14 @@ def test_the_page_in_a_browser(whole, tmp_path):
     assert all(bright > 50 for bright, _ in pictures)
     assert len({mark for _, mark in pictures}) >= 8  # start, reset and overview show the same
     assert seen["start"]["ink"] == seen["reset"]["ink"] == seen["overview"]["ink"]
+
+
+@pytest.mark.slow
+def test_a_browser_refuses_other_scripts_and_styles(whole, tmp_path):
+    path = tmp_path / "foreign.html"
+    foreign = '<script>document.title = "RAN"</script><style>h1 { display: none; }</style>'
+    path.write_text(whole.read_text(encoding="utf-8").replace("</head>", foreign + "</head>", 1), encoding="utf-8")
+    done = browse(path, tmp_path)
+    assert re.search(r"<title>(.*?)</title>", done.stdout)[1].startswith("Embedding of")
+    refused = re.findall(r"(?:Executing|Applying) inline (script|style) violates", done.stderr)
+    assert sorted(refused) == ["script", "style"]
