@@ -13,12 +13,12 @@ _ERRORS = ("median_error", "bound_95")
 def headline(audit: dict[str, Any], power: int) -> str:
     """The error of distances at one power, in one sentence."""
     figures = audit["powers"][power]
-    alone = figures["sketch"]
+    median, bound = (_interval(figures[name]) for name in _ERRORS)
+    alone = {name: _percent(share) for name, share in figures["sketch"].items()}
     return (
-        f"Power {power}: relative error of distances: median {_interval(figures['median_error'])}, 95 % of pairs within "
-        f"{_interval(figures['bound_95'])}; from the sketch alone: standard deviation "
-        f"{_percent(alone['standard_deviation'])}, median {_percent(alone['median_error'])}, 95 % within "
-        f"{_percent(alone['bound_95'])}."
+        f"Power {power}: relative error of distances: median {median}, 95 % of pairs within {bound}; from the sketch "
+        f"alone: standard deviation {alone['standard_deviation']}, median {alone['median_error']}, 95 % within "
+        f"{alone['bound_95']}."
     )
 
 
