@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable_gpe import datasets, exact
+    from scalable_gpe import datasets, exact, plot
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
@@ -61,7 +61,7 @@ _HOME = {
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }
-_MODULES = ("datasets", "exact")
+_MODULES = ("datasets", "exact", "plot")
 
 __all__ = [
     "embed",
@@ -90,6 +90,7 @@ __all__ = [
     "DiffusionMap",
     "datasets",
     "exact",
+    "plot",
 ]
 
 

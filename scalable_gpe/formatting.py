@@ -1,61 +1,94 @@
-"""Numbers and reports in words, for the command line and the page of a run."""
+"""Numbers, reports and audits as text, for the command line, plots and the report page."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A measured figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, figure: Mapping[str, float]) -> "Estimate":
+        """Take the figure of an audit, which may hold more than the three numbers."""
+        return cls(figure["value"], figure["low"], figure["high"])
+
+    def complement(self) -> "Estimate":
+        """Give the same figure for the rest of the whole: 1 - value."""
+        return Estimate(1 - self.value, 1 - self.high, 1 - self.low)
+
+
+def audit_shares(audit: dict[str, Any]) -> list[tuple[str, Estimate]]:
+    """Figures of an audit that are 1 at best; those that were not measured are left out."""
+    shares = [("recall", Estimate.of(audit["recall"]))] if audit["recall"] else []
+    if audit["lost_mass"]:
+        shares.append(("mass kept", Estimate.of(audit["lost_mass"]).complement()))
+    for power, figures in audit["powers"].items():
+        if figures["trustworthiness"]:
+            shares.append((f"trustworthiness, power {power}", Estimate.of(figures["trustworthiness"])))
+    return shares
+
+
 def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, str]]:
-    """The report as a reader wants it: what was made, how exact it is, what it took."""
+    """Name and text of each line: the result, its accuracy, its cost, then the warnings."""
     reasons = report.get("reasons", {})
 
-    def figure(name: str, form: str = "{:.3g}") -> str:
+    def figure(name: str, form: str) -> str:
         value = report[name]
         return f"unknown: {reasons.get(name, 'not measured')}" if value is None else form.format(value)
 
     error = f" +- {report['recall_error']:.2g}" if report["recall_error"] else ""
-    sweeps = report["sweeps"]
-    seconds = report["stage_seconds"]
-    lines = [
+    iterations, residual = report["sinkhorn_iterations"], report["sinkhorn_residual"]
+    allowed = "" if limit is None else f" of {in_bytes(limit)} allowed"
+    return [
         ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates"),
         ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
-        ("connected components", _pieces(report)),
+        ("connected components", _components(report["n_connected_components"], report["n_isolated"])),
         ("recall", figure("recall", "{:.4f}") + error),
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}")),
-        ("Sinkhorn", _sinkhorn(report)),
+        ("Sinkhorn", _sinkhorn(iterations, residual, report["converged"])),
         ("power", plain(report["power"])),
         ("polynomial error", plain(report["polynomial_error"])),
-        ("sweeps over K", f"{sweeps['heat']} heat, {sweeps['interval']} interval, {sweeps['sketch']} sketch"),
+        ("sweeps over K", ", ".join(f"{plain(count)} {stage}" for stage, count in report["sweeps"].items())),
+        *((f"time, {stage}", in_time(seconds)) for stage, seconds in report["stage_seconds"].items()),
+        ("total time", in_time(report["total_seconds"])),
+        ("peak memory", in_bytes(report["peak_memory"]) + allowed),
+        *(("warning", text) for text in report.get("warnings", [])),
     ]
-    lines += [(f"time, {stage}", in_time(value)) for stage, value in seconds.items()]
-    lines.append(("time in all", in_time(report["total_seconds"])))
-    within = "" if limit is None else f" of {in_bytes(limit)} allowed"
-    lines.append(("peak memory", in_bytes(report["peak_memory"]) + within))
-    lines += [("warning", text) for text in report.get("warnings", [])]
-    return lines
 
 
-def _pieces(report: dict[str, Any]) -> str:
-    pieces = report["n_connected_components"]
-    apart = ", and distances between them mean only that they are apart" if pieces > 1 else ""
-    return f"{pieces:,}{apart}; isolated rows: {report['n_isolated']:,}"
+def _components(n_components: int, n_isolated: int) -> str:
+    apart = ", and distances between them mean only that they are apart" if n_components > 1 else ""
+    return f"{n_components:,}{apart}; isolated rows: {n_isolated:,}"
 
 
-def _spread(sigma: dict[str, Any] | None) -> str:
-    """What is to be said of local length scales."""
+def _spread(sigma: Mapping[str, float] | None) -> str:
+    """Range of local length scales, where there are any."""
     if sigma is None:
         return ""
     return f", the median of sigma^2; sigma from {sigma['low']:.3g} to {sigma['high']:.3g} (1 % to 99 % of the points)"
 
 
-def _sinkhorn(report: dict[str, Any]) -> str:
-    if report["sinkhorn_iterations"] is None:
+def _sinkhorn(n_iterations: int | None, residual: float, converged: bool) -> str:
+    if n_iterations is None:
         return "not needed: symmetric scaling"
-    state = "converged" if report["converged"] else "NOT converged"
-    return f"{state} in {report['sinkhorn_iterations']} sweeps, residual {report['sinkhorn_residual']:.1e}"
+    return f"{'converged' if converged else 'NOT converged'} in {n_iterations} sweeps, residual {residual:.1e}"
 
 
 def plain(value: Any) -> str:
-    """A value of a report or of parameters; of a dict, one for each power."""
+    """A value of a report or of parameters; a dict holds one value for each power.
+
+    Examples
+    --------
+    >>> plain([16, 256]), plain({16: 0.00012})
+    ('16, 256', '0.00012 (power 16)')
+    """
     if isinstance(value, dict):
         return ", ".join(f"{plain(one)} (power {name})" for name, one in value.items())
     if isinstance(value, list | tuple):
@@ -64,7 +97,7 @@ def plain(value: Any) -> str:
 
 
 def in_bytes(number: float) -> str:
-    """Bytes in the unit that suits.
+    """Bytes in decimal units, as `memory_limit` reads them: ``dask.utils.format_bytes`` prints binary ones (1.86 GiB).
 
     Examples
     --------
@@ -79,7 +112,13 @@ def in_bytes(number: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Seconds, minutes or hours."""
+    """Seconds, minutes or hours.
+
+    Examples
+    --------
+    >>> in_time(90), in_time(600)
+    ('90.0 s', '10.0 min')
+    """
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,58 +1,83 @@
-"""Planes of an embedding: the components that are drawn, their limits, and how many points each pixel holds."""
+"""Two or three axes of an embedding: which ones are drawn, their limits, and how many points each pixel holds."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.embedding import Embedding
 
-_ROWS = 262_144  # rows of an embedding that are read at once
+_BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
+
+Limits = tuple[float, float]
 
 
-def powers_of(embedding: Any) -> dict[int, Any]:
+class PointArray(Protocol):
+    """N x k points: a numpy array, or a zarr array that is read in blocks of rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Projection:
+    """N x 2 (or N x 3) points in float32, and the names of their axes."""
+
+    points: np.ndarray
+    names: tuple[str, ...]
+
+
+def powers_of(embedding: Embedding) -> dict[int, PointArray]:
     """N x k points of each power of an embedding."""
     points = embedding.points
     return points if isinstance(points, dict) else {embedding.report["power"]: points}
 
 
-def points_of(embedding: Any, power: int | None = None) -> tuple[Any, Any]:
-    """N x k points of one power (the largest by default) of an embedding or an array, and that power."""
-    if not hasattr(embedding, "points"):
-        return embedding, power
+def points_of(embedding: Embedding, power: int | None = None) -> tuple[PointArray, int]:
+    """N x k points of one power of an embedding (the largest by default), and that power."""
     known = powers_of(embedding)
-    power = max(known) if power is None else power
-    if power not in known:
+    chosen = max(known) if power is None else power
+    if chosen not in known:
         raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
-    return known[power], power
+    return known[chosen], chosen
 
 
-def blocks(points: Any) -> Iterator[np.ndarray]:
-    """Rows of a numpy or zarr array, float32, some at a time."""
-    for start in range(0, points.shape[0], _ROWS):
-        yield np.asarray(points[start : start + _ROWS], dtype=np.float32)
+def blocks(points: PointArray) -> Iterator[np.ndarray]:
+    """Rows in float32, some at a time."""
+    for start in range(0, points.shape[0], _BLOCK_ROWS):
+        yield np.asarray(points[start : start + _BLOCK_ROWS], dtype=np.float32)
 
 
-def plane(points: Any, components: Any, n_axes: Sequence[int] = (2,)) -> tuple[np.ndarray, tuple[str, ...]]:
-    """N x 2 (or 3) float32 and the names of the axes: some columns, or the points turned to their principal axes."""
+def project(points: PointArray, components: Any, n_axes: Sequence[int] = (2,)) -> Projection:
+    """Choose some columns, or rotate the points to their two principal axes."""
     if isinstance(components, str):
         checks.check_choice(components, ("principal",), "components")
-        mean, axes = principal_axes(points)
-        turned = np.concatenate([(block - mean) @ axes[:, :2] for block in blocks(points)])
-        return turned, ("principal axis 1", "principal axis 2")
+        mean, axes = principal_axes(points, 2)
+        rotated = np.concatenate([(block - mean) @ axes for block in blocks(points)])
+        return Projection(rotated, ("principal axis 1", "principal axis 2"))
+    chosen = _check_columns(components, points.shape[1], n_axes)
+    columns = np.concatenate([block[:, chosen] for block in blocks(points)])
+    return Projection(columns, tuple(f"component {column}" for column in chosen))
+
+
+def _check_columns(components: Any, n_columns: int, n_axes: Sequence[int]) -> list[int]:
     chosen = [checks.check_count(one, "components", minimum=0) for one in components]
     if len(chosen) not in n_axes:
         raise ValueError(f"components must be {' or '.join(map(str, n_axes))} columns; got {components!r}.")
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"components must be different columns; got {components!r}.")
-    if max(chosen) >= points.shape[1]:
-        raise ValueError(f"components must be below {points.shape[1]}; got {components!r}.")
-    return np.concatenate([block[:, chosen] for block in blocks(points)]), tuple(f"component {c}" for c in chosen)
+    if max(chosen) >= n_columns:
+        raise ValueError(f"components must be below {n_columns}; got {components!r}.")
+    return chosen
 
 
-def principal_axes(points: Any, n_axes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and leading axes, without the farthest rows: isolated ones would choose the axes alone."""
-    step = max(1, points.shape[0] // _ROWS)
+def principal_axes(points: PointArray, n_axes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and leading axes, without the farthest rows: a few isolated rows would determine the axes alone."""
+    step = max(1, points.shape[0] // _BLOCK_ROWS)
     sample = np.concatenate([block[::step] for block in blocks(points)])
     mean = np.median(sample, axis=0)
     squared = ((sample - mean) ** 2).sum(axis=1)
@@ -60,22 +85,24 @@ def principal_axes(points: Any, n_axes: int = 3) -> tuple[np.ndarray, np.ndarray
     mean = kept.mean(axis=0)
     covariance = np.atleast_2d(np.cov(kept.T.astype(np.float64)))
     axes = np.linalg.eigh(covariance)[1][:, ::-1][:, :n_axes]
+    # eigenvectors have no sign of their own: the largest entry is made positive
     return mean, (axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])).astype(np.float32)
 
 
-def limits_of(plane: np.ndarray, coverage: float) -> tuple[np.ndarray, list[tuple[float, float]]]:
-    """Rows inside, and the limits of each axis: equally wide, with a margin."""
-    edges = [edges_of(values, coverage) for values in plane.T]
-    half = 0.55 * max(float(high - low) for low, high in edges) or 1.0
-    limits = [(float(low + high) / 2 - half, float(low + high) / 2 + half) for low, high in edges]
-    inside = np.all([(v >= low) & (v <= high) for v, (low, high) in zip(plane.T, limits, strict=True)], axis=0)
+def limits_of(points: np.ndarray, coverage: float) -> tuple[np.ndarray, list[Limits]]:
+    """Which rows lie inside, and the limits of each axis: equally wide, with a margin."""
+    edges = [edges_of(values, coverage) for values in points.T]
+    half = 0.55 * max(high - low for low, high in edges) or 1.0
+    limits = [((low + high) / 2 - half, (low + high) / 2 + half) for low, high in edges]
+    inside = np.all([(v >= low) & (v <= high) for v, (low, high) in zip(points.T, limits, strict=True)], axis=0)
     return inside, limits
 
 
-def edges_of(values: np.ndarray, coverage: float) -> tuple[float, float]:
-    """Ends between which the central part of some numbers lies, once those that are far from all others are left out.
+def edges_of(values: np.ndarray, coverage: float) -> Limits:
+    """Ends of the central share `coverage` of some numbers; outliers are left out first.
 
-    Far are numbers that lie beyond the central 98 % (without at least one number at each end) by twice their width.
+    An outlier lies beyond the central 98 % by more than twice the width of that range. At least one number at each end
+    does not count for the range.
 
     Examples
     --------
@@ -85,16 +112,16 @@ def edges_of(values: np.ndarray, coverage: float) -> tuple[float, float]:
     cut = max(1, len(values) // 100) if len(values) > 4 else 0
     low, high = np.partition(values, [cut, len(values) - 1 - cut])[[cut, len(values) - 1 - cut]]
     near = values[(values >= low - 2 * (high - low)) & (values <= high + 2 * (high - low))] if high > low else values
-    aside = (1 - coverage) / 2
-    first, last = np.quantile(near, [aside, 1 - aside])
+    tail = (1 - coverage) / 2
+    first, last = np.quantile(near, [tail, 1 - tail])
     return float(first), float(last)
 
 
-def pixels(plane: np.ndarray, limits: Any, n_pixels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pixel of each point, and points per pixel."""
-    at = [
+def pixels(points: np.ndarray, limits: Sequence[Limits], n_pixels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pixel of each point (x-major), and an `n_pixels` x `n_pixels` array of points per pixel."""
+    across, up = (
         np.clip(((values - low) / (high - low) * n_pixels).astype(np.int64), 0, n_pixels - 1)
-        for values, (low, high) in zip(plane.T, limits, strict=True)
-    ]
-    place = at[0] * n_pixels + at[1]
-    return place, np.bincount(place, minlength=n_pixels**2).reshape(n_pixels, n_pixels)
+        for values, (low, high) in zip(points.T, limits, strict=True)
+    )
+    pixel = across * n_pixels + up
+    return pixel, np.bincount(pixel, minlength=n_pixels**2).reshape(n_pixels, n_pixels)

@@ -1,62 +1,81 @@
-"""An audit in words."""
+"""An audit as text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
+
+from scalable_gpe.formatting import Estimate
+
+Line = tuple[str, str]
+
+_ERRORS = ("median_error", "bound_95")
+
+
+def headline(audit: dict[str, Any], power: int) -> str:
+    """The error of distances at one power, in one sentence."""
+    figures = audit["powers"][power]
+    median, bound = (_interval(figures[name]) for name in _ERRORS)
+    alone = {name: _percent(share) for name, share in figures["sketch"].items()}
+    return (
+        f"Power {power}: relative error of distances: median {median}, 95 % of pairs within {bound}; from the sketch "
+        f"alone: standard deviation {alone['standard_deviation']}, median {alone['median_error']}, 95 % within "
+        f"{alone['bound_95']}."
+    )
+
+
+def table(audit: dict[str, Any]) -> list[Line]:
+    """Name and text of each line: rows, graph, each power, warnings."""
+    reasons = audit["reasons"]
+    lines = [
+        ("rows", f"{audit['n_rows']} in {audit['n_components']} dimensions"),
+        ("recall", _graph_figure(audit["recall"], "true neighbours found", reasons.get("recall", ""))),
+        (
+            "lost mass",
+            _graph_figure(audit["lost_mass"], "of the dense kernel not in the lists", reasons.get("lost_mass", "")),
+        ),
+    ]
+    for power, figures in audit["powers"].items():
+        pairs = f"{figures['n_pairs']} pairs of {audit['n_exact']} rows against exact diffusion distances"
+        lines += [(f"power {power}", pairs), *_power_lines(figures)]
+        if figures["dense"]:
+            lines.append(("  dense kernel", _dense(figures["dense"], audit["lost_mass"])))
+        elif "dense" in reasons:
+            lines.append(("  dense kernel", f"not compared: {reasons['dense']}"))
+        if trust := figures["trustworthiness"]:
+            share = _interval(trust, "{:.4f}".format)
+            lines.append(("  trustworthiness", f"{share}, {trust['n_neighbors']} neighbours"))
+    return lines + [("warning", text) for text in audit.get("warnings", [])]
+
+
+def _graph_figure(figure: Any, meaning: str, reason: str) -> str:
+    return f"{_interval(figure)} {meaning}" if figure else reason
+
+
+def _power_lines(figures: Any) -> list[Line]:
+    law, alone, rounding = figures["law"], figures["sketch"], figures["rounding"]
+    median, bound = (f"{_interval(figures[name])}; the sketch alone {_percent(alone[name])}" for name in _ERRORS)
+    ratio = f"mean {law['ratio_mean']:.3f}, sd {law['ratio_sd']:.3f}; chi-square: 1 and {law['expected_sd']:.3f}"
+    return [
+        ("  median error", median),
+        ("  95 % within", bound),
+        ("  squared ratio", ratio),
+        ("  law of the sketch", f"p = {law['size_pvalue']:.2g} (size), {law['ks_pvalue']:.2g} (shape)"),
+        ("  rounding", f"{rounding['measured']:.1e} measured, {rounding['reported']:.1e} reported"),
+    ]
+
+
+def _dense(figures: Any, lost_mass: Any) -> str:
+    """Distances of the truncated kernel against those of the dense one."""
+    median, bound = _percent(figures["median"]), _percent(figures["bound_95"])
+    words = f"median {median}, 95 % within {bound} (kernel, not sketch)"
+    if figures["median"] > 0.5 and lost_mass:
+        words += f": another kernel, of which the lists miss {_percent(lost_mass['value'])}"
+    return words
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share < 10 else f"{share:.2g} times"
 
 
-def _interval(figure: dict[str, float], write: Callable[[float], str] = _percent) -> str:
-    return f"{write(figure['value'])} ({write(figure['low'])} to {write(figure['high'])})"
-
-
-def headline(found: Mapping[str, Any], power: int) -> str:
-    """The error of distances at one power, in a sentence."""
-    one = found["powers"][power]
-    alone = one["sketch"]
-    return (
-        f"Power {power}: relative error of distances: median {_interval(one['median_error'])}, 95 % of pairs within "
-        f"{_interval(one['bound_95'])}; from the sketch alone: standard deviation "
-        f"{_percent(alone['standard_deviation'])}, median {_percent(alone['median_error'])}, 95 % within "
-        f"{_percent(alone['bound_95'])}."
-    )
-
-
-def table(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """The table, line by line."""
-    lines = [("rows", f"{found['n_rows']} in {found['n_components']} dimensions")]
-    for name, words in (("recall", "true neighbours found"), ("lost_mass", "of the dense kernel not in the lists")):
-        reason = found["reasons"].get(name, "")
-        lines.append((name.replace("_", " "), f"{_interval(found[name])} {words}" if found[name] else reason))
-    for power, one in found["powers"].items():
-        law, alone = one["law"], one["sketch"]
-        lines += [
-            (f"power {power}", f"{one['n_pairs']} pairs of {found['n_exact']} rows against exact diffusion distances"),
-            ("  median error", f"{_interval(one['median_error'])}; the sketch alone {_percent(alone['median_error'])}"),
-            ("  95 % within", f"{_interval(one['bound_95'])}; the sketch alone {_percent(alone['bound_95'])}"),
-            (
-                "  squared ratio",
-                f"mean {law['ratio_mean']:.3f}, sd {law['ratio_sd']:.3f}; chi-square: 1 and {law['expected_sd']:.3f}",
-            ),
-            ("  law of the sketch", f"p = {law['size_pvalue']:.2g} (size), {law['ks_pvalue']:.2g} (shape)"),
-            ("  rounding", f"{one['rounding']['measured']:.1e} measured, {one['rounding']['reported']:.1e} reported"),
-        ]
-        dense, trust = one["dense"], one["trustworthiness"]
-        if dense:
-            words = (
-                f"median {_percent(dense['median'])}, 95 % within {_percent(dense['bound_95'])} (kernel, not sketch)"
-            )
-            lost = found["lost_mass"]
-            if dense["median"] > 0.5 and lost:
-                words += f": another kernel, which the lists miss {_percent(lost['value'])} of"
-            lines.append(("  dense kernel", words))
-        elif "dense" in found["reasons"]:
-            lines.append(("  dense kernel", f"not compared: {found['reasons']['dense']}"))
-        if trust:
-            lines.append(
-                ("  trustworthiness", f"{_interval(trust, lambda v: f'{v:.4f}')}, {trust['n_neighbors']} neighbours")
-            )
-    lines += [("warning", text) for text in found.get("warnings", [])]
-    return lines
+def _interval(figure: Any, write: Callable[[float], str] = _percent) -> str:
+    estimate = Estimate.of(figure)
+    return f"{write(estimate.value)} ({write(estimate.low)} to {write(estimate.high)})"

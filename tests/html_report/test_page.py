@@ -1,54 +1,61 @@
-"""The page of a run: whole in one file, valid, safe with any text, and alive in a browser."""
+"""The page of a run: one small file, valid, safe with any text, and alive in a browser."""
 
 import base64
+import hashlib
 import json
 import re
 import shutil
-import struct
 import subprocess
-import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe import charts, page
+from scalable_gpe.html_report import view
 
+LIMIT = 2_000_000  # bytes of a page
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-SHAPES = {"line", "circle", "rect", "polyline", "polygon"}  # of SVG, where a tag may close itself
-NASTY = '</script><img src="http://x.y/z.png" onerror="alert(1)">&'
+NASTY = '</script><script>alert(1)</script></td><img src="http://x.y/z.png" onerror="alert(1)"><!--&"\''
 
 
 class Checker(HTMLParser):
-    """Every tag is closed in its order, ids are unique, nothing points out of the file."""
+    """Every tag is closed in its order, ids are unique, nothing points out of the file, no code or style in tags."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
-        self.open, self.ids, self.texts, self.addresses, self.scripts = [], [], [], [], []
-        self.labels = []
+        self.open, self.tags, self.ids, self.texts, self.addresses = [], [], [], [], []
+        self.labels, self.scripts, self.styles, self.data = [], [], [], []
+        self._kind = None
 
     def handle_starttag(self, tag, attributes):
         given = dict(attributes)
+        self.tags.append((tag, tuple(given)))
         self.ids += [given["id"]] if "id" in given else []
         self.labels += [given["for"]] if "for" in given else []
         self.addresses += [given[name] for name in ("src", "href", "action", "data", "poster") if name in given]
-        assert not any(name.startswith("on") for name in given), f"code in an attribute of {tag}"
+        assert not any(name.startswith("on") or name == "style" for name in given), f"{tag} has {list(given)}"
         if tag == "img":
             assert given.get("alt")
         if tag not in VOID:
             self.open.append(tag)
+        if tag in ("script", "style"):
+            data = given.get("type") == "application/json"
+            self._kind = self.data if data else self.scripts if tag == "script" else self.styles
 
     def handle_startendtag(self, tag, attributes):
-        assert tag in SHAPES, f"<{tag}/> is not closed"
-        self.handle_starttag(tag, attributes)
-        self.open.pop()
+        raise AssertionError(f"<{tag}/> is not closed")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"</{tag}> closes another tag"
 
     def handle_data(self, text):
-        (self.scripts if self.open and self.open[-1] in ("script", "style") else self.texts).append(text)
+        inside = self.open and self.open[-1] in ("script", "style")
+        (self._kind if inside else self.texts).append(text)
+
+    def handle_comment(self, text):
+        raise AssertionError(f"a comment: {text}")
 
 
 def check(text):
@@ -63,14 +70,30 @@ def check(text):
         assert address.startswith(("data:", "#")), address
         assert not address.startswith("#") or address[1:] in checker.ids
     assert "@import" not in text and "url(" not in text
-    code = "".join(part for part in checker.scripts if not part.startswith("{"))  # without the data
-    assert "#canvas" in code and '"use strict"' in code
-    assert not re.search(r"://|fetch\(|XMLHttp|WebSocket|import\b|eval\(|innerHTML|sendBeacon", code)
+    ((script,), (style,), _) = checker.scripts, checker.styles, checker.data
+    assert "#canvas" in style and '"use strict"' in script
+    assert not re.search(r"://|fetch\(|XMLHttp|WebSocket|import\b|eval\(|Function\(|innerHTML|sendBeacon", script)
+    assert len(text.encode()) < LIMIT
     return checker
 
 
-def data_of(text):
-    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+def data_of(checker):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    (data,) = checker.data
+    return json.loads(data, parse_constant=refuse)
+
+
+def changed(embedding, **parts):
+    """Replace parts of an embedding; a new report and new parameters are added to the old ones."""
+    for name in {"report", "parameters"} & set(parts):
+        parts[name] = {**getattr(embedding, name), **parts[name]}
+    return replace(embedding, **parts)
+
+
+def written(embedding, path, **options):
+    return check(gpe.write_report(embedding, path, **{"audit": False, **options}).read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +102,13 @@ def result():
 
 
 @pytest.fixture(scope="module")
-def whole(result, tmp_path_factory):
-    found = gpe.audit(result, n_probes=50, n_exact=6)
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    return gpe.write_report(result, path, audit=found)
+def audit(result):
+    return gpe.audit(result, n_probes=50, n_exact=6)
+
+
+@pytest.fixture(scope="module")
+def whole(result, audit, tmp_path_factory):
+    return gpe.write_report(result, tmp_path_factory.mktemp("page") / "page.html", audit=audit)
 
 
 def test_the_page_is_whole_and_valid(whole):
@@ -95,13 +121,26 @@ def test_the_page_is_whole_and_valid(whole):
     assert [path.name for path in whole.parent.iterdir()] == ["page.html"]
 
 
-def test_the_policy_lets_nothing_in(whole):
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', whole.read_text(encoding="utf-8"))[1]
-    assert policy.startswith("default-src 'none';") and "http" not in policy and "*" not in policy
+def digest(text):
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_policy_allows_one_script_and_one_style(whole):
+    text = whole.read_text(encoding="utf-8")
+    checker = check(text)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        f"script-src {digest(checker.scripts[0])}",
+        f"style-src {digest(checker.styles[0])}",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
 
 
 def test_the_page_carries_the_coordinates(whole, result):
-    data = data_of(whole.read_text(encoding="utf-8"))
+    data = data_of(check(whole.read_text(encoding="utf-8")))
     assert data["rows"] == data["sampled"] == 6000
     assert data["axes"][:3] == ["principal axis 1", "principal axis 2", "principal axis 3"]
     for one in data["powers"]:
@@ -115,36 +154,23 @@ def test_the_page_carries_the_coordinates(whole, result):
         )
 
 
-def test_the_overview_counts_every_row(result):
-    view = page._View(result, None, "")
-    for _, picture in view.pictures:
-        raw = base64.b64decode(picture.partition(",")[2])
-        assert raw.startswith(b"\x89PNG")
-        chunks, at = {}, 8
-        while at < len(raw):
-            size, kind = struct.unpack(">I4s", raw[at : at + 8])
-            body = raw[at + 8 : at + 8 + size]
-            assert struct.unpack(">I", raw[at + 8 + size : at + 12 + size])[0] == zlib.crc32(kind + body)
-            chunks[kind], at = body, at + 12 + size
-        side = struct.unpack(">I", chunks[b"IHDR"][:4])[0]
-        shades = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(side, side + 1)[:, 1:]
-        assert 1000 < (shades > 0).sum() <= 6000
-
-
 def test_a_large_embedding_is_sampled_and_far_rows_do_not_ruin_it(result, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "_MOST_ROWS", 500)
+    monkeypatch.setattr(view, "_MAX_ROWS", 500)
     far = np.array(result.points[64])
     far[:3] *= 1e6
-    changed = gpe.Embedding(**{**{name: getattr(result, name) for name in ("graph", "kernel", "heat", "names")},
-                               "points": {64: far}, "parameters": result.parameters,
-                               "report": {**result.report, "power": [64]}})  # fmt: skip
-    text = gpe.write_report(changed, tmp_path / "p.html", audit=False).read_text(encoding="utf-8")
-    check(text)
-    assert "a random sample of 500 of the 6,000 rows" in text
-    (one,) = data_of(text)["powers"]
+    checker = written(changed(result, points={64: far}, report={"power": [64]}), tmp_path / "p.html")
+    words = " ".join(checker.texts)
+    assert "a random sample of 500 of the 6,000 rows" in words
+    (one,) = data_of(checker)["powers"]
     assert one["outside"] >= 3
     assert max(np.abs(one["high"])) < 10 * np.abs(result.points[64]).max()
-    assert "No audit was made" in text
+    assert "No audit was made" in words
+
+
+def test_rows_that_are_all_equal(result, tmp_path):
+    points = {4: np.zeros((6000, 5), np.float32), 64: np.ones((6000, 5), np.float32)}
+    for one in data_of(written(changed(result, points=points), tmp_path / "p.html"))["powers"]:
+        assert np.all(np.less(one["low"], one["high"])) and one["outside"] == 0
 
 
 @pytest.mark.parametrize("kind", ["labels", "numbers", "missing"])
@@ -155,25 +181,74 @@ def test_colours_and_any_text(result, tmp_path, kind):
         "numbers": values,
         "missing": np.where(values > 0, np.nan, values),
     }[kind]
-    path = gpe.write_report(result, tmp_path / "p.html", audit=False, color=color, color_label=NASTY, title=NASTY)
-    text = path.read_text(encoding="utf-8")
-    checker = check(text)
-    assert NASTY in " ".join(checker.texts)
-    shown = data_of(text)["color"]
-    assert shown["label"] == NASTY
+    checker = written(result, tmp_path / "p.html", color=color, color_label=NASTY, title=NASTY)
+    assert checker.texts.count(NASTY) == (4 if kind == "labels" else 3)  # title, heading, legend
+    shown = data_of(checker)["color"]
     raw = base64.b64decode(shown["values"])
     if kind == "labels":
-        assert np.array(shown["labels"])[np.frombuffer(raw, np.uint8)].tolist() == color.tolist()
+        assert (np.frombuffer(raw, np.uint8) == (color == "plain")).all()  # "<" sorts before letters
+        assert checker.texts.index(NASTY, checker.texts.index("whole picture")) < checker.texts.index("plain")
     else:
         assert (np.frombuffer(raw, "<u2") == 65535).tolist() == np.isnan(color).tolist()
+
+
+def test_hostile_keys_and_values(result, audit, tmp_path):
+    """Texts of a report may come from a store that someone else made."""
+    report = {
+        "method": NASTY,
+        "power": [4, NASTY],
+        "recall": None,
+        "reasons": {"recall": NASTY, NASTY: NASTY},
+        "polynomial_error": {NASTY: NASTY},
+        "sweeps": {NASTY: NASTY, "heat": 3},
+        "stage_seconds": {NASTY: 1.5, "graph": 2.0},
+        "versions": {NASTY: NASTY, "scalable_gpe": NASTY},
+        "warnings": [NASTY],
+        NASTY: NASTY,
+    }
+    parameters = {NASTY: NASTY, "metric": NASTY, "store": {NASTY: [NASTY]}}
+    figures = audit["powers"][4]
+    hostile = gpe.Audit({**audit, "powers": {NASTY: figures}, "warnings": [NASTY], "reasons": {"dense": NASTY},
+                         "n_exact": NASTY, "n_probes": NASTY, "n_rows": NASTY, "n_components": NASTY})  # fmt: skip
+    plain = gpe.Audit({**hostile, "powers": {"4": figures}})
+    embedding = changed(result, report=report, parameters=parameters, names=np.array([NASTY] * 6000))
+    path = tmp_path / "hostile.html"
+    checker = written(embedding, path, audit=hostile, color=[NASTY, "b"] * 3000, color_label=NASTY, title=NASTY)
+    text = path.read_text(encoding="utf-8")
+    assert NASTY not in text and "<script>alert" not in text and '<img src="http' not in text
+    assert sum(NASTY in one for one in checker.texts) >= 25
+    harmless = json.loads(
+        json.dumps({"report": report, "parameters": parameters}).replace(json.dumps(NASTY)[1:-1], "x")
+    )
+    other = written(changed(result, **harmless), tmp_path / "plain.html", audit=plain, color=["a", "b"] * 3000,
+                    color_label="x", title="x")  # fmt: skip
+    assert checker.tags == other.tags  # the texts added no element and no attribute
+
+
+@pytest.mark.parametrize(("n_rows", "k", "n_powers"), [(70_000, 2, 1), (61_000, 16, 3), (20_000, 80, 40)])
+def test_a_page_is_small_for_any_input(result, audit, tmp_path, n_rows, k, n_powers):
+    noise = np.random.default_rng(0).random((n_rows, k), np.float32)  # pictures that do not compress
+    powers = range(1, n_powers + 1)
+    long = '"' * 10**4  # escaped, each letter takes six
+    texts = {f"{long}{number}": long for number in range(500)}
+    report = {"power": list(powers), "warnings": [long] * 500, "versions": texts, "sweeps": texts, "reasons": texts,
+              "stage_seconds": dict.fromkeys(texts, 1.0)}  # fmt: skip
+    embedding = changed(result, points=dict.fromkeys(powers, noise), report=report, parameters=texts)
+    figures = {f"{long}{power}": audit["powers"][4] for power in powers}
+    hostile = gpe.Audit({**audit, "powers": figures, "warnings": [long] * 500})
+    color = np.array([f"{number}{long[:200]}" for number in range(20)], object)[np.arange(n_rows) % 20]
+    data = data_of(written(embedding, tmp_path / "p.html", audit=hostile, color=color, color_label=long, title=long))
+    assert len(data["powers"]) == min(n_powers, 12) and data["powers"][-1]["power"] == n_powers
+    assert data["sampled"] >= 3000
+    if n_powers == 1:
+        assert data["sampled"] == 60_000
 
 
 def test_one_component_and_neighbours_alone(tmp_path):
     graph = gpe.neighbor_graph(gpe.datasets.circle(80), 6)
     result = gpe.embed(neighbors=(graph.indices, graph.distances), n_components=1, power=3)
-    text = gpe.write_report(result, tmp_path / "p.html").read_text(encoding="utf-8")
-    check(text)
-    assert "not measured" in text and data_of(text)["axes"] == ["principal axis 1", "component 0"]
+    checker = written(result, tmp_path / "p.html", audit=True)
+    assert "not measured" in checker.texts and data_of(checker)["axes"] == ["principal axis 1", "component 0"]
 
 
 def test_mistakes(result, tmp_path):
@@ -185,29 +260,16 @@ def test_mistakes(result, tmp_path):
         gpe.write_report(result, tmp_path / "p.html", color=[1, 2])
     with pytest.raises(ValueError, match="at most 20"):
         gpe.write_report(result, tmp_path / "p.html", color=np.arange(6000).astype(str))
+    with pytest.raises(ValueError, match="no finite number"):
+        gpe.write_report(result, tmp_path / "p.html", color=np.full(6000, np.nan))
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         gpe.write_report(result, tmp_path / "nowhere" / "p.html")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("axis", "expected"),
-    [
-        (charts.Axis("", 0, 7), [0, 2, 4, 6]),
-        (charts.Axis("", 0.9, 1.0), [0.9, 0.92, 0.94, 0.96, 0.98, 1.0]),
-        (charts.Axis("", 1, 1000, log=True), [1, 10, 100, 1000]),
-        (charts.Axis("", 2, 9, log=True), [2, 5]),
-    ],
-)
-def test_ticks(axis, expected):
-    np.testing.assert_allclose(axis.ticks(), expected)
-    assert charts.number(-0.0) == "0" and charts.number(1e-6) == "10⁻⁶" and charts.number(20000) == "20,000"
-
-
 # --- in a browser ---------------------------------------------------------------------------------
 
-SCRIPT = """
-<script>
+DRIVER = """
 window.requestAnimationFrame = (draw) => setTimeout(draw, 5);  // frames do not come when nobody looks
 addEventListener("unhandledrejection", (event) => { document.title = "ERROR " + event.reason; });
 addEventListener("error", (event) => { document.title = "ERROR " + event.message; });
@@ -244,23 +306,28 @@ addEventListener("load", () => {
     document.body.dataset.seen = JSON.stringify(seen);
   })();
 });
-</script>
 """
+
+
+def browse(path, folder):
+    """Open a page in a browser; give what it printed, its document last."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser here")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
+               "--window-size=1200,1600", "--virtual-time-budget=20000", f"--log-net-log={folder / 'net.json'}",
+               "--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic",
+               "--disable-sync", "--enable-logging=stderr", "--dump-dom", path.as_uri()]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
 def test_the_page_in_a_browser(whole, tmp_path):
     """Zoom, choice of components and powers by the real thing; no error, no request."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no browser here")
     path = tmp_path / "driven.html"
-    path.write_text(whole.read_text(encoding="utf-8").replace("</head>", SCRIPT + "</head>"), encoding="utf-8")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-               "--window-size=1200,1600", "--virtual-time-budget=20000", f"--log-net-log={tmp_path / 'net.json'}",
-               "--disable-background-networking", "--disable-component-update", "--no-first-run",
-               "--enable-logging=stderr", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    text = whole.read_text(encoding="utf-8").replace("script-src", f"script-src {digest(DRIVER)}", 1)
+    path.write_text(text.replace("</head>", f"<script>{DRIVER}</script></head>", 1), encoding="utf-8")
+    done = browse(path, tmp_path)
     # the one thing that is said is about this test's own reading of the picture
     assert not re.findall(r"CONSOLE(?!.*willReadFrequently).*", done.stderr)
     title = re.search(r"<title>(.*?)</title>", done.stdout)[1]
@@ -289,3 +356,14 @@ def test_the_page_in_a_browser(whole, tmp_path):
     assert all(bright > 50 for bright, _ in pictures)
     assert len({mark for _, mark in pictures}) >= 8  # start, reset and overview show the same
     assert seen["start"]["ink"] == seen["reset"]["ink"] == seen["overview"]["ink"]
+
+
+@pytest.mark.slow
+def test_a_browser_refuses_other_scripts_and_styles(whole, tmp_path):
+    path = tmp_path / "foreign.html"
+    foreign = '<script>document.title = "RAN"</script><style>h1 { display: none; }</style>'
+    path.write_text(whole.read_text(encoding="utf-8").replace("</head>", foreign + "</head>", 1), encoding="utf-8")
+    done = browse(path, tmp_path)
+    assert re.search(r"<title>(.*?)</title>", done.stdout)[1].startswith("Embedding of")
+    refused = re.findall(r"(?:Executing|Applying) inline (script|style) violates", done.stderr)
+    assert sorted(refused) == ["script", "style"]

@@ -21,41 +21,41 @@
   const powers = data.powers.map((one) => ({ ...one, columns: one.columns.map((text) => decode(text, Uint16Array)) }));
   const colors = data.color && {
     ...data.color,
-    values: decode(data.color.values, data.color.labels ? Uint8Array : Uint16Array),
-    shades: data.color.labels ? data.color.shades.map(hex) : null,
+    values: decode(data.color.values, data.color.shades ? Uint8Array : Uint16Array),
+    shades: data.color.shades && data.color.shades.map(hex),
   };
 
-  // ---- state: which power and axes, and the square of the plane that is shown --------------------
+  // ---- state: the power, the axes, and the square that is shown --------------------
   const state = { power: powers.length - 1, x: data.first[0], y: data.first[1], zoom: 1, at: null };
 
-  const home = () => {
-    const { home: ends } = powers[state.power];
+  const wholeView = () => {
+    const { first: ends } = powers[state.power];
     const half = 0.55 * Math.max(ends[state.x][1] - ends[state.x][0], ends[state.y][1] - ends[state.y][0]) || 1;
     return { at: [state.x, state.y].map((axis) => (ends[axis][0] + ends[axis][1]) / 2), half };
   };
   const view = () => {
-    const whole = home();
-    return { at: state.at || whole.at, half: whole.half / state.zoom };
+    const { at, half } = wholeView();
+    return { at: state.at || at, half: half / state.zoom };
   };
 
   const readAddress = () => {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    const number = (name) => (asked.has(name) && isFinite(asked.get(name)) ? Number(asked.get(name)) : null);
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    const number = (name) => (wanted.has(name) && isFinite(wanted.get(name)) ? Number(wanted.get(name)) : null);
     const power = powers.findIndex((one) => one.power === number("power"));
     if (power >= 0) state.power = power;
     for (const axis of ["x", "y"]) {
-      const place = data.axes.indexOf(asked.get(axis));
+      const place = data.axes.indexOf(wanted.get(axis));
       if (place >= 0) state[axis] = place;
     }
     state.zoom = Math.min(Math.max(number("zoom") || 1, 1), MOST_ZOOM);
-    const at = (asked.get("at") || "").split(",").map(Number);
-    state.at = at.length === 2 && at.every(isFinite) && asked.get("at") ? at : null;
+    const at = (wanted.get("at") || "").split(",").map(Number);
+    state.at = at.length === 2 && at.every(isFinite) && wanted.get("at") ? at : null;
   };
   const writeAddress = () => {
     const words = new URLSearchParams({ power: powers[state.power].power, x: data.axes[state.x], y: data.axes[state.y] });
     if (state.zoom !== 1) words.set("zoom", state.zoom.toPrecision(4));
     if (state.at) words.set("at", state.at.map((value) => value.toPrecision(6)).join(","));
-    try { history.replaceState(null, "", "#" + words); } catch { /* a page inside another one may not */ }
+    try { history.replaceState(null, "", "#" + words); } catch { /* not allowed inside some frames */ }
   };
 
   // ---- drawing ------------------------------------------------------------------------------------
@@ -76,39 +76,40 @@
   };
 
   const paint = (width, places) => {
-    const cells = width * width, counts = new Uint32Array(cells), image = new ImageData(width, width);
+    const size = width * width, counts = new Uint32Array(size), image = new ImageData(width, width);
     for (const place of places) if (place >= 0) counts[place]++;
     const most = counts.reduce((a, b) => Math.max(a, b), 1);
-    const own = colors && tint(cells, places, counts);
-    for (let cell = 0; cell < cells; cell++) {
-      if (!counts[cell]) continue;
-      const part = most > 1 ? Math.log(counts[cell]) / Math.log(most) : 1, color = own ? own(cell) : shade(0.1 + 0.9 * part);
-      image.data.set(color, 4 * cell);
-      image.data[4 * cell + 3] = own ? 255 * (0.4 + 0.6 * part) : 255;
+    const own = colors && tint(size, places);
+    for (let pixel = 0; pixel < size; pixel++) {
+      if (!counts[pixel]) continue;
+      const part = most > 1 ? Math.log(counts[pixel]) / Math.log(most) : 1;
+      const color = own ? own(pixel) : shade(0.1 + 0.9 * part);
+      image.data.set(color, 4 * pixel);
+      image.data[4 * pixel + 3] = own ? 255 * (0.65 + 0.35 * part) : 255;
     }
     return { image, most };
   };
 
-  // the colour of a cell: the mean of a column of numbers, or the most frequent label
-  const tint = (cells, places, counts) => {
+  // the colour of a pixel: the mean of a column of numbers, or the most frequent label
+  const tint = (size, places) => {
     if (!colors.shades) {
-      const sums = new Float64Array(cells), known = new Uint32Array(cells);
+      const sums = new Float64Array(size), known = new Uint32Array(size);
       places.forEach((place, i) => {
         if (place < 0 || colors.values[i] === ABSENT) return;
         sums[place] += colors.values[i];
         known[place]++;
       });
-      return (cell) => (known[cell] ? shade(sums[cell] / known[cell] / 65534) : [128, 128, 128]);
+      return (pixel) => (known[pixel] ? shade(sums[pixel] / known[pixel] / 65534) : [128, 128, 128]);
     }
-    const best = new Uint32Array(cells), chosen = new Uint8Array(cells).fill(255);
+    const best = new Uint32Array(size), chosen = new Uint8Array(size).fill(255);
     for (let label = 0; label < colors.shades.length; label++) {
-      const votes = new Uint32Array(cells);
+      const votes = new Uint32Array(size);
       places.forEach((place, i) => { if (place >= 0 && colors.values[i] === label) votes[place]++; });
-      for (let cell = 0; cell < cells; cell++) {
-        if (votes[cell] > best[cell]) { best[cell] = votes[cell]; chosen[cell] = label; }
+      for (let pixel = 0; pixel < size; pixel++) {
+        if (votes[pixel] > best[pixel]) { best[pixel] = votes[pixel]; chosen[pixel] = label; }
       }
     }
-    return (cell) => colors.shades[chosen[cell]] || [128, 128, 128];
+    return (pixel) => colors.shades[chosen[pixel]] || [128, 128, 128];
   };
 
   const ticks = (low, high) => {
@@ -129,7 +130,7 @@
     const width = few ? side : Math.max(64, Math.round(side / (fine.inside < 40000 ? 2.5 : 2)));
     const { places } = few ? fine : count(width, shown);
     const { image, most } = paint(width, places);
-    pen.fillStyle = "#0f0f17";
+    pen.fillStyle = data.background;
     pen.fillRect(0, 0, side, side);
     if (few) {
       const size = Math.max(2, Math.round(ratio * (fine.inside < 500 ? 4 : 2.5)));
@@ -146,7 +147,7 @@
       pen.drawImage(sheet, 0, 0, side, side);
     }
     drawAxes(side, ratio, shown);
-    say(fine.inside, shown, few, most);
+    describe(fine.inside, shown, few, most);
   };
 
   const drawAxes = (side, ratio, shown) => {
@@ -182,15 +183,15 @@
   };
 
   const whole = (value) => Math.round(value).toLocaleString("en-US");
-  const say = (inside, shown, few, most) => {
-    const { power, outside } = powers[state.power], missing = outside;
-    const drawn = data.sampled < data.rows ? `sampled rows (${whole(data.sampled)} of ${whole(data.rows)})` : "rows";
-    const text = `Power ${power}, ${data.axes[state.x]} against ${data.axes[state.y]}: ${whole(inside)} ${drawn} in view, `
-      + `zoom ${state.zoom.toPrecision(3)}. ` + (few ? "Each point is drawn." : `Shades of the logarithm, up to ${whole(most)} per cell.`)
-      + (missing ? ` ${whole(missing)} of all rows lie so far out that they are never shown.` : "");
+  const describe = (inside, shown, few, most) => {
+    const { power, outside } = powers[state.power];
+    const drawn = `${whole(inside)} of ${whole(data.sampled)} ${data.sampled < data.rows ? "sampled rows" : "rows"}`;
+    const text = `Power ${power}, ${data.axes[state.x]} against ${data.axes[state.y]}: ${drawn} in view, `
+      + `zoom ${state.zoom.toPrecision(3)}. ` + (few ? "Each point is drawn." : `Shades are logarithmic, up to ${whole(most)} rows per pixel.`)
+      + (outside ? ` ${whole(outside)} of all rows lie so far out that they are never shown.` : "");
     if (byId("status").textContent !== text) byId("status").textContent = text;
     canvas.setAttribute("aria-label", text);
-    if (!colors) byId("most").textContent = few ? "" : `${whole(most)} per cell`;
+    if (!colors) byId("most").textContent = few ? "" : `${whole(most)} per pixel`;
   };
 
   // ---- control ------------------------------------------------------------------------------------
@@ -261,8 +262,6 @@
   });
   window.addEventListener("hashchange", () => { if (location.hash.includes("=")) { readAddress(); show(); } });
   window.addEventListener("resize", show);
-  // counts begin one step up the ramp, where a single point can be seen
-  if (!colors || !colors.labels) byId("ramp").style.background = `linear-gradient(to right, ${data.ramp.slice(colors ? 0 : 1)})`;
 
   readAddress();
   byId("power").value = state.power;

@@ -1,0 +1,68 @@
+"""HTML text that is safe by construction: every value that enters an element is escaped, and none is long."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import NewType
+
+Html = NewType("Html", str)
+
+_VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
+MAX_TEXT = 1_000  # characters of one text: the page is small whatever a report holds
+
+
+def text(value: object, max_length: int = MAX_TEXT) -> Html:
+    """Any value as text: shortened, then escaped."""
+    whole = str(value)
+    return _escaped(whole if len(whole) <= max_length else whole[:max_length] + "…")
+
+
+def _escaped(value: str) -> Html:
+    """Safe as content and between double quotes, the only quotes that `element` writes."""
+    valid = value.encode("utf-8", "replace").decode("utf-8")  # UTF-8 cannot hold half a surrogate pair
+    return Html(escape(valid, quote=False).replace('"', "&quot;"))
+
+
+def element(name: str, /, *children: Html, **attributes: object) -> Html:
+    """One element; values of attributes are escaped here, children are markup already.
+
+    A Python keyword takes an underscore at its end (``class_``); an underscore inside a name becomes a hyphen.
+
+    Examples
+    --------
+    >>> element("p", text("a < b"), class_="note", data_power='"1"')
+    '<p class="note" data-power="&quot;1&quot;">a &lt; b</p>'
+    """
+    given = "".join(f' {_attribute(key)}="{_escaped(str(one))}"' for key, one in attributes.items())
+    return Html(f"<{name}{given}>" + ("" if name in _VOID else f"{joined(children)}</{name}>"))
+
+
+def _attribute(key: str) -> str:
+    return key.removesuffix("_").replace("_", "-")
+
+
+def joined(parts: Iterable[Html]) -> Html:
+    """Pieces of markup, one after the other."""
+    return Html("".join(parts))
+
+
+def shortened(parts: Iterable[Html], max_bytes: int) -> tuple[list[Html], int]:
+    """Pieces that fit in `max_bytes`, from the first on, and the number of those that do not."""
+    shown: list[Html] = []
+    size = n_left = 0
+    for part in parts:
+        size += len(part.encode())
+        if size <= max_bytes:
+            shown.append(part)
+        else:
+            n_left += 1
+    return shown, n_left
+
+
+def table(rows: Iterable[tuple[object, object]], *, max_bytes: int = 30_000) -> Html:
+    """A table of names and values; its last line counts the rows that did not fit in `max_bytes`."""
+    shown, n_left = shortened((_row(name, value) for name, value in rows), max_bytes)
+    return element("table", *shown, *([_row("not shown", f"{n_left:,} more")] if n_left else []))
+
+
+def _row(name: object, value: object) -> Html:
+    return element("tr", element("th", text(name), scope="row"), element("td", text(value)))
