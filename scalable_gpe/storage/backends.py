@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from scalable_gpe.errors import StoreError
 from scalable_gpe.storage.lock import LocalLock, Lock, ObjectLock
 
+StorageOptions = dict[str, Any]
+
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _S3 = re.compile(r"s3a?://", re.IGNORECASE)
