@@ -4,13 +4,14 @@ import operator
 import secrets
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
 
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 _ROWS_AT_ONCE = 65_536
 
 
