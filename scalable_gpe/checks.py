@@ -1,19 +1,22 @@
-"""Checks of what users pass in; every message names the argument, the rule, what came, and a way out."""
+"""Checks of what users pass in. Every message names the argument, the rule, the value and a way out."""
 
 import operator
 import secrets
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from scalable_gpe.errors import Message
+
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 _ROWS_AT_ONCE = 65_536
 
 
-def check_points(X: Any, name: str = "X", min_rows: int = 2) -> npt.NDArray[Any]:
-    """2-D, numeric, finite rows as a float32 or float64 array (no copy when it is one already).
+def check_points(X: object, name: str = "X", min_rows: int = 2) -> npt.NDArray[Any]:
+    """Return 2-D, numeric, finite rows as a float32 or float64 array; an array of these types is not copied.
 
     Examples
     --------
@@ -27,23 +30,30 @@ def check_points(X: Any, name: str = "X", min_rows: int = 2) -> npt.NDArray[Any]
 
 
 def check_shape(shape: tuple[int, ...], name: str = "X", min_rows: int = 2) -> None:
-    """Shape of a set of points: 2-D, enough rows, at least one column."""
+    """Check the shape of a set of points: 2-D, enough rows, at least one column."""
     if len(shape) != 2:
         raise ValueError(
-            f"{name} must be 2-D, one point per row; got shape {shape}. Use reshape(-1, 1) for a single feature, "
-            "reshape(1, -1) for a single row."
+            Message(
+                f"`{name}` must be 2-D, one point per row; got shape {shape}. Use reshape(-1, 1) for a single feature, "
+                "reshape(1, -1) for a single row."
+            )
         )
     if shape[0] < min_rows:
-        raise ValueError(f"{name} must have at least {min_rows} rows; got {shape[0]}. Pass more points.")
+        raise ValueError(Message(f"`{name}` must have at least {min_rows} rows; got {shape[0]}. Pass more points."))
     if shape[1] < 1:
-        raise ValueError(f"{name} must have at least one column; got shape {shape}. Pass at least one feature.")
+        raise ValueError(
+            Message(f"`{name}` must have at least one column; got shape {shape}. Pass at least one feature.")
+        )
 
 
 def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.NDArray[Any] = 0) -> None:
-    """No NaN and no infinity in a block of rows; ``first_row`` is its first row's number, or all their numbers."""
+    """Check that a block of rows has no NaN and no infinity.
+
+    ``first_row`` is the number of the block's first row, or an array with the number of each row.
+    """
     for start in range(0, len(block), _ROWS_AT_ONCE):
         rows = block[start : start + _ROWS_AT_ONCE]
-        # a sum is finite unless an entry is not (or it overflows): no temporary of the size of the block
+        # a finite sum means finite entries, and needs no temporary array of the size of the block
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(rows.sum(dtype=np.float64)):
                 continue
@@ -51,72 +61,76 @@ def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.
         if bad.size:
             bad = bad + first_row if isinstance(first_row, int) else first_row[bad]
             raise ValueError(
-                f"{name} must be finite and below 3e38; NaN, infinity or more in {rows_named(bad)}. "
-                f"Drop them, for instance {name}[np.isfinite({name}).all(axis=1)], fill them in, or scale {name} down."
+                Message(
+                    f"`{name}` must be finite and below 3e38; NaN, infinity or more in {rows_named(bad)}. "
+                    f"Drop these rows, fill them in, or scale `{name}` down."
+                )
             )
 
 
-def check_positive(value: Any, name: str) -> float:
+def check_positive(value: object, name: str) -> float:
     """Check that a number is finite and above 0."""
     if not isinstance(value, Real) or _is_bool(value):
-        raise TypeError(f"{name} must be a positive number; got {value!r} ({_kind(value)}). Pass a float.")
+        raise TypeError(Message(f"`{name}` must be a positive number; got {value!r} ({_kind(value)}). Pass a float."))
     if not 0 < float(value) < float("inf"):
-        raise ValueError(f"{name} must be a positive, finite number; got {value!r}. Choose one above 0.")
+        raise ValueError(Message(f"`{name}` must be a positive, finite number; got {value!r}. Choose one above 0."))
     return float(value)
 
 
-def check_fraction(value: Any, name: str) -> float:
-    """Check that a number lies above 0 and at most at 1."""
+def check_fraction(value: object, name: str) -> float:
+    """Check that a number is above 0 and at most 1."""
     number = check_positive(value, name)
     if number > 1:
-        raise ValueError(f"{name} must be above 0 and at most 1; got {value!r}. Write 95 % as 0.95.")
+        raise ValueError(Message(f"`{name}` must be above 0 and at most 1; got {value!r}. Write 95 % as 0.95."))
     return number
 
 
-def check_count(value: Any, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
+def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Check that a number is whole and lies in [minimum, maximum]."""
     if not isinstance(value, Integral) or _is_bool(value):
-        raise TypeError(f"{name} must be a whole number; got {value!r} ({_kind(value)}). Pass an int.")
+        raise TypeError(Message(f"`{name}` must be a whole number; got {value!r} ({_kind(value)}). Pass an int."))
     number = operator.index(value)
     if number < minimum:
-        raise ValueError(f"{name} must be at least {minimum}; got {number}. Raise it.")
+        raise ValueError(Message(f"`{name}` must be at least {minimum}; got {number}. Raise it."))
     if maximum is not None and number > maximum:
-        raise ValueError(f"{name} must be at most {maximum}; got {number}. Lower it.")
+        raise ValueError(Message(f"`{name}` must be at most {maximum}; got {number}. Lower it."))
     return number
 
 
-def check_power(value: Any, name: str = "power") -> int:
+def check_power(value: object, name: str = "power") -> int:
     """Check a power of the heat kernel: a whole number of at least 1."""
     return check_count(value, name)
 
 
-def check_powers(value: Any, name: str = "power") -> tuple[int, ...]:
-    """Check one power, or several different ones: a tuple in the order given."""
+def check_powers(value: object, name: str = "power") -> tuple[int, ...]:
+    """Check one power, or several different ones; return a tuple in the order given."""
     if isinstance(value, Integral):
         return (check_power(value, name),)
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be a whole number, or several of them; got {value!r} ({_kind(value)}).")
+        raise TypeError(
+            Message(f"`{name}` must be a whole number, or several of them; got {value!r} ({_kind(value)}).")
+        )
     powers = tuple(check_power(one, name) for one in value)
     if not powers:
         raise ValueError(
-            f"{name} must hold at least one power; got {value!r}. Pass an int, or a list such as [16, 64]."
+            Message(f"`{name}` must hold at least one power; got {value!r}. Pass an int, or a list such as [16, 64].")
         )
     if len(set(powers)) < len(powers):
-        raise ValueError(f"{name} must hold different powers; got {powers}. Leave out repeats.")
+        raise ValueError(Message(f"`{name}` must hold different powers; got {powers}. Remove the repeats."))
     return powers
 
 
-def check_choice(value: Any, choices: Collection[str], name: str) -> str:
+def check_choice(value: object, choices: Collection[str], name: str) -> str:
     """Check that a word is one of a list."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {_words(choices)}; got {value!r} ({_kind(value)}).")
+        raise TypeError(Message(f"`{name}` must be one of {_quoted(choices)}; got {value!r} ({_kind(value)})."))
     if value not in choices:
-        raise ValueError(f"{name} must be one of {_words(choices)}; got {value!r}. Choose one of these.")
+        raise ValueError(Message(f"`{name}` must be one of {_quoted(choices)}; got {value!r}. Choose one of these."))
     return value
 
 
-def check_random_state(value: Any, name: str = "random_state") -> int:
-    """Seed of 64 bits from an int, None (fresh entropy) or a numpy generator (one number is drawn from it).
+def check_random_state(value: object, name: str = "random_state") -> int:
+    """Return a 64-bit seed from an int, None (fresh entropy) or a numpy generator (which draws one number).
 
     Examples
     --------
@@ -131,15 +145,20 @@ def check_random_state(value: Any, name: str = "random_state") -> int:
         return int(value.randint(0, 2**64, dtype=np.uint64))
     if not isinstance(value, Integral) or _is_bool(value):
         raise TypeError(
-            f"{name} must be an int, None or a numpy random generator; got {value!r} ({_kind(value)}). Pass an int."
+            Message(
+                f"`{name}` must be an int, None or a numpy random generator; got {value!r} ({_kind(value)}). "
+                "Pass an int."
+            )
         )
     if not 0 <= int(value) < 2**64:
-        raise ValueError(f"{name} must be between 0 and 2**64 - 1; got {int(value)}. Choose a seed in between.")
+        raise ValueError(
+            Message(f"`{name}` must be between 0 and 2**64 - 1; got {int(value)}. Choose a seed in this range.")
+        )
     return int(value)
 
 
-def check_selection(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
-    """Positions that None (all), a slice or an array of whole numbers selects from ``range(length)``."""
+def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np.int64]:
+    """Return the positions that None (all), a slice or an array of whole numbers selects from ``range(length)``."""
     if selection is None or isinstance(selection, slice):
         return np.arange(*(selection or slice(None)).indices(length), dtype=np.int64)
     ids = np.asarray(selection)
@@ -147,23 +166,25 @@ def check_selection(selection: Any, length: int, name: str) -> npt.NDArray[np.in
         return np.empty(0, dtype=np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise TypeError(
-            f"{name} must be a slice or a 1-D array of whole numbers; got shape {ids.shape} of {ids.dtype}. "
-            "np.flatnonzero turns a mask into numbers."
+            Message(
+                f"`{name}` must be a slice or a 1-D array of whole numbers; got shape {ids.shape} of {ids.dtype}. "
+                "Turn a mask into numbers with np.flatnonzero."
+            )
         )
     outside = ids[(ids < 0) | (ids >= length)]
     if outside.size:
-        raise ValueError(f"{name} must lie between 0 and {length - 1}; got {some(outside)}. Leave these out.")
+        raise ValueError(Message(f"`{name}` must lie between 0 and {length - 1}; got {some(outside)}. Remove these."))
     return ids.astype(np.int64)
 
 
-def _real(value: Any, name: str) -> npt.NDArray[Any]:
+def _real(value: object, name: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise TypeError(f"{name} must be a numeric array; got {_kind(value)} ({error}).") from None
+        raise TypeError(Message(f"`{name}` must be a numeric array; got {_kind(value)} ({error}).")) from None
     if array.dtype.kind not in "fiub":
         raise TypeError(
-            f"{name} must be real and numeric; got dtype {array.dtype}. Convert it, for instance with astype(float)."
+            Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it with astype(float).")
         )
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
@@ -175,7 +196,7 @@ def some(values: npt.NDArray[Any], most: int = 5) -> str:
 
 
 def rows_named(numbers: npt.NDArray[Any]) -> str:
-    """Write which rows are meant.
+    """Write a list of row numbers.
 
     Examples
     --------
@@ -185,13 +206,13 @@ def rows_named(numbers: npt.NDArray[Any]) -> str:
     return f"row{'s' * (numbers.size > 1)} {some(numbers)}"
 
 
-def _words(choices: Iterable[str]) -> str:
+def _quoted(choices: Iterable[str]) -> str:
     return ", ".join(repr(choice) for choice in choices)
 
 
-def _is_bool(value: Any) -> bool:
+def _is_bool(value: object) -> bool:
     return isinstance(value, bool | np.bool_)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return type(value).__name__

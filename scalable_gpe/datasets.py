@@ -1,30 +1,33 @@
-"""Point sets: the paper's manifolds, and larger clouds made block by block.
+"""Point sets: the paper's manifolds, and larger sets generated block by block.
 
-A row is a function of ``(random_state, row)`` and of the parameters of its set: ``rows=`` makes any part
-alone, with the numbers of the whole, and a longer set begins with the rows of a shorter one.
+Each row is a function of ``(random_state, row)`` and the parameters of its set. ``rows=`` generates any rows alone,
+with the values that they have in the whole set, and a longer set begins with the rows of a shorter one.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe import checks
+from scalable_gpe.checks import Seed
+from scalable_gpe.errors import Message
 
 Array = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+Selection: TypeAlias = slice | npt.ArrayLike | None
 
 __all__ = ["circle", "circle_with_outliers", "torus", "klein_bottle", "point_clouds", "patches", "blocks", "write"]
 
 _BLOCK = 8_192
-# each use of random numbers has a key of its own, apart from the one that sketch_matrix uses
+# each use of random numbers has its own key; sketch_matrix uses none of these
 _PLACE, _NOISE, _SHAPE = 0xA5B85C5E198ED849, 0xC2B2AE3D27D4EB4F, 0x27D4EB2F165667C5
 
 
-def circle(n_rows: int, *, noise: float = 0.0, random_state: Any = 0, rows: Any = None) -> Array:
+def circle(n_rows: int, *, noise: float = 0.0, random_state: Seed = 0, rows: Selection = None) -> Array:
     r"""Uniform points on the unit circle.
 
     .. math:: u \mapsto (\cos u, \sin u), \qquad u \text{ uniform on } [0, 2\pi)
@@ -38,7 +41,7 @@ def circle(n_rows: int, *, noise: float = 0.0, random_state: Any = 0, rows: Any 
     random_state : int, None or numpy generator
         Seed.
     rows : slice or array of int, optional
-        The rows to make; all by default.
+        The rows to generate; all by default.
 
     Returns
     -------
@@ -56,20 +59,20 @@ def circle(n_rows: int, *, noise: float = 0.0, random_state: Any = 0, rows: Any 
 
 
 def circle_with_outliers(
-    n_rows: int, outliers: npt.ArrayLike = ((0.0, 3.0), (3.0, 0.0)), *, random_state: Any = 0, rows: Any = None
+    n_rows: int, outliers: npt.ArrayLike = ((0.0, 3.0), (3.0, 0.0)), *, random_state: Seed = 0, rows: Selection = None
 ) -> Array:
-    """Uniform points on the unit circle; the last rows are outliers, by default (0, 3) and (3, 0).
+    """Uniform points on the unit circle, followed by outliers, by default (0, 3) and (3, 0).
 
     Parameters
     ----------
     n_rows : int
-        Number of points in all, outliers included.
+        Total number of points, outliers included.
     outliers : array_like, m x 2
         The outliers.
     random_state : int, None or numpy generator
         Seed.
     rows : slice or array of int, optional
-        The rows to make; all by default.
+        The rows to generate; all by default.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def circle_with_outliers(
     extra = checks.check_points(outliers, "outliers", min_rows=1)
     n_circle = checks.check_count(n_rows, "n_rows", minimum=len(extra) + 1) - len(extra)
     if extra.shape[1] != 2:
-        raise ValueError(f"outliers must have 2 columns; got shape {extra.shape}. Pass points of the plane.")
+        raise ValueError(Message(f"`outliers` must have 2 columns; got shape {extra.shape}. Pass points of the plane."))
     ids = checks.check_selection(rows, n_rows, "rows")
     out = circle(n_rows, random_state=random_state, rows=ids)
     out[ids >= n_circle] = extra[ids[ids >= n_circle] - n_circle]
@@ -97,15 +100,15 @@ def torus(
     *,
     ratio: float = 3.5,
     noise: float = 0.0,
-    random_state: Any = 0,
-    rows: Any = None,
+    random_state: Seed = 0,
+    rows: Selection = None,
     dtype: str = "float64",
 ) -> npt.NDArray[Any]:
     r"""Uniform points on the stretched flat torus :math:`S^1 \times r S^1`.
 
     .. math:: (u, v) \mapsto (\cos u, \sin u, r \cos v, r \sin v)
 
-    More than four features hold the same torus in a random four-dimensional subspace: all distances are kept.
+    With more than four features the same torus lies in a random four-dimensional subspace; distances do not change.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ def torus(
     random_state : int, None or numpy generator
         Seed.
     rows : slice or array of int, optional
-        The rows to make; all by default.
+        The rows to generate; all by default.
     dtype : {"float64", "float32"}
         Type of the result.
 
@@ -145,7 +148,9 @@ def torus(
     return _points(_angles_to(place, 2, frame), n_rows, d, noise, seed, rows, dtype)
 
 
-def klein_bottle(n_rows: int, *, a: float = 10.0, b: float = 5.0, random_state: Any = 0, rows: Any = None) -> Array:
+def klein_bottle(
+    n_rows: int, *, a: float = 10.0, b: float = 5.0, random_state: Seed = 0, rows: Selection = None
+) -> Array:
     r"""Points on a Klein bottle in four dimensions, uniform in its two angles.
 
     .. math:: (u, v) \mapsto ((a + b\cos v)\cos u,\ (a + b\cos v)\sin u,\
@@ -156,11 +161,11 @@ def klein_bottle(n_rows: int, *, a: float = 10.0, b: float = 5.0, random_state: 
     n_rows : int
         Number of points of the whole set.
     a, b : float
-        Radius of the round trip, and of the tube.
+        Radius of the ring, and of the tube.
     random_state : int, None or numpy generator
         Seed.
     rows : slice or array of int, optional
-        The rows to make; all by default.
+        The rows to generate; all by default.
 
     Returns
     -------
@@ -182,8 +187,8 @@ def point_clouds(
     *,
     n_clouds: int = 4,
     separation: float = 4.0,
-    random_state: Any = 0,
-    rows: Any = None,
+    random_state: Seed = 0,
+    rows: Selection = None,
     dtype: str = "float64",
 ) -> npt.NDArray[Any]:
     r"""Gaussian point clouds: a mixture, in equal parts, of standard normal distributions.
@@ -206,7 +211,7 @@ def point_clouds(
     random_state : int, None or numpy generator
         Seed.
     rows : slice or array of int, optional
-        The rows to make; all by default.
+        The rows to generate; all by default.
     dtype : {"float64", "float32"}
         Type of the result.
 
@@ -238,19 +243,18 @@ def patches(
     dimension: int = 4,
     n_patches: int = 8,
     noise: float = 0.01,
-    random_state: Any = 0,
-    rows: Any = None,
+    random_state: Seed = 0,
+    rows: Selection = None,
     dtype: str = "float32",
 ) -> npt.NDArray[Any]:
-    r"""Union of curved patches of given intrinsic dimension, rows in random order.
+    r"""Union of curved patches of a given intrinsic dimension, rows in random order.
 
     .. math:: x = c_m + Q_m^T \bigl(u,\ \tfrac1{10}\cos(F_m u + \phi_m)\bigr) + \text{noise},
               \qquad u \text{ uniform on } [-\tfrac12, \tfrac12]^{dimension}
 
-    Each patch m bends along 2 x dimension random waves of frequency 4 in its own random frame Q. Each passes
-    through a point of an earlier one, so that the union is connected and neighbours of a point near a crossing
-    lie on two patches. Patches hold different numbers of points, up to three times as many in one as in
-    another.
+    Each patch m bends along 2 x dimension random waves of frequency 4 in its own random frame Q. Each patch passes
+    through a point of an earlier one: the union is connected, and a point near a crossing has neighbours on two
+    patches. Patches differ in their number of points by a factor of up to three.
 
     Parameters
     ----------
@@ -267,7 +271,7 @@ def patches(
     random_state : int, None or numpy generator
         Seed.
     rows : slice or array of int, optional
-        The rows to make; all by default.
+        The rows to generate; all by default.
     dtype : {"float32", "float64"}
         Type of the result.
 
@@ -292,11 +296,11 @@ def patches(
 class Dataset(Protocol):
     """A function of this module: rows of a point set."""
 
-    def __call__(self, n_rows: int, /, *, random_state: Any = 0, rows: Any = None) -> npt.NDArray[Any]: ...
+    def __call__(self, n_rows: int, /, *, random_state: Seed = 0, rows: Selection = None) -> npt.NDArray[Any]: ...
 
 
 def blocks(dataset: Dataset, n_rows: int, *, block_rows: int = 65_536, **parameters: Any) -> Iterator[npt.NDArray[Any]]:
-    """Make a point set block by block; the blocks, one below the other, are the whole.
+    """Generate a point set block by block; the stacked blocks are the whole set.
 
     Parameters
     ----------
@@ -305,9 +309,9 @@ def blocks(dataset: Dataset, n_rows: int, *, block_rows: int = 65_536, **paramet
     n_rows : int
         Number of points of the whole set.
     block_rows : int
-        Rows of a block.
+        Rows per block.
     **parameters
-        What the function takes besides; a ``random_state`` must be a number here.
+        Other arguments of the function.
 
     Yields
     ------
@@ -320,7 +324,7 @@ def blocks(dataset: Dataset, n_rows: int, *, block_rows: int = 65_536, **paramet
     [4, 4, 2]
     """
     n_rows, step = checks.check_count(n_rows, "n_rows"), checks.check_count(block_rows, "block_rows")
-    # one seed for all blocks, also when the caller left it to chance
+    # all blocks share one seed, also when random_state is None or a generator
     seed = checks.check_random_state(parameters.pop("random_state", 0))
     make: Callable[..., npt.NDArray[Any]] = partial(dataset, n_rows, random_state=seed, **parameters)
     return (make(rows=slice(start, start + step)) for start in range(0, n_rows, step))
@@ -336,15 +340,15 @@ def write(
     Parameters
     ----------
     path : str or Path
-        Where to write; must not exist.
+        The file or folder; it must not exist.
     dataset : callable
         A function of this module.
     n_rows : int
         Number of points.
     block_rows : int
-        Rows held at a time; also the chunk length of a zarr array.
+        Rows held in memory at a time; also the chunk length of a zarr array.
     **parameters
-        What the function takes besides.
+        Other arguments of the function.
 
     Returns
     -------
@@ -363,9 +367,9 @@ def write(
     """
     target = Path(path)
     if target.suffix not in _WRITERS:
-        raise ValueError(f"path must end in .npy or .zarr; got {str(path)!r}. Choose one of these formats.")
+        raise ValueError(Message(f"`path` must end in .npy or .zarr; got {str(path)!r}. Choose one of these formats."))
     if target.exists():
-        raise ValueError(f"path must not exist yet; got {str(path)!r}, which does. Remove it or choose another name.")
+        raise ValueError(Message(f"`path` must not exist yet; {str(path)!r} does. Remove it, or choose another name."))
     pieces = blocks(dataset, n_rows, block_rows=block_rows, **parameters)
     first = next(pieces)
     shape = (n_rows, first.shape[1])
@@ -401,11 +405,11 @@ def _points(
     n_rows: int,
     n_features: int,
     noise: float,
-    random_state: Any,
-    rows: Any,
+    random_state: Seed,
+    rows: Selection,
     dtype: str,
 ) -> npt.NDArray[Any]:
-    """Rows of a set: ``place(seed, ids)`` without noise, a block at a time, then the noise."""
+    """Generate rows of a set block by block: ``place(seed, ids)``, then noise."""
     seed = checks.check_random_state(random_state)
     ids = checks.check_selection(rows, checks.check_count(n_rows, "n_rows"), "rows")
     scale = _check_noise(noise) / np.sqrt(n_features)
@@ -419,14 +423,14 @@ def _points(
     return out
 
 
-def _check_noise(noise: Any) -> float:
+def _check_noise(noise: object) -> float:
     return 0.0 if noise == 0 and not isinstance(noise, bool) else checks.check_positive(noise, "noise")
 
 
 def _angles_to(
     surface: Callable[[Array], Array], n_angles: int, frame: Array | None = None
 ) -> Callable[[int, Ids], Array]:
-    """Uniform angles, placed on a surface, placed in space by a frame."""
+    """Map uniform angles to a surface, and the surface into space by a frame."""
 
     def place(seed: int, ids: Ids) -> Array:
         points = surface(2 * np.pi * _uniforms(seed, ids, n_angles))
@@ -436,7 +440,7 @@ def _angles_to(
 
 
 def _sum_of_axes(points: Array, frame: Array) -> Array:
-    # not a matrix product: its rounding would depend on how many rows are made at once
+    # not a matrix product, whose rounding depends on the number of rows
     out = np.zeros((len(points), frame.shape[1]))
     for axis, direction in enumerate(frame):
         out += points[:, axis, None] * direction
@@ -459,7 +463,7 @@ def _on_klein_bottle(a: float, b: float, angles: Array) -> Array:
 
 
 class _Patches:
-    """The random shape of a union of patches, and where its rows lie."""
+    """A random union of patches: maps row numbers to points on it."""
 
     def __init__(self, seed: int, n_features: int, dimension: int, n_patches: int) -> None:
         n_waves, numbers = 2 * dimension, np.arange(n_patches)
@@ -481,6 +485,7 @@ class _Patches:
             self.centres[m] = self.at(there[m : m + 1], earlier) - self.at(here[m : m + 1], m)
 
     def at(self, coordinates: Array, patch: int | Ids) -> Array:
+        """Return the points at these coordinates of a patch, or of one patch for each."""
         from scalable_gpe.loops.patches import fill_patches
 
         out = np.empty((len(coordinates), self.centres.shape[1]))
@@ -496,7 +501,7 @@ class _Patches:
 
 
 def _frame(seed: int, number: int, n_axes: int, n_features: int) -> Array:
-    """Random orthonormal axes; more axes than features are projected at random instead."""
+    """Random orthonormal axes; with more axes than features, a random projection."""
     numbers = _normals(_shape_key(seed, number + 4), np.arange(n_axes), n_features)
     return np.linalg.qr(numbers.T)[0].T if n_axes <= n_features else numbers / np.sqrt(n_features)
 
@@ -506,7 +511,8 @@ def _shape_key(seed: int, purpose: int) -> int:
 
 
 def _unit(vectors: Array) -> Array:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths: Array = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / lengths
 
 
 def _normals(key: int, ids: Ids, n_columns: int) -> Array:

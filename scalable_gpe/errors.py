@@ -1,15 +1,49 @@
-"""The errors and warnings of the library, so that users can catch and filter them; and its logger."""
+"""Errors and warnings of the library, for users to catch and filter; the texts they carry; the logger."""
 
 import logging
 import os
+import re
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 logger = logging.getLogger("scalable_gpe")
 
-_HERE = str(Path(__file__).parent)
-_BETWEEN = f"{os.sep}sklearn{os.sep}"  # which calls an estimator's methods for its user
+_LIBRARY = str(Path(__file__).parent)
+_SKLEARN = f"{os.sep}sklearn{os.sep}"  # scikit-learn wraps the methods of an estimator
+_MARK = re.compile(r"`([^`=]+)(?:=([^`]*))?`")
+
+
+class Message(str):
+    """Text of an error or a warning, with marks around the arguments that it names.
+
+    A mark is a pair of backticks around ``name`` or ``name=value``. As a str the text has no marks: Python users read
+    ``n_neighbors`` and ``power=2``. `render` writes the marked arguments in other words; the command line writes
+    ``--n-neighbors`` and ``--power 2``. Every exception class takes a Message in place of a str.
+
+    Examples
+    --------
+    >>> text = Message("`n_neighbors` must be at most 4. Pass `power=2`.")
+    >>> print(text)
+    n_neighbors must be at most 4. Pass power=2.
+    >>> text.render(lambda name, value: name.upper() if value is None else f"{name.upper()} {value}")
+    'N_NEIGHBORS must be at most 4. Pass POWER 2.'
+    """
+
+    marked: str
+
+    def __new__(cls, marked: str) -> "Message":
+        text = super().__new__(cls, _MARK.sub(lambda mark: mark[0][1:-1], marked))
+        text.marked = marked
+        return text
+
+    def __getnewargs__(self) -> tuple[str]:
+        return (self.marked,)  # errors travel from workers to the caller
+
+    def render(self, argument: Callable[[str, str | None], str]) -> str:
+        """Write each marked argument as ``argument(name, value)``; the value is None for a name alone."""
+        return _MARK.sub(lambda mark: argument(mark[1], mark[2]), self.marked)
 
 
 class GPEError(Exception):
@@ -17,22 +51,22 @@ class GPEError(Exception):
 
 
 class StoreError(GPEError, OSError):
-    """A store cannot be used: damaged, busy, full, or made from something else."""
+    """The store cannot be used: damaged, busy, full, or made from another input."""
 
 
 class DamageError(StoreError):
-    """An array of a store is damaged; `array` names it. The next run makes its stage again."""
+    """An array of a store is damaged; `array` names it. The next run computes its stage again."""
 
     def __init__(self, message: str, array: str) -> None:
-        super().__init__(f"{message}. Run embed again: what is damaged is computed anew, the rest is kept.")
+        super().__init__(f"{message}. Run embed again: it computes the damaged stage again and keeps the rest.")
         self.message, self.array = message, array
 
     def __reduce__(self) -> tuple[type["DamageError"], tuple[str, str]]:
-        return type(self), (self.message, self.array)  # from a worker to the caller
+        return type(self), (self.message, self.array)  # errors travel from workers to the caller
 
 
 class MemoryLimitError(GPEError, ValueError):
-    """The plan does not fit `memory_limit`; the message names the smallest limit that would do."""
+    """The run does not fit in `memory_limit`; the message names the smallest limit that is enough."""
 
 
 class GPEWarning(UserWarning):
@@ -44,7 +78,7 @@ class ConvergenceWarning(GPEWarning):
 
 
 class RecallWarning(GPEWarning):
-    """The neighbour lists miss more neighbours than asked for."""
+    """The neighbour lists miss more neighbours than requested."""
 
 
 class TruncationWarning(GPEWarning):
@@ -52,19 +86,26 @@ class TruncationWarning(GPEWarning):
 
 
 class ConnectivityWarning(GPEWarning):
-    """The graph has isolated rows or falls into several pieces."""
+    """The graph has isolated rows or several connected components."""
 
 
 class VanishingWarning(GPEWarning):
     """The power is so large that nothing is left of the data."""
 
 
-def warn(message: str, category: type[GPEWarning]) -> str:
-    """Warn with the line of the caller's code that called this library; gives the message, for the record."""
+def warn(text: str, category: type[GPEWarning]) -> str:
+    """Warn at the line of the user's code that called the library; return the text without marks, for the report.
+
+    Backticks in `text` mark arguments, as in `Message`.
+    """
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and (
-        frame.f_code.co_filename.startswith(_HERE) or _BETWEEN in frame.f_code.co_filename
-    ):
+    while frame.f_back is not None and _is_between(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
+    message = Message(text)
     warnings.warn(message, category, stacklevel=level)
-    return message
+    return str(message)
+
+
+def _is_between(filename: str) -> bool:
+    """Whether a line of code lies between the user's call and the warning."""
+    return filename.startswith(_LIBRARY) or _SKLEARN in filename

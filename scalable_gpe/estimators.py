@@ -1,30 +1,40 @@
-"""The library in scikit-learn's clothes: thin adapters of `embed` and `diffusion_map`."""
+"""Scikit-learn adapters of `embed` and `diffusion_map`."""
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from scalable_gpe.checks import Seed
 from scalable_gpe.embedding import Embedding, embed
-from scalable_gpe.errors import GPEWarning, warn
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.io.rows import open_rows
 from scalable_gpe.spectral.diffusion_map import diffusion_map
+from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.protocol import MemoryTable
 from scalable_gpe.transform.new_points import Extension
+
+Array = npt.NDArray[Any]
 
 
 class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What both estimators share: checked input, a run of `embed`, new points."""
 
-    def fit(self, X: Any, y: Any = None) -> Any:
+    storage_options: StorageOptions | None
+    embedding_: Any  # numpy, or zarr when stored
+    _dtypes: tuple[str, ...]
+
+    def fit(self, X: Any, y: None = None) -> Self:
         """Fit the embedding.
 
         Parameters
         ----------
         X : array-like (N, d)
-            Any input that `embed` takes; dask, zarr and memory-mapped arrays and paths are not loaded whole.
+            Any input that `embed` takes. Dask, zarr and memory-mapped arrays and paths are read block by block.
         y : None
             Ignored.
 
@@ -35,7 +45,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._fit(self._validate(X, reset=True))
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: None = None) -> Array:
         """Fit the embedding and return it; equivalent to ``fit(X).transform(X)``.
 
         Parameters
@@ -51,8 +61,8 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         return np.asarray(self.fit(X).embedding_[:])
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Place rows in the embedding; training rows get their own place.
+    def transform(self, X: Any) -> Array:
+        """Embed new rows; a training row gets its own embedding.
 
         Parameters
         ----------
@@ -64,16 +74,15 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ndarray (M, k)
         """
         check_is_fitted(self)
-        return self._transform(self._validate(X, reset=False))
+        return np.asarray(self._transform(self._validate(X, reset=False)))
 
     def _validate(self, X: Any, *, reset: bool) -> Any:
-        """Let scikit-learn look at what is in memory; anything else is checked block by block as it is read."""
+        """Let scikit-learn check an array in memory; any other input is checked block by block as it is read."""
         if isinstance(X, str | os.PathLike):
             X = open_rows(X, min_rows=1, storage_options=self.storage_options)
-        kind = type(X).__module__.partition(".")[0]
-        if kind in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
-            shaped = _Shaped(X)
-            validate_data(self, shaped, reset=reset, skip_check_array=True)
+        package = type(X).__module__.partition(".")[0]
+        if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
+            validate_data(self, _ShapeOnly(X), reset=reset, skip_check_array=True)
             return X
         return validate_data(
             self,
@@ -84,14 +93,8 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ensure_min_samples=2 if reset else 1,
         )
 
-    def _embed(self, X: Any, **changes: Any) -> Embedding:
-        parameters = self.get_params(deep=False)
-        n_rows = int(X.n_rows if hasattr(X, "n_rows") else X.shape[0])
-        if parameters["n_neighbors"] is not None and parameters["n_neighbors"] > n_rows - 1:
-            given = parameters["n_neighbors"]
-            warn(f"n_neighbors={given} is more than the {n_rows - 1} other rows: all of them are used.", GPEWarning)
-            parameters["n_neighbors"] = n_rows - 1
-        return embed(X, **{**parameters, **changes})
+    def _embed(self, X: Any, **changes: int) -> Embedding:
+        return embed(X, **{**self.get_params(deep=False), **changes})
 
     def _keep(self, result: Embedding) -> None:
         self.result_ = result
@@ -101,7 +104,11 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
 
-    def __sklearn_tags__(self) -> Any:
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = list(self._dtypes)
@@ -118,12 +125,10 @@ class GaussianProcessEmbedding(_Estimator):
     ----------
     n_components : int
         Dimension k of the embedding.
-    n_neighbors : int, optional
-        As in `embed`; with fewer rows than that all of them are used, and a warning says so.
-    epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall
-        As in `embed`.
     power : int or "auto"
-        The power p of A; one, not several.
+        The power p of A; a single one.
+    n_neighbors, epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall
+        As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`.
 
@@ -132,13 +137,13 @@ class GaussianProcessEmbedding(_Estimator):
     embedding_ : array (N, k) of float32
         The embedding of the training rows; a zarr array when there is a store.
     result_ : Embedding
-        What `embed` returned, with graph, kernel and heat kernel.
+        The result of `embed`, with graph, kernel and heat kernel.
     epsilon_ : float
-        The bandwidth; with local length scales the median of sigma^2.
+        The bandwidth; with local length scales, the median of sigma^2.
     power_ : int
         The power.
     report_ : dict
-        What was measured on the way.
+        What the run measured.
 
     Examples
     --------
@@ -157,22 +162,22 @@ class GaussianProcessEmbedding(_Estimator):
         n_components: int = 16,
         *,
         n_neighbors: int | None = None,
-        epsilon: Any = "auto",
-        power: Any = 16,
+        epsilon: float | str = "auto",
+        power: int | str = 16,
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
         metric: str = "euclidean",
-        random_state: Any = 0,
+        random_state: Seed = 0,
         precision: str = "single",
         tol: float = 1e-4,
         method: str = "auto",
         recall: float = 0.95,
-        store: Any = None,
-        storage_options: dict[str, Any] | None = None,
-        memory_limit: Any = None,
+        store: str | os.PathLike[str] | None = None,
+        storage_options: StorageOptions | None = None,
+        memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         resume: bool = True,
-        progress: Any = None,
+        progress: Callable[[str, int, int], object] | bool | None = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -195,17 +200,15 @@ class GaussianProcessEmbedding(_Estimator):
 
     def _fit(self, X: Any) -> None:
         if np.ndim(self.power):
-            raise ValueError(f"power must be one int for an estimator; got {self.power!r}. Use embed for several.")
+            raise ValueError(
+                Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
+            )
         self._keep(self._embed(X))
         self.power_ = self.report_["power"]
         self.embedding_ = self.result_.points
 
-    def _transform(self, X: Any) -> np.ndarray:
-        return self.result_.transform(X)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.embedding_.shape[1]
+    def _transform(self, X: Any) -> Array:
+        return np.asarray(self.result_.transform(X))
 
 
 class DiffusionMap(_Estimator):
@@ -213,19 +216,17 @@ class DiffusionMap(_Estimator):
 
     .. math:: (\lambda_1^t v_1, \dots, \lambda_k^t v_k)
 
-    New rows are placed by Nyström's formula, v(x) = sum_j a(x, x_j) v_j / lambda.
+    New rows are embedded by Nyström's formula, v(x) = sum_j a(x, x_j) v_j / lambda.
 
     Parameters
     ----------
     n_components : int
-        Eigenvectors; fewer (with a warning) where there are not enough rows.
+        Number of eigenvectors; fewer, with a warning, if there are not enough rows.
     power : float
-        The time t: eigenvalues are raised to it.
-    n_neighbors : int, optional
-        As in `embed`; with fewer rows than that all of them are used, and a warning says so.
-    epsilon, normalization, metric, random_state, method, recall, store, storage_options, memory_limit, n_jobs, resume
+        The time t, the exponent of the eigenvalues.
+    n_neighbors, epsilon, normalization, metric, random_state, method, recall
         As in `embed`.
-    progress
+    store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`.
 
     Attributes
@@ -233,13 +234,13 @@ class DiffusionMap(_Estimator):
     embedding_ : ndarray (N, k) of float64
         The diffusion map of the training rows.
     eigenvalues_ : ndarray (k,)
-        In descending order, the top one (1) left out.
+        In descending order, without the top one (1).
     result_ : Embedding
         Graph, kernel and heat kernel.
     epsilon_ : float
-        The bandwidth; with local length scales the median of sigma^2.
+        The bandwidth; with local length scales, the median of sigma^2.
     report_ : dict
-        What was measured on the way.
+        What the run measured.
 
     Examples
     --------
@@ -257,18 +258,18 @@ class DiffusionMap(_Estimator):
         *,
         power: float = 1,
         n_neighbors: int | None = None,
-        epsilon: Any = "auto",
+        epsilon: float | str = "auto",
         normalization: str = "bistochastic",
         metric: str = "euclidean",
-        random_state: Any = 0,
+        random_state: Seed = 0,
         method: str = "auto",
         recall: float = 0.95,
-        store: Any = None,
-        storage_options: dict[str, Any] | None = None,
-        memory_limit: Any = None,
+        store: str | os.PathLike[str] | None = None,
+        storage_options: StorageOptions | None = None,
+        memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         resume: bool = True,
-        progress: Any = None,
+        progress: Callable[[str, int, int], object] | bool | None = None,
     ) -> None:
         self.n_components = n_components
         self.power = power
@@ -287,32 +288,28 @@ class DiffusionMap(_Estimator):
         self.progress = progress
 
     def _fit(self, X: Any) -> None:
-        # one column and one product: what embed leaves is the heat kernel
+        # only the heat kernel is needed: the cheapest sketch is one column and one product
         self._keep(self._embed(X, n_components=1, power=1))
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
         if isinstance(n_components, int | np.integer) and n_components > most:
-            text = f"n_components={n_components} is more than {most}, one less than the number of different rows"
+            text = f"`n_components={n_components}` is more than {most}, one less than the number of different rows"
             warn(f"{text}: {most} are used.", GPEWarning)
             n_components = most
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
 
-    def _transform(self, X: Any) -> np.ndarray:
+    def _transform(self, X: Any) -> Array:
         heat, storage_order = self.result_.heat, self.result_.heat.kernel.storage_order
-        # an eigenvalue of 0 says nothing about new rows: they stay at 0 there
+        # Nyström divides by the eigenvalue; where it is 0 new rows get 0
         inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
         values = self.embedding_[storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
         extension = Extension([MemoryTable(values)], self.embedding_)
         return self.result_._new_points.apply(X, [extension])[0]
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.embedding_.shape[1]
 
-
-class _Shaped:
-    """The shape and the column names of an input, and nothing that could make scikit-learn load it."""
+class _ShapeOnly:
+    """Shape and column names of an input; scikit-learn cannot load it through this."""
 
     def __init__(self, X: Any) -> None:
         self.shape = (X.n_rows, X.n_features) if hasattr(X, "n_rows") else tuple(X.shape)

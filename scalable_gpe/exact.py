@@ -1,4 +1,4 @@
-"""The paper, literally: dense, float64, every formula in a few lines.
+"""Dense reference implementation of the paper, in float64.
 
 ::
 
@@ -6,8 +6,8 @@
     A    = S K S with a diagonal S        (symmetric or bistochastic)
     Y    = A^p G / sqrt(k)
 
-This module is the reference for all the rest of the library and imports only numpy and scipy. It holds
-N x N matrices: some thousands of points are comfortable.
+The rest of the library is tested against this module, which imports only numpy and scipy. It holds N x N matrices: use
+it for up to some thousands of points.
 
 References
 ----------
@@ -64,7 +64,8 @@ def affinity(X: npt.ArrayLike, epsilon: float) -> Array:
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
     points = _points(X, "X")
-    return np.exp(-squareform(pdist(points, "sqeuclidean")) / _positive(epsilon, "epsilon"))
+    squares: Array = squareform(pdist(points, "sqeuclidean"))
+    return np.exp(-squares / _positive(epsilon, "epsilon"))
 
 
 def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
@@ -72,8 +73,8 @@ def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / (\sigma_i \sigma_j)), \qquad K_{ii} = 1
 
-    Equivalent to ``affinity(X, s**2)`` when all length scales are s. The length scales that ``epsilon="local"`` found
-    are the ``sigma`` of its kernel.
+    Equivalent to ``affinity(X, s**2)`` when all length scales are s. A kernel made with ``epsilon="local"`` has its
+    length scales in ``sigma``.
 
     Parameters
     ----------
@@ -99,7 +100,8 @@ def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
             f"sigma must hold one finite number above 0 for each of the {len(points)} rows; got shape {scales.shape}. "
             "affinity takes one epsilon for all rows."
         )
-    return np.exp(-squareform(pdist(points, "sqeuclidean")) / np.outer(scales, scales))
+    squares: Array = squareform(pdist(points, "sqeuclidean"))
+    return np.exp(-squares / np.outer(scales, scales))
 
 
 def symmetric(K: npt.ArrayLike) -> Array:
@@ -138,9 +140,9 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
 
     .. math:: A = D^{-1} K D^{-1}, \qquad A 1 = 1
 
-    The scaling is the limit of the damped iteration :math:`d \leftarrow \sqrt{d \cdot K(1/d)}`. It is the
-    limit that the paper's :math:`d \leftarrow K(1/d)` approaches through the geometric means of consecutive
-    iterates, reached in some twenty products where that takes hundreds or thousands.
+    The scaling is the limit of the damped iteration :math:`d \leftarrow \sqrt{d \cdot K(1/d)}`. The paper's
+    :math:`d \leftarrow K(1/d)` has the same limit, for the geometric means of consecutive iterates; it takes hundreds
+    or thousands of products, the damped iteration some twenty.
 
     Parameters
     ----------
@@ -149,7 +151,7 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
     tol : float
         Largest deviation of a row sum from 1.
     max_iter : int
-        Largest number of products with K; when they do not suffice, the last matrix is returned with a
+        Largest number of products with K. If they do not suffice, the last matrix is returned with a
         ``RuntimeWarning``.
 
     Returns
@@ -175,7 +177,7 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
     else:
         warnings.warn(
             f"bistochastic did not reach tol={tol:g} in max_iter={max_iter} products: before the last step "
-            f"a row sum was off by {residual:.2g}. Raise max_iter, or tol if it is near rounding.",
+            f"a row sum was off by {residual:.2g}. Raise max_iter, or raise tol if it is close to rounding.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -196,7 +198,7 @@ def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistocha
     epsilon : float
         Squared length scale.
     normalization : {"bistochastic", "symmetric"}
-        How the diagonal S is chosen.
+        How K is scaled.
 
     Returns
     -------
@@ -217,11 +219,11 @@ def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistocha
 
 
 def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int) -> Array:
-    r"""Gaussian process embedding: the heat kernel's power, sketched (Algorithms 4 and 5).
+    r"""Gaussian process embedding: a sketch of a power of the heat kernel (Algorithms 4 and 5).
 
     .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
 
-    Nothing is centred: this is the paper's Y.
+    Y is not centred, as in the paper.
 
     Parameters
     ----------
@@ -247,7 +249,7 @@ def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int) -> Array:
     A, G = _square(A, "A"), _matrix(G, "G")
     if len(G) != len(A):
         raise ValueError(f"G must have one row per row of A ({len(A)}); got {len(G)}. Draw G with N rows.")
-    Y = G / np.sqrt(G.shape[1])
+    Y: Array = G / np.sqrt(G.shape[1])
     for _ in range(_count(power, "power")):
         Y = A @ Y
     return Y
@@ -259,7 +261,7 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     .. math:: y_i = (\lambda_1^t (v_1)_i, \ldots, \lambda_k^t (v_k)_i), \qquad
               \lambda_0 \ge \lambda_1 \ge \ldots
 
-    The top eigenvector is left out. The sign of each eigenvector makes its largest entry positive.
+    The top eigenvector is left out. Each eigenvector has the sign that makes its largest entry positive.
 
     Parameters
     ----------
@@ -268,7 +270,7 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     n_components : int
         k, from 1 to N - 1.
     time : float
-        t > 0; a whole number unless all the eigenvalues used are non-negative.
+        t > 0; must be whole if one of the k eigenvalues is negative.
 
     Returns
     -------
@@ -285,15 +287,17 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     k = _count(n_components, "n_components")
     if k > len(A) - 1:
         raise ValueError(f"n_components must be at most N - 1 = {len(A) - 1}; got {k}. Lower it.")
-    values, vectors = eigh(A, subset_by_index=(len(A) - k - 1, len(A) - 2))
-    values, vectors = values[::-1], vectors[:, ::-1]
+    ascending = eigh(A, subset_by_index=(len(A) - k - 1, len(A) - 2))
+    values: Array = ascending[0][::-1]
+    vectors: Array = ascending[1][:, ::-1]
     if values[-1] < 0 and time != int(time):
         raise ValueError(
             f"time must be a whole number here, because eigenvalue {values[-1]:.3g} is negative; got {time}. "
             "Round it, or lower n_components."
         )
     largest = np.abs(vectors).argmax(axis=0)
-    return values**time * vectors * np.sign(vectors[largest, np.arange(k)])
+    signs = np.sign(vectors[largest, np.arange(k)])
+    return np.asarray(values**time * vectors * signs)
 
 
 def diffusion_distances(A: npt.ArrayLike, power: int) -> Array:
@@ -321,7 +325,8 @@ def diffusion_distances(A: npt.ArrayLike, power: int) -> Array:
     [1.118, 1.0, 0.5]
     """
     A = _square(A, "A", min_rows=2)
-    return pdist(np.linalg.matrix_power(A, _count(power, "power")))
+    distances: Array = pdist(np.linalg.matrix_power(A, _count(power, "power")))
+    return distances
 
 
 def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
@@ -329,15 +334,15 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
 
     .. math:: L = \frac{\max_{i \ne j} |y_i - y_j| / d_{ij}}{\min_{i \ne j} |y_i - y_j| / d_{ij}}
 
-    A perfect embedding has L = 1. Pairs with distance 0 whose images coincide are one point and left out.
-    Infinite when the embedding collapses two distinct points or separates two identical ones.
+    A perfect embedding has L = 1. L is infinite when the embedding collapses two distinct points or separates two
+    identical ones. Pairs with distance 0 whose images coincide are left out.
 
     Parameters
     ----------
     Y : array_like, N x k
         The embedded points.
     distances : array_like, N (N - 1) / 2
-        What the straight-line distances of Y should be proportional to, condensed.
+        The distances, condensed, to which the straight-line distances of Y should be proportional.
 
     Returns
     -------
@@ -370,7 +375,7 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
 
 
 def _scale(K: Array, s: Array) -> Array:
-    # s_i s_j first: the product commutes, so the result is symmetric to the last bit
+    # s_i s_j first: this product commutes, so the result is symmetric to the last bit
     return np.outer(s, s) * K
 
 

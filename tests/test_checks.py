@@ -1,9 +1,13 @@
-"""Checks of user input: what passes comes back unchanged, what fails says which argument, why, and what to do."""
+"""Checks of user input, and the texts of errors: each names the argument, the rule, the value and a way out."""
+
+import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 from scalable_gpe import checks
+from scalable_gpe.errors import ConvergenceWarning, DamageError, Message, StoreError, warn
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -109,3 +113,72 @@ def test_selections():
     assert checks.check_selection(slice(-1, None, -2), 5, "rows").tolist() == [4, 2, 0]
     assert checks.check_selection([], 5, "rows").tolist() == []
     assert checks.check_selection(np.array([4, 4], np.uint8), 5, "rows").tolist() == [4, 4]
+
+
+# --- texts of errors and warnings -----------------------------------------------------------------
+
+
+def upper(name, value):
+    return name.upper() if value is None else f"{name.upper()}:{value}"
+
+
+def test_a_message_is_a_plain_text_with_marks_aside():
+    text = Message("`tol` must be at least 1; got `tol=0.5`, or `key=`.")
+    assert text == "tol must be at least 1; got tol=0.5, or key=."
+    assert text.render(upper) == "TOL must be at least 1; got TOL:0.5, or KEY:."
+    assert Message("no `mark").render(upper) == "no `mark"
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, StoreError, FileNotFoundError, ConvergenceWarning])
+def test_every_exception_carries_a_message(kind):
+    error = pickle.loads(pickle.dumps(kind(Message("`tol` is small"))))
+    assert str(error) == "tol is small"
+    assert error.args[0].render(upper) == "TOL is small"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: checks.check_points([1.0], "tol"),
+        lambda: checks.check_points([[1.0]], "tol"),
+        lambda: checks.check_points(np.empty((2, 0)), "tol"),
+        lambda: checks.check_points([[1.0], [np.nan]], "tol"),
+        lambda: checks.check_points([["a"]], "tol"),
+        lambda: checks.check_points([[1], [1, 2]], "tol"),
+        lambda: checks.check_positive("1", "tol"),
+        lambda: checks.check_positive(0, "tol"),
+        lambda: checks.check_fraction(2, "tol"),
+        lambda: checks.check_count(1.5, "tol"),
+        lambda: checks.check_count(0, "tol"),
+        lambda: checks.check_count(9, "tol", maximum=8),
+        lambda: checks.check_powers("1", "tol"),
+        lambda: checks.check_powers([], "tol"),
+        lambda: checks.check_powers([1, 1], "tol"),
+        lambda: checks.check_choice(1, ["a"], "tol"),
+        lambda: checks.check_choice("b", ["a"], "tol"),
+        lambda: checks.check_random_state(1.5, "tol"),
+        lambda: checks.check_random_state(-1, "tol"),
+        lambda: checks.check_selection([[1]], 2, "tol"),
+        lambda: checks.check_selection([5], 2, "tol"),
+    ],
+)
+def test_every_check_marks_the_argument(call):
+    with pytest.raises((ValueError, TypeError)) as raised:
+        call()
+    assert raised.value.args[0].render(upper).startswith("TOL must ")
+    assert str(raised.value).startswith("tol must ")
+
+
+def test_warnings_point_at_the_caller_and_return_plain_text():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = warn("`tol` was not reached", ConvergenceWarning)
+    assert type(text) is str and text == "tol was not reached"
+    (one,) = caught
+    assert one.filename == __file__ and str(one.message) == text
+    assert one.message.args[0].render(upper) == "TOL was not reached"
+
+
+def test_damage_survives_pickling():
+    error = pickle.loads(pickle.dumps(DamageError("array 'a' is damaged", "a")))
+    assert error.array == "a" and "computes the damaged stage again" in str(error)

@@ -134,10 +134,16 @@ def test_inputs_that_are_not_loaded_whole(rows, tmp_path, model):
         model.transform(lazy[:, :3])
 
 
-def test_few_rows_adapt_and_warn():
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_more_neighbors_than_rows_are_refused_as_in_embed(estimator):
     X = np.random.default_rng(0).normal(size=(6, 3))
-    with pytest.warns(GPEWarning, match="n_neighbors=32 is more than the 5 other rows"):
-        assert gpe.GaussianProcessEmbedding(2, n_neighbors=32).fit_transform(X).shape == (6, 2)
+    with pytest.raises(ValueError, match="n_neighbors must be between 1 and 5, the number of other rows; got 32"):
+        estimator(2, n_neighbors=32).fit(X)
+    assert estimator(2).fit_transform(X).shape == (6, 2)
+
+
+def test_more_eigenvectors_than_rows_warn():
+    X = np.random.default_rng(0).normal(size=(6, 3))
     with pytest.warns(GPEWarning, match="n_components=9 is more than 5"):
         model = gpe.DiffusionMap(9).fit(X)
     assert model.embedding_.shape == (6, 5)

@@ -4,50 +4,64 @@ import logging
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from scalable_gpe.cli.commands import make_parser
 from scalable_gpe.cli.console import PROGRAM, in_options, plain_warnings, say
-from scalable_gpe.cli.options import parse
+from scalable_gpe.cli.options import ConsoleOptions, RemoteOptions
+from scalable_gpe.cli.parser import OptionNames, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status says how it ended."""
+    """Run one command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    given = parse(words)
-    if given.quiet:
+    command, options = parse(make_parser(), words)
+    names = OptionNames(command.options)
+    if options.quiet:
         logging.getLogger("scalable_gpe").setLevel(logging.ERROR)
     try:
-        with plain_warnings(given.options):
-            given.run(given)
+        with plain_warnings(names):
+            command.run(options)
             sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of reads that zarr had under way
-        say(f"{PROGRAM}: interrupted. {_what_now(given, words)}")
+        _silence_zarr()
+        say(f"{PROGRAM}: interrupted. {_how_to_resume(options, words)}")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if given.debug:
+        if options.debug:
             raise
-        known = isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error)
-        text = str(error) if known else f"{type(error).__name__}: {error} (--debug shows where)"
-        say(f"{PROGRAM}: error: {in_options(text, given.options)}")
+        say(f"{PROGRAM}: error: {_explain(error, names)}")
         return 1
 
 
-def _what_now(given: Any, words: list[str]) -> str:
-    """What an interrupted command leaves, and how to go on."""
+def _explain(error: Exception, names: OptionNames) -> str:
+    """The text of an error; an unexpected one also with its class."""
+    if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
+        return in_options(error, names)
+    return f"{type(error).__name__}: {in_options(error, names)} (--debug shows where)"
+
+
+def _silence_zarr() -> None:
+    """Hide what Python prints about zarr's reads that an interruption leaves unfinished."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+
+
+def _how_to_resume(options: ConsoleOptions, words: list[str]) -> str:
+    """What an interrupted command leaves behind, and the command that resumes it."""
     from scalable_gpe.storage.backends import is_url
 
-    store = getattr(given, "resumes", None)
+    store = options.resumable
     if store is None or not (is_url(store) or Path(store).exists()):
         return "Nothing was left behind."
-    hint = f"What is finished stays in {store}: give the same command again to go on."
-    if getattr(given, "storage_options", None):
-        return hint  # they may hold what should not be repeated in a log
-    # without --no-resume, which would begin from nothing
+    hint = f"Finished work stays in {store}; give the same command again to resume."
+    if isinstance(options, RemoteOptions) and options.storage_options:
+        return hint  # they may hold secrets, which a log must not repeat
+    # --no-resume would start over
     return f"{hint}\n  {PROGRAM} {shlex.join(word for word in words if word != '--no-resume')}"

@@ -1,4 +1,4 @@
-"""python -m scalable_gpe.cli is the command scalable-gpe."""
+"""Run the command line as ``python -m scalable_gpe.cli``."""
 
 import sys
 

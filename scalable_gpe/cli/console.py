@@ -1,72 +1,74 @@
-"""What the command line prints, in the words of the command line."""
+"""Everything that the command line prints."""
 
 import json
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+from scalable_gpe.cli.options import ConsoleOptions
+from scalable_gpe.cli.parser import OptionNames
+from scalable_gpe.errors import Message
 
 PROGRAM = "scalable-gpe"
 
-# what the library says of its arguments, where an option has another form
-_FLAGS = {"resume=False": "--no-resume", "graph=False": "--no-graph", "overwrite=True": "--overwrite"}
-_START = r"(?<![^\s(])"  # of a word: not inside a path
-_CODE = re.compile(r", for instance (?:with )?[\w.]*[(\[][^,]*[)\]](?=[,.])")
 
-
-def in_options(text: str, options: Mapping[str, str]) -> str:
-    """One line in which arguments of the library are options of the command line.
+def in_options(raised: BaseException, names: OptionNames) -> str:
+    """Return the text of an error or warning as one line; arguments that it marks are written as options.
 
     Examples
     --------
-    >>> in_options("n_neighbors must be at most 4. Pass power=2.", {"n_neighbors": "--n-neighbors", "power": "--power"})
+    >>> from scalable_gpe.cli.options import EmbedOptions
+    >>> error = ValueError(Message("`n_neighbors` must be at most 4. Pass `power=2`."))
+    >>> in_options(error, OptionNames(EmbedOptions))
     '--n-neighbors must be at most 4. Pass --power 2.'
     """
-    text = _CODE.sub("", " ".join(text.split()))
-    text = re.sub(r"^X: ", "", text)
-    text = re.sub(r"^X\b", "INPUT", text)
-    for argument, flag in _FLAGS.items():
-        text = text.replace(argument, flag)
-    for name, option in options.items():
-        # a name alone may be a word of English, unless it has an underscore or is what the sentence is about
-        text = re.sub(rf"{_START}{name}=(?=[\w'\[-])", f"{option} ", text)
-        text = re.sub(rf"{_START}{name}=", option, text)
-        text = re.sub(rf"^{name}\b(?= must| has)" if "_" not in name else rf"{_START}{name}\b", option, text)
-    return text
+    text = raised.args[0] if raised.args else None
+    return _one_line(text.render(names) if isinstance(text, Message) else str(raised))
+
+
+def show(text: str) -> None:
+    """Print a result."""
+    print(text)
 
 
 def show_pairs(title: str, pairs: list[tuple[str, str]]) -> None:
-    """Print a small table."""
+    """Print a result as a small table."""
     width = max((len(name) for name, _ in pairs), default=0)
-    print("\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""]))
+    show("\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""]))
 
 
-def show_json(value: Any) -> None:
+def show_json(value: object, indent: int | None = 2) -> None:
     """Print a result for other programs."""
-    print(json.dumps(value, indent=2))
+    show(json.dumps(value, indent=indent))
 
 
-def tell(given: Any, text: str) -> None:
-    """Print what a reader may like to know."""
-    if not given.quiet and not given.json:
+def tell(options: ConsoleOptions, text: str) -> None:
+    """Print a line about the work, unless --quiet or --json."""
+    if not options.quiet and not options.json:
         print(text, flush=True)
 
 
 def say(text: str) -> None:
-    """Print what a reader must know, beside the results."""
+    """Print a line to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
-def caution(text: str, options: Mapping[str, str]) -> None:
+def caution(text: str) -> None:
     """Print a warning as one line."""
-    say(f"{PROGRAM}: warning: {in_options(text, options)}")
+    say(f"{PROGRAM}: warning: {_one_line(text)}")
 
 
 @contextmanager
-def plain_warnings(options: Mapping[str, str]) -> Iterator[None]:
-    """Warnings as one line each, without the line of code."""
+def plain_warnings(names: OptionNames) -> Iterator[None]:
+    """Print warnings as one line each, without the line of code."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: caution(str(message), options)
+        # numpy's and Python's warnings come as a text or as a Warning
+        warnings.showwarning = lambda message, *_, **__: caution(
+            in_options(message, names) if isinstance(message, Warning) else str(message)
+        )
         yield
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

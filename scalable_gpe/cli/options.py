@@ -1,345 +1,346 @@
-"""The commands and options of the command line; each option of `embed` has the name of its argument."""
+"""Options of each command, declared once; every option of `embed` has the name of its argument."""
 
-import argparse
-import difflib
-import json
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from scalable_gpe import __version__
-from scalable_gpe.cli import commands
-from scalable_gpe.cli.console import PROGRAM
-from scalable_gpe.cli.demo import demo
-from scalable_gpe.cli.info import info
+from scalable_gpe.cli.parser import COUNT, INDEX, JSON_OBJECT, NUMBER_OR_WORD, POWER, argument, option
 
-_EXAMPLES = """\
-examples:
-  scalable-gpe demo                                          points, embedding, report and picture
-  scalable-gpe embed points.npy run.zarr                     with defaults, through a store
-  scalable-gpe embed table.csv run.zarr --index name         row names are kept with the embedding
-  scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca --power 16 64 256 --memory-limit 2GB
-  scalable-gpe embed s3://bucket/points.zarr s3://bucket/run.zarr --storage-options '{"profile": "mine"}'
-  scalable-gpe info run.zarr                                 parameters, stages, sizes, report
-  scalable-gpe audit run.zarr                                how exact is it
-  scalable-gpe plot run.zarr picture.png                     the embedding at each power
-  scalable-gpe report run.zarr page.html                     all of this on one page
-  scalable-gpe export run.zarr cells.h5ad                    for scanpy; also .zarr, .npy, .parquet
-  scalable-gpe estimate 100_000_000 16 --memory-limit 8GB    before you start
+if TYPE_CHECKING:
+    from scalable_gpe.storage.backends import StorageOptions
 
-An interrupted run goes on where it stopped when the same command is given again.
-exit status: 0 done, 1 an error (one line says which), 2 a wrong command line, 130 interrupted"""
+PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
 
 
-def parse(words: Sequence[str]) -> Any:
-    """What was asked for; a word that no option knows is an error of its command."""
-    given, unknown = _parser().parse_known_args(words)
-    if unknown:
-        known = [text for action in given.command._actions for text in action.option_strings]
-        close = difflib.get_close_matches(unknown[0], known, 1)
-        given.command.error(
-            f"unrecognized arguments: {' '.join(unknown)}" + (f" (did you mean {close[0]}?)" if close else "")
-        )
-    # the argument of the library that each option stands for, as errors and warnings name it
-    given.options = {
-        action.dest: next(text for text in action.option_strings if text.startswith("--"))
-        for action in given.command._actions
-        if action.option_strings and action.nargs != 0  # what has no value is no argument
-    } | {"neighbors": "--neighbors-file", "run": "--run"}
-    return given
+# --- shared parts ---------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Gaussian process embeddings: coordinates whose straight-line distances approximate the diffusion "
-        "distance of the data.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_embed, _add_estimate, _add_info, _add_audit, _add_plot, _add_report, _add_export, _add_demo):
-        add(subparsers)
-    return parser
+@dataclass(frozen=True)
+class ConsoleOptions:
+    """What every command prints."""
+
+    quiet: Annotated[bool, option("-q", "--quiet", action="store_true", help="no progress bars, no report")]
+    json: Annotated[bool, option("--json", action="store_true", help="print the result as JSON")]
+    debug: Annotated[bool, option("--debug", action="store_true", help="show where an error comes from")]
+
+    @property
+    def progress(self) -> bool | None:
+        """The `progress` argument of the library."""
+        return False if self.quiet else None
+
+    @property
+    def resumable(self) -> str | None:
+        """Path or URL of the work that the same command resumes after an interruption."""
+        return None
 
 
-def _command(subparsers: Any, name: str, run: Callable[[Any], None], help: str, *examples: str) -> Any:
-    command = subparsers.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:].replace("%%", "%") + ".",
-        epilog="\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.set_defaults(run=run, command=command)
-    command.add_argument("-q", "--quiet", action="store_true", help="no progress bars, no report")
-    command.add_argument("--json", action="store_true", help="print the result as JSON")
-    command.add_argument("--debug", action="store_true", help="show where an error comes from")
-    return command
+@dataclass(frozen=True)
+class RemoteOptions:
+    """How to reach URLs."""
+
+    storage_options: Annotated[
+        "StorageOptions | None",
+        option(
+            "--storage-options",
+            type=JSON_OBJECT,
+            metavar="JSON",
+            help='what fsspec needs to reach URLs: {"endpoint_url": "..."}',
+        ),
+    ]
 
 
-def _add_embed(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "embed",
-        commands.embed,
-        "embed the rows of a file into a store, in bounded memory, going on where an earlier call stopped",
-        "scalable-gpe embed points.npy run.zarr --n-components 32 --power 16 64 --memory-limit 2GB",
-        "scalable-gpe embed table.csv run.zarr --index name",
-        "scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca",
-        "scalable-gpe embed - run.zarr --neighbors-file lists.npz",
-    )
-    command.add_argument(
-        "input",
-        metavar="INPUT",
-        help="points: .npy, .zarr, .csv, .tsv, .parquet or .h5ad; - for none (--neighbors-file)",
-    )
-    command.add_argument("store", metavar="STORE", help="a zarr store (path or URL), made when it is not there")
-    add = command.add_argument
-    add("--key", help="array of an .h5ad or .zarr file (obsm/X_pca if there, else X); list column of a .parquet file")
-    add("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows")
-    _add_sizes(command)
-    add(
-        "--epsilon",
-        type=_number_or_text,
-        default="auto",
-        metavar="E",
-        help="bandwidth: a number, auto, global, local or bgh",
-    )
-    add("--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)")
-    add("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
-    add("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")
-    add(
-        "--neighbors-file",
-        metavar="FILE",
-        help="neighbours in place of a search: scipy sparse .npz of distances, or .h5ad",
-    )
-    add("--random-state", type=int, default=0, metavar="SEED", help="seed of everything random (0)")
-    add("--precision", default="single", metavar="NAME", help="single or double (single)")
-    add("--tol", type=float, default=1e-4, metavar="T", help="error of distances left to the polynomial (1e-4)")
-    add("--method", default="auto", metavar="NAME", help="auto, kdtree, brute, cells or pynndescent (auto)")
-    add("--recall", type=float, default=0.95, metavar="R", help="share of true neighbours to aim at (0.95)")
-    _add_options(command)
-    add("--n-jobs", type=int, metavar="J", help="threads (all cores)")
-    add("--no-resume", dest="resume", action="store_false", help="start over: forget what the store holds")
+@dataclass(frozen=True)
+class StoreOptions(RemoteOptions):
+    """A store that is read."""
+
+    store: Annotated[str, argument(metavar="STORE", help="a zarr store: a path or URL")]
 
 
-def _add_options(command: Any) -> None:
-    command.add_argument(
-        "--storage-options",
-        type=_options,
-        metavar="JSON",
-        help='how to reach URLs, as fsspec wants it: {"endpoint_url": "..."}',
-    )
+@dataclass(frozen=True)
+class RunOptions(StoreOptions, ConsoleOptions):
+    """A finished run of a store."""
+
+    run: Annotated[
+        str | None, option("--run", metavar="NAME", help="which run of several, as info lists them (the latest)")
+    ]
 
 
-def _add_sizes(command: Any, components: int = 16, power: tuple[int, ...] = (16,)) -> None:
-    shown = " ".join(map(str, power))
-    add = command.add_argument
-    add(
-        "-k",
-        "--n-components",
-        "--components",
-        type=_count,
-        default=components,
-        metavar="K",
-        help=f"dimensions ({components})",
-    )
-    add("--n-neighbors", "--neighbors", type=_count, metavar="M", help="neighbours of each row (32)")
-    add("--power", type=_power, nargs="+", default=list(power), metavar="P", help=f"powers of A, or auto ({shown})")
-    add("--memory-limit", metavar="BYTES", help="resident memory of the process, such as 2GB")
+@dataclass(frozen=True)
+class SizeOptions:
+    """The parameters that decide what a run costs."""
+
+    n_components: Annotated[
+        int, option("-k", "--n-components", "--components", type=COUNT, default=16, metavar="K", help="dimensions (16)")
+    ]
+    n_neighbors: Annotated[
+        int | None, option("--n-neighbors", "--neighbors", type=COUNT, metavar="M", help="neighbours of each row (32)")
+    ]
+    power: Annotated[
+        list[int | str],
+        option("--power", type=POWER, nargs="+", default=[16], metavar="P", help="powers of A, or auto (16)"),
+    ]
+    memory_limit: Annotated[
+        str | None, option("--memory-limit", metavar="BYTES", help="resident memory of the process, such as 2GB")
+    ]
+
+    @property
+    def one_or_several_powers(self) -> int | str | list[int | str]:
+        """The `power` argument of the library."""
+        if "auto" in self.power and len(self.power) > 1:
+            given = " ".join(map(str, self.power))
+            raise ValueError(f"--power must be auto alone, or one or more numbers; got --power {given}.")
+        return self.power[0] if len(self.power) == 1 else self.power
 
 
-def _add_estimate(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "estimate",
-        commands.estimate,
-        "say what a run through a store will take, before it starts",
-        "scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",
-    )
-    command.add_argument("n_rows", type=_count, metavar="N", help="rows")
-    command.add_argument("n_features", type=_count, metavar="D", help="columns")
-    _add_sizes(command)
+@dataclass(frozen=True)
+class AuditSizeOptions:
+    """How many rows an audit looks at."""
+
+    n_probes: Annotated[
+        int,
+        option(
+            "--n-probes",
+            "--probes",
+            type=COUNT,
+            default=1000,
+            metavar="N",
+            help="rows with an exact neighbour search (1000)",
+        ),
+    ]
+    n_exact: Annotated[
+        int,
+        option(
+            "--n-exact", "--exact", type=COUNT, default=32, metavar="N", help="rows with exact diffusion distances (32)"
+        ),
+    ]
+    random_state: Annotated[
+        int, option("--random-state", type=int, default=0, metavar="SEED", help="seed of the samples (0)")
+    ]
 
 
-def _add_info(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "info",
-        info,
-        "say what a store holds: parameters, finished stages, sizes, reports",
-        "scalable-gpe info run.zarr --json",
-    )
-    command.add_argument("store", metavar="STORE", help="a zarr store: a path or URL")
-    _add_options(command)
-    command.add_argument("--verify", action="store_true", help="read every chunk and name any damage (exit code 1)")
+@dataclass(frozen=True)
+class ColorOptions:
+    """What a picture is coloured by."""
+
+    color: Annotated[
+        str | None,
+        option(
+            "--color",
+            metavar="FILE",
+            help="colours: a column of a .npy, .csv, .parquet or .h5ad file, in the rows' order",
+        ),
+    ]
+    column: Annotated[
+        str | None,
+        option("--column", metavar="NAME", help="which column of that file (.npy: its number; .h5ad: a column of obs)"),
+    ]
 
 
-def _add_store(command: Any) -> None:
-    command.add_argument("store", metavar="STORE", help="the store of a finished run: a path or URL")
-    command.add_argument(
-        "--run", dest="run_name", metavar="NAME", help="which run of several, as info lists them (latest)"
-    )
-    _add_options(command)
+# --- commands -------------------------------------------------------------------------------------
 
 
-def _add_audit(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "audit",
-        commands.audit,
-        "measure how exact the embedding of a store is, with 95 %% intervals",
-        "scalable-gpe audit run.zarr",
-        "scalable-gpe audit run.zarr --json > audit.json",
-    )
-    _add_store(command)
-    _add_audit_sizes(command)
-    command.add_argument("--input", metavar="FILE", help="the points, where the run was made from neighbours alone")
+@dataclass(frozen=True)
+class EmbedOptions(RemoteOptions, SizeOptions, ConsoleOptions):
+    """Options of `embed`."""
+
+    input: Annotated[
+        str,
+        argument(
+            stands_for="X",
+            metavar="INPUT",
+            help="points: .npy, .zarr, .csv, .tsv, .parquet or .h5ad; - for none (--neighbors-file)",
+        ),
+    ]
+    store: Annotated[str, argument(metavar="STORE", help="a zarr store (path or URL), created if it does not exist")]
+    key: Annotated[
+        str | None,
+        option(
+            "--key",
+            help="array of an .h5ad or .zarr file (obsm/X_pca if present, else X); list column of a .parquet file",
+        ),
+    ]
+    index: Annotated[
+        str | None,
+        option("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows"),
+    ]
+    epsilon: Annotated[
+        float | str,
+        option(
+            "--epsilon",
+            type=NUMBER_OR_WORD,
+            default="auto",
+            metavar="E",
+            help="bandwidth: a number, auto, global, local or bgh (auto)",
+        ),
+    ]
+    normalization: Annotated[
+        str,
+        option(
+            "--normalization", default="bistochastic", metavar="NAME", help="bistochastic or symmetric (bistochastic)"
+        ),
+    ]
+    sketch: Annotated[
+        str, option("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
+    ]
+    metric: Annotated[
+        str, option("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")
+    ]
+    neighbors_file: Annotated[
+        str | None,
+        option(
+            "--neighbors-file",
+            stands_for="neighbors",
+            metavar="FILE",
+            help="precomputed neighbours: scipy sparse .npz of distances, or .h5ad",
+        ),
+    ]
+    random_state: Annotated[
+        int, option("--random-state", type=int, default=0, metavar="SEED", help="seed of everything random (0)")
+    ]
+    precision: Annotated[str, option("--precision", default="single", metavar="NAME", help="single or double (single)")]
+    tol: Annotated[
+        float,
+        option("--tol", type=float, default=1e-4, metavar="T", help="error of distances left to the polynomial (1e-4)"),
+    ]
+    method: Annotated[
+        str, option("--method", default="auto", metavar="NAME", help="auto, kdtree, brute, cells or pynndescent (auto)")
+    ]
+    recall: Annotated[
+        float,
+        option("--recall", type=float, default=0.95, metavar="R", help="share of true neighbours to aim at (0.95)"),
+    ]
+    n_jobs: Annotated[int | None, option("--n-jobs", type=int, metavar="J", help="threads (all cores)")]
+    resume: Annotated[
+        bool, option("--no-resume", action="store_false", help="start over: discard what the store holds")
+    ]
+
+    @property
+    def resumable(self) -> str | None:
+        """The store."""
+        return self.store
 
 
-def _add_audit_sizes(command: Any) -> None:
-    add = command.add_argument
-    add(
-        "--n-probes",
-        "--probes",
-        type=_count,
-        default=1000,
-        metavar="N",
-        help="rows with an exact search of neighbours (1000)",
-    )
-    add(
-        "--n-exact",
-        "--exact",
-        type=_count,
-        default=32,
-        metavar="N",
-        help="rows with exact diffusion distances (32)",
-    )
-    add("--random-state", type=int, default=0, metavar="SEED", help="seed of the samples (0)")
+@dataclass(frozen=True)
+class EstimateOptions(SizeOptions, ConsoleOptions):
+    """Options of `estimate`."""
+
+    n_rows: Annotated[int, argument(type=COUNT, metavar="N", help="rows")]
+    n_features: Annotated[int, argument(type=COUNT, metavar="D", help="columns")]
 
 
-def _add_plot(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "plot",
-        commands.plot,
-        "draw a run: the embedding, the choice of epsilon, the spectrum or the audit",
-        "scalable-gpe plot run.zarr picture.png",
-        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 2 --power 256",
-        "scalable-gpe plot run.zarr picture.png --color labels.csv --column kind",
-        "scalable-gpe plot run.zarr epsilon.png --what epsilon",
-    )
-    _add_store(command)
-    add = command.add_argument
-    add("picture", metavar="OUT", help="the picture: .png, .pdf, .svg or what else matplotlib writes")
-    add(
-        "--what",
-        choices=list(commands.PICTURES),
-        default="powers",
-        help="what to draw (powers: all powers)",
-    )
-    add("--components", type=_whole, nargs="+", metavar="C", help="two or three columns (the principal axes)")
-    add("--power", type=_count, metavar="P", help="one power only (powers: all; scatter: the largest)")
-    _add_color(command)
-    add("--title", help="title of the picture")
-    add("--dpi", type=_count, default=120, help="dots per inch (120)")
-    _add_audit_sizes(command)
+@dataclass(frozen=True)
+class InfoOptions(StoreOptions, ConsoleOptions):
+    """Options of `info`."""
+
+    verify: Annotated[
+        bool, option("--verify", action="store_true", help="read every chunk and list any damage (exit status 1)")
+    ]
 
 
-def _add_color(command: Any) -> None:
-    add = command.add_argument
-    add("--color", metavar="FILE", help="colours: a column of a .npy, .csv, .parquet or .h5ad file, in the rows' order")
-    add("--column", metavar="NAME", help="which column of that file (of .npy its number, of .h5ad one of obs)")
+@dataclass(frozen=True)
+class AuditOptions(AuditSizeOptions, RunOptions):
+    """Options of `audit`."""
+
+    input: Annotated[
+        str | None,
+        option(
+            "--input",
+            stands_for="X",
+            metavar="FILE",
+            help="the points, for a run that was computed from neighbours alone",
+        ),
+    ]
 
 
-def _add_report(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "report",
-        commands.report,
-        "write one page (HTML, no network needed) about a run: figures, audit, spectrum, pictures to zoom into",
-        "scalable-gpe report run.zarr page.html",
-        "scalable-gpe report run.zarr page.html --color labels.csv --column kind --no-audit",
-    )
-    _add_store(command)
-    add = command.add_argument
-    add("page", metavar="PAGE", help="the page, such as page.html")
-    _add_color(command)
-    add("--no-audit", dest="audit", action="store_false", help="leave the audit out: it takes most of the time")
-    _add_audit_sizes(command)
+@dataclass(frozen=True)
+class PlotOptions(AuditSizeOptions, ColorOptions, RunOptions):
+    """Options of `plot`."""
+
+    picture: Annotated[
+        str,
+        argument(
+            stands_for="path", metavar="OUT", help="the picture: .png, .pdf, .svg or another format of matplotlib"
+        ),
+    ]
+    what: Annotated[str, option("--what", choices=PICTURES, default="powers", help="what to draw (powers: all powers)")]
+    components: Annotated[
+        list[int] | None,
+        option("--components", type=INDEX, nargs="+", metavar="C", help="two or three columns (the principal axes)"),
+    ]
+    power: Annotated[
+        int | None,
+        option("--power", type=COUNT, metavar="P", help="one power only (powers: all; scatter: the largest)"),
+    ]
+    title: Annotated[str | None, option("--title", help="title of the picture")]
+    dpi: Annotated[int, option("--dpi", type=COUNT, default=120, help="dots per inch (120)")]
 
 
-def _add_export(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "export",
-        commands.export,
-        "write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy or .parquet",
-        "scalable-gpe export run.zarr cells.h5ad        # obsm X_gpe, obsp distances and connectivities, for scanpy",
-        "scalable-gpe export run.zarr embedding.npy --power 64",
-    )
-    _add_store(command)
-    add = command.add_argument
-    add("out", metavar="OUT", help="the file, by its ending: .h5ad, .zarr, .npy or .parquet")
-    add("--power", type=_count, metavar="P", help="which power of several (the largest; AnnData: all)")
-    add("--no-graph", dest="graph", action="store_false", help="leave distances and connectivities out")
-    add("--overwrite", action="store_true", help="replace what stands at OUT")
+@dataclass(frozen=True)
+class ReportOptions(AuditSizeOptions, ColorOptions, RunOptions):
+    """Options of `report`."""
+
+    page: Annotated[str, argument(stands_for="path", metavar="PAGE", help="the page, such as page.html")]
+    audit: Annotated[
+        bool, option("--no-audit", action="store_false", help="skip the audit, which takes most of the time")
+    ]
 
 
-def _add_demo(subparsers: Any) -> None:
-    command = _command(
-        subparsers,
-        "demo",
-        demo,
-        "embed generated points out of core, print the report and draw a picture",
-        "scalable-gpe demo --points 1_000_000 --out /tmp/gpe-demo",
-    )
-    add = command.add_argument
-    add("--points", type=_count, default=200_000, metavar="N", help="points of a torus in 16 dimensions (200,000)")
-    add("--out", type=Path, default=Path("gpe-demo"), metavar="DIR", help="where points and store go (./gpe-demo)")
-    add("--picture", type=Path, default=Path("gpe-demo.png"), metavar="FILE", help="the picture (./gpe-demo.png)")
-    add("--n-jobs", type=int, metavar="J", help="threads (all cores)")
-    _add_sizes(command, power=(64, 512, 4096))
+@dataclass(frozen=True)
+class ExportOptions(RunOptions):
+    """Options of `export`."""
+
+    out: Annotated[
+        str,
+        argument(
+            stands_for="path",
+            metavar="OUT",
+            help="the file; its ending chooses the format: .h5ad, .zarr, .npy or .parquet",
+        ),
+    ]
+    power: Annotated[
+        int | None,
+        option("--power", type=COUNT, metavar="P", help="which power of several (the largest; AnnData: all)"),
+    ]
+    graph: Annotated[bool, option("--no-graph", action="store_false", help="leave out distances and connectivities")]
+    overwrite: Annotated[bool, option("--overwrite", action="store_true", help="replace OUT if it exists")]
 
 
-def _count(text: str) -> int:
-    value = float(text) if "e" in text.lower() else int(text)
-    if value != int(value) or value < 1:
-        raise ValueError(text)
-    return int(value)
+@dataclass(frozen=True)
+class DemoOptions(SizeOptions, ConsoleOptions):
+    """Options of `demo`."""
 
+    points: Annotated[
+        int,
+        option(
+            "--points", type=COUNT, default=200_000, metavar="N", help="points of a torus in 16 dimensions (200,000)"
+        ),
+    ]
+    out: Annotated[
+        Path,
+        option(
+            "--out", type=Path, default=Path("gpe-demo"), metavar="DIR", help="folder for points and store (./gpe-demo)"
+        ),
+    ]
+    picture: Annotated[
+        Path,
+        option(
+            "--picture", type=Path, default=Path("gpe-demo.png"), metavar="FILE", help="the picture (./gpe-demo.png)"
+        ),
+    ]
+    n_jobs: Annotated[int | None, option("--n-jobs", type=int, metavar="J", help="threads (all cores)")]
+    power: Annotated[
+        list[int | str],
+        option(
+            "--power",
+            type=POWER,
+            nargs="+",
+            default=[64, 512, 4096],
+            metavar="P",
+            help="powers of A, or auto (64 512 4096)",
+        ),
+    ]
 
-_count.__name__ = "positive whole number"
-
-
-def _options(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError(text)
-    return value
-
-
-_options.__name__ = "JSON object"
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdigit() else _count(text)
-
-
-_whole.__name__ = "whole number"
-
-
-def _power(text: str) -> int | str:
-    return text if text == "auto" else _count(text)
-
-
-_power.__name__ = "positive whole number (or auto)"
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    @property
+    def resumable(self) -> str | None:
+        """The folder of points and store."""
+        return str(self.out)

@@ -20,6 +20,8 @@ StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials
 
 StorageOptions = dict[str, Any]
 
+StorageOptions = dict[str, Any]
+
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _S3 = re.compile(r"s3a?://", re.IGNORECASE)

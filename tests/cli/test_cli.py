@@ -14,9 +14,11 @@ from scipy.sparse import save_npz
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
+from scalable_gpe.cli.commands import COMMANDS, make_parser
 from scalable_gpe.cli.console import in_options
-from scalable_gpe.cli.options import parse
-from scalable_gpe.errors import VanishingWarning
+from scalable_gpe.cli.options import EmbedOptions, ExportOptions
+from scalable_gpe.cli.parser import OptionNames, parse
+from scalable_gpe.errors import GPEWarning, Message, StoreError, VanishingWarning, warn
 
 COMMAND = [sys.executable, "-m", "scalable_gpe.cli"]
 
@@ -60,7 +62,8 @@ def test_embed_is_the_function(folder):
 def test_every_option_of_embed_is_there():
     import inspect
 
-    given = vars(parse(["embed", "X.npy", "S.zarr"]))
+    _, options = parse(make_parser(), ["embed", "X.npy", "S.zarr"])
+    given = vars(options)
     other = {"X": "input", "neighbors": "neighbors_file", "progress": "quiet"}
     parameters = inspect.signature(gpe.embed).parameters
     assert {other.get(name, name) for name in parameters} <= set(given)
@@ -93,7 +96,7 @@ def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
     assert not one["finished"]
     assert one["stages"] == {"graph": True, "kernel": True, "heat": False, "sketch": False, "write": False}
     assert cli.main(["info", store]) == 0
-    assert "in its stage heat, or was stopped in it" in capsys.readouterr().out
+    assert "still in stage heat, or stopped there" in capsys.readouterr().out
     assert cli.main(["plot", store, str(tmp_path / "p.png")]) == 1
     assert "a run that is not finished. Run embed again" in capsys.readouterr().err
 
@@ -106,19 +109,20 @@ def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsy
     assert cli.main(["embed", "points.npy", store, "-q"]) == 130
     capsys.readouterr()
     assert cli.main(["info", store]) == 0
-    assert "in its first one, graph, or was stopped in it" in capsys.readouterr().out
+    assert "still in its first stage, graph, or stopped there" in capsys.readouterr().out
 
 
 def test_a_collapsed_embedding_says_so_whenever_it_is_used(tmp_path, capsys):
-    store, words = str(tmp_path / "s.zarr"), "--power 30000 leaves nothing of the data"
+    """A report holds its warnings in the library's words, and so they are printed."""
+    store, words = str(tmp_path / "s.zarr"), "power=30000 leaves nothing of the data"
     with pytest.warns(VanishingWarning):
         gpe.embed(np.load("points.npy")[:100], power=30_000, n_components=3, store=store, progress=False)
     assert cli.main(["info", store]) == 0
-    assert "power=30000 leaves nothing" in capsys.readouterr().out
+    assert words in capsys.readouterr().out
     assert cli.main(["export", store, str(tmp_path / "out.npy")]) == 0
     assert words in capsys.readouterr().err
     assert cli.main(["audit", store, "--n-probes", "20", "--n-exact", "4"]) == 0
-    assert "power=30000 leaves nothing" in capsys.readouterr().out
+    assert words in capsys.readouterr().out
     assert cli.main(["report", store, str(tmp_path / "page.html"), "--no-audit", "-q"]) == 0
     assert "<li>Power=30000 leaves nothing" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -200,7 +204,7 @@ def test_power_auto(tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["parameters"]["power"] == "auto" and printed["report"]["power"] >= 1
     assert cli.main(["embed", "points.npy", str(tmp_path / "t.zarr"), "--power", "auto", "4"]) == 1
-    assert "--power is auto alone" in capsys.readouterr().err
+    assert "--power must be auto alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["embed", "estimate", "info", "audit", "plot", "report", "export", "demo"])
@@ -221,7 +225,7 @@ MISTAKES = [
     (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
     (["embed", "points.npy", "points.npy"], "is a file"),
     (["info", "nothing.zarr"], "does not exist"),
-    (["estimate", "1", "2"], "n_rows must be"),
+    (["estimate", "1", "2"], "error: N must be at least 2"),
     (["embed", "points.npy", "s.zarr", "--key", "X"], "has no such parts"),
     (["embed", "points.npy", "s.zarr", "--index", "name"], "has no columns by name"),
     (["audit", "nothing.zarr"], "does not exist"),
@@ -242,7 +246,7 @@ MISTAKES = [
     (["embed", "equal.npy", "s.zarr"], "at least 2 different rows"),
     (
         ["embed", "holes.npy", "s.zarr"],
-        "INPUT must be finite and below 3e38; NaN, infinity or more in row 17. Drop them, fill",
+        "INPUT must be finite and below 3e38; NaN, infinity or more in row 17. Drop these rows, fill",
     ),
     (["embed", "points.npy", "other.zarr"], "n_rows: stored 300, now 600). Pass another store, or --no-resume to"),
 ]
@@ -278,20 +282,53 @@ def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folde
     assert "interrupted. Nothing was left behind." in capsys.readouterr().err
 
 
-def test_arguments_of_the_library_are_options_here():
-    options = parse(["embed", "X.npy", "S.zarr"]).options
-    assert options["n_components"] == "--n-components" and options["neighbors"] == "--neighbors-file"
-    assert "resume" not in options
-    for text, expected in [
-        ("power=8 leaves nothing. Choose a smaller power.", "--power 8 leaves nothing. Choose a smaller power."),
-        ("X must be 2-D", "INPUT must be 2-D"),
-        ("Raise n_neighbors, or choose method='brute'.", "Raise --n-neighbors, or choose --method 'brute'."),
-        ("Pass key=, or resume=False.", "Pass --key, or --no-resume."),
-        ("Convert it, for instance with astype('float32').", "Convert it."),
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`power=8` leaves nothing. Choose a smaller power.", "--power 8 leaves nothing. Choose a smaller power."),
+        ("`X` must be 2-D", "INPUT must be 2-D"),
+        ("`store` is busy", "STORE is busy"),
+        ("Raise `n_neighbors`, or choose `method='brute'`.", "Raise --n-neighbors, or choose --method 'brute'."),
+        ("Pass `key=`, or `resume=False`.", "Pass --key, or --no-resume."),
+        ("`neighbors` must be square", "--neighbors-file must be square"),
+        ("`horizon` is no option, nor is `resume=True`", "horizon is no option, nor is resume=True"),
         ("store '/data/power=4/n_jobs.zarr' is busy", "store '/data/power=4/n_jobs.zarr' is busy"),
-        ("distances in neighbors= are others", "distances in --neighbors-file are others"),
-    ]:
-        assert in_options(text, options) == expected
+        ("one\n  line", "one line"),
+    ],
+)
+def test_marked_arguments_are_options_here(text, expected):
+    names = OptionNames(EmbedOptions)
+    for kind in (ValueError, TypeError, StoreError, GPEWarning):
+        assert in_options(kind(Message(text)), names) == expected
+
+
+def test_only_marked_arguments_are_options():
+    text = "n_neighbors must be at most 4"
+    assert in_options(ValueError(text), OptionNames(EmbedOptions)) == text
+    assert in_options(ValueError(3, Message("`power`")), OptionNames(EmbedOptions)) == "(3, 'power')"
+    assert in_options(KeyError(), OptionNames(EmbedOptions)) == ""
+    assert OptionNames(ExportOptions)("overwrite", "True") == "--overwrite"
+    assert OptionNames(ExportOptions)("path") == "OUT"
+
+
+def test_live_warnings_name_options(monkeypatch, capsys):
+    def warning(*_, **__):
+        warn("`recall` is low. Raise `n_neighbors`.", GPEWarning)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalable_gpe.embed", warning)
+    assert cli.main(["embed", "points.npy", "nowhere.zarr"]) == 130
+    assert "scalable-gpe: warning: --recall is low. Raise --n-neighbors.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
+def test_options_are_frozen(command):
+    words = {"embed": "a b", "estimate": "5 2", "demo": "", "info": "s", "audit": "s"}.get(command.name, "s out")
+    found, options = parse(make_parser(), [command.name, *words.split(), "--quiet"])
+    assert found is command and type(options) is command.options
+    assert options.quiet and options.progress is False and not options.json
+    with pytest.raises(AttributeError):
+        options.quiet = False
 
 
 def test_an_unknown_option_is_explained_by_its_command(capsys):
@@ -337,7 +374,7 @@ def test_the_run_that_was_asked_for_last_is_the_one_that_is_used(tmp_path, capsy
     for power in ("4", "8", "4"):
         assert cli.main(["embed", "points.npy", store, "--power", power, "-k", "2", "-q"]) == 0
     assert cli.main(["export", store, out]) == 0
-    assert "holds several runs: this is the latest" in capsys.readouterr().err
+    assert "holds several runs; this is the latest" in capsys.readouterr().err
     expected = {power: gpe.embed(np.load("points.npy"), power=power, n_components=2).points for power in (4, 8)}
     np.testing.assert_array_equal(np.load(out), expected[4])
     assert cli.main(["info", store, "--json"]) == 0
@@ -374,7 +411,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert stored.points[32].shape == (3000, 4)
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 0
-    assert "points are there" in capsys.readouterr().out
+    assert "points exist" in capsys.readouterr().out
 
 
 def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
@@ -390,7 +427,7 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
 
 
 def test_interrupt(tmp_path):
-    """Ctrl-C in a real process: 130, one line on how to go on, and the same command goes on."""
+    """Ctrl-C in a real process: 130, and one line with the command that resumes."""
     command = [*COMMAND, "demo", "--points", "5000", "--power", "100000", "-k", "2", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     marks = tmp_path / "out" / "embedding-5000.zarr" / "heat"

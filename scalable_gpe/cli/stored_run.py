@@ -1,0 +1,91 @@
+"""scalable-gpe audit, report and export: what is done with a finished run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalable_gpe.cli.console import caution, show, show_json, tell
+from scalable_gpe.cli.options import (
+    AuditOptions,
+    AuditSizeOptions,
+    ColorOptions,
+    ExportOptions,
+    ReportOptions,
+    RunOptions,
+)
+from scalable_gpe.cli.store_info import open_run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from scalable_gpe.accuracy import Audit
+    from scalable_gpe.embedding import Embedding
+
+
+def audit(options: AuditOptions) -> None:
+    """Measure how exact an embedding is."""
+    found = measure(options, open_run(options, options.input))
+    if options.json:
+        show_json(found)
+    else:
+        show(str(found))
+
+
+def measure(options: AuditSizeOptions, result: "Embedding") -> "Audit":
+    """Audit an embedding with the sizes of the options."""
+    import scalable_gpe as gpe
+
+    return gpe.audit(result, n_probes=options.n_probes, n_exact=options.n_exact, random_state=options.random_state)
+
+
+def report(options: ReportOptions) -> None:
+    """Write the page of a run."""
+    import scalable_gpe as gpe
+    from scalable_gpe.accuracy import LEAST_POINTS
+    from scalable_gpe.html_report.page import check_path
+
+    check_path(options.page)  # before the audit, which takes a while
+    colors = read_colors(options)
+    result = open_run(options)
+    enough = result.graph.storage_order.n_points >= LEAST_POINTS
+    found = measure(options, result) if options.audit and enough else False
+    path = gpe.write_report(result, options.page, audit=found, color=colors.values, color_label=colors.label)
+    show_written(options, path, result)
+
+
+def export(options: ExportOptions) -> None:
+    """Write an embedding for other tools."""
+    import scalable_gpe as gpe
+
+    result = open_run(options)
+    path = gpe.export(result, options.out, power=options.power, graph=options.graph, overwrite=options.overwrite)
+    show_written(options, path, result)
+
+
+def show_written(options: RunOptions, path: Path, result: "Embedding") -> None:
+    """Print what was written, and the warnings of the run as its report holds them."""
+    for text in result.report.get("warnings", []):
+        caution(text)
+    if options.json:
+        show_json({"written": str(path)}, indent=None)
+    else:
+        tell(options, f"written: {path}")
+
+
+@dataclass(frozen=True)
+class Colors:
+    """One value for each row, and the name of the column."""
+
+    values: "np.ndarray[Any, Any] | None" = None
+    label: str = ""
+
+
+def read_colors(options: ColorOptions) -> Colors:
+    """Read the column that the options name."""
+    from scalable_gpe.io.files import read_column
+
+    if options.color is not None:
+        return Colors(read_column(options.color, options.column), options.column or Path(options.color).stem)
+    if options.column is not None:
+        raise ValueError("--column names a column of the file of --color, which was not given.")
+    return Colors()
