@@ -15,7 +15,7 @@ from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.io.rows import open_rows
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.protocol import MemoryTable
+from scalable_gpe.storage.memory import MemoryTable
 from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,6 @@ import numpy as np
 
 from scalable_gpe.checks import check_choice
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -30,10 +29,8 @@ from scalable_gpe.io.export import (
 )
 from scalable_gpe.io.files import check_target
 from scalable_gpe.projection import blocks, points_of, powers_of
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.storage.blocks import ranges
 
-_LEAST_ENTRIES = 2**20  # of K that are held at once, however little memory is left
-_LEAST_ROWS = 4096  # of the lists that are held at once, however little memory is left
 _MOST_ENTRIES = 2**33  # of a matrix that is mostly duplicates
 _MOST_REPEATS = 8  # entries for each one between distinct points, from which it is mostly duplicates
 
@@ -148,8 +145,8 @@ def _scanpy_neighbors(embedding: Embedding) -> dict[str, object]:
 
 def _distances(graph: NeighborGraph) -> CsrPieces:
     """Neighbour lists as CSR rows."""
-    order, n_neighbors = graph.storage_order, graph.n_neighbors
-    step = max(_LEAST_ROWS, min(graph.n_rows, _spare_bytes(graph.context) // (40 * n_neighbors)))
+    order = graph.storage_order
+    step = graph.context.plan.exported_rows()
     lengths = np.empty(order.n_points, np.int64)
     for start, stop in ranges(order.n_points, step):
         lengths[start:stop] = (graph.lists.read(start, stop) >= 0).sum(axis=1)
@@ -173,11 +170,6 @@ def _pointers(lengths: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def _spare_bytes(context: Context) -> int:
-    """Memory for one piece: a part of what is left, because several copies of it exist at once."""
-    return context.spare_bytes() // 4
-
-
 # --- the kernel in the user's order ---------------------------------------------------------------
 
 
@@ -195,8 +187,7 @@ def _connectivities(kernel: SparseKernel) -> CsrPieces:
             f"connectivities would have {pointers[-1]:.1e} entries, because many rows are equal. Export with "
             "graph=False, or embed the distinct rows."
         )
-    room = max(_LEAST_ENTRIES, _spare_bytes(kernel.context) // 48)
-    return CsrPieces(pointers, _kernel_pieces(edges, members, pointers, room))
+    return CsrPieces(pointers, _kernel_pieces(edges, members, pointers, kernel.context.plan.exported_entries()))
 
 
 def _kernel_pieces(edges: Edges, members: "_Members", pointers: np.ndarray, room: int) -> Iterator[Piece]:

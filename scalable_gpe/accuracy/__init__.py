@@ -126,7 +126,7 @@ class PowerAudit:
     def as_dict(self) -> dict[str, Any]:
         """The figures as users see them."""
         figures = asdict(self)
-        return figures.pop("errors") | figures
+        return {**figures.pop("errors"), **figures}
 
 
 def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int) -> Audit:

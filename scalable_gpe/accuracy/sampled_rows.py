@@ -90,7 +90,8 @@ class _Counts:
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The counts of both."""
-        return left + right
+        total: np.ndarray = left + right
+        return total
 
 
 class _EmbeddedPoints:
@@ -105,7 +106,8 @@ class _EmbeddedPoints:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Points start to stop."""
         rows = self._rows[start:stop]
-        return np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
+        found: np.ndarray = np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
+        return found
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Points by number."""

@@ -47,7 +47,7 @@ def demo(options: DemoOptions) -> None:
 def _memory_limit(options: DemoOptions) -> int:
     """The limit that was given, or 1 GB, or what this many points need."""
     import scalable_gpe as gpe
-    from scalable_gpe.execution.workers import parse_bytes
+    from scalable_gpe.execution.memory_plan import parse_bytes
 
     given = parse_bytes(options.memory_limit)
     if given is not None:
@@ -59,7 +59,7 @@ def _memory_limit(options: DemoOptions) -> int:
         n_neighbors=options.n_neighbors,
         power=options.one_or_several_powers,
     )
-    return max(10**9, int(1.2 * plan["smallest_limit"]))
+    return int(max(10**9, 1.2 * plan["smallest_limit"]))
 
 
 def _write_torus(path: Path, options: DemoOptions) -> None:

@@ -55,7 +55,7 @@ def _read_points(options: EmbedOptions) -> "Points | None":
 
 
 def _read_neighbors(options: EmbedOptions) -> Any:  # a sparse matrix of scipy, which has no types
-    from scalable_gpe.io.files import read_distances
+    from scalable_gpe.io.distances import read_distances
 
     return None if options.neighbors_file is None else read_distances(options.neighbors_file)
 

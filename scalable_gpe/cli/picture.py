@@ -1,7 +1,8 @@
 """scalable-gpe plot: a picture of a finished run."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scalable_gpe.cli.options import PlotOptions
 from scalable_gpe.cli.store_info import open_run
@@ -48,7 +49,7 @@ def _refuse_ignored(options: PlotOptions) -> None:
 def _draw_points(options: PlotOptions, result: "Embedding", colors: Colors) -> Figure:
     from scalable_gpe import plot
 
-    components = "principal" if options.components is None else tuple(options.components)
+    components: Sequence[int] | Literal["principal"] = options.components or "principal"
     if options.what == "powers" and options.power is None:
         return plot.powers(
             result, components=components, color=colors.values, color_label=colors.label, title=options.title

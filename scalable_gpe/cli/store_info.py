@@ -8,6 +8,7 @@ from scalable_gpe.cli.options import RunOptions, StoreOptions
 
 if TYPE_CHECKING:
     from scalable_gpe.embedding import Embedding
+    from scalable_gpe.run_log import RunRecord
     from scalable_gpe.storage.zarr_store import ZarrStore
 
 
@@ -46,39 +47,37 @@ class Damage:
 
 def read_info(options: StoreOptions) -> StoreInfo:
     """Read what a store holds, finished or not."""
-    from scalable_gpe.embedding import last_used
+    from scalable_gpe.run_log import read_runs
 
     store = _open(options, read_only=True)
-    found = [(name, metadata) for name in store.names("runs") if (metadata := store.record(f"runs/{name}"))]
-    found.sort(key=lambda one: last_used(one[1]))
-    return StoreInfo(store.sizes(), [_run_info(store, *one) for one in found])
+    runs = sorted(read_runs(store).items(), key=lambda one: one[1].last_used)
+    return StoreInfo(store.sizes(), [_run_info(store, *one) for one in runs])
 
 
 def find_damage(options: StoreOptions) -> list[Damage]:
     """Read every chunk of a store; a damaged result is no longer complete, so that the next run computes it again."""
     _open(options, read_only=True)  # refuses a store that does not exist, instead of creating it
     store = _open(options)
-    store.lock()
-    try:
+    with store.exclusive():
         damage = [Damage(array, what) for array, what in store.verify()]
         for one in damage:
             store.repair(one.array, one.damage)
-    finally:
-        store.unlock()
     return damage
 
 
 def open_run(options: RunOptions, points: str | None = None) -> "Embedding":
     """Open a finished run of a store; later work on it shows progress bars."""
     import scalable_gpe as gpe
-    from scalable_gpe.execution.progress import Progress
-    from scalable_gpe.execution.workers import Workers
 
     if options.run is None and len(_open(options, read_only=True).names("runs")) > 1:
         caution(f"{options.store} holds several runs; this is the latest. --run chooses another, info lists them.")
-    result = gpe.open(options.store, points, run=options.run, storage_options=options.storage_options)
-    result.graph.context.workers = Workers(progress=Progress(options.progress))
-    return result
+    return gpe.open(
+        options.store,
+        points,
+        run=options.run,
+        storage_options=options.storage_options,
+        progress=options.progress,
+    )
 
 
 def _open(options: StoreOptions, *, read_only: bool = False) -> "ZarrStore":
@@ -87,16 +86,27 @@ def _open(options: StoreOptions, *, read_only: bool = False) -> "ZarrStore":
     return ZarrStore(options.store, read_only=read_only, storage_options=options.storage_options)
 
 
-def _run_info(store: "ZarrStore", name: str, metadata: dict[str, Any]) -> RunInfo:
-    keys, parameters, finished = metadata["keys"], metadata["parameters"], metadata["finished"]
-    stages = {stage: store.metadata(keys[stage]) is not None for stage in ("graph", "kernel", "heat")}
-    stages["sketch"] = finished or all(
-        _has_columns(store, f"{keys['sketch']}/{power}") for power in parameters["powers"]
-    )
-    stages["write"] = finished
-    return RunInfo(name, finished, parameters, stages, metadata.get("arrays"), metadata.get("report"))
+def _run_info(store: "ZarrStore", name: str, record: "RunRecord") -> RunInfo:
+    from scalable_gpe.graph.neighbors import GraphMetadata
+    from scalable_gpe.heat.kernel import KernelMetadata
+    from scalable_gpe.heat.normalization import HeatMetadata
+
+    keys = record.keys
+    stages = {
+        "graph": store.read(keys.graph, GraphMetadata) is not None,
+        "kernel": store.read(keys.kernel, KernelMetadata) is not None,
+        "heat": store.read(keys.heat, HeatMetadata) is not None,
+        "sketch": record.finished or all(_has_columns(store, keys.sketch, power) for power in record.parameters.powers),
+        "write": record.finished,
+    }
+    report = None if record.report is None else record.report.as_dict()
+    arrays = {str(power): array for power, array in record.arrays.items()} or None
+    parameters = record.parameters.as_dict() | {"powers": list(record.parameters.powers)}
+    return RunInfo(name, record.finished, parameters, stages, arrays, report)
 
 
-def _has_columns(store: "ZarrStore", name: str) -> bool:
-    """Whether a sketch holds finished columns; their names are ranges, such as 0-16."""
-    return any("-" in one for one in store.names(name))
+def _has_columns(store: "ZarrStore", sketch: str, power: int) -> bool:
+    """Whether a sketch holds columns of a power; their names are ranges, such as 0-16."""
+    from scalable_gpe.storage.keys import power_name
+
+    return any("-" in one for one in store.names(power_name(sketch, power)))

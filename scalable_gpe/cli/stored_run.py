@@ -82,7 +82,7 @@ class Colors:
 
 def read_colors(options: ColorOptions) -> Colors:
     """Read the column that the options name."""
-    from scalable_gpe.io.files import read_column
+    from scalable_gpe.io.columns import read_column
 
     if options.color is not None:
         return Colors(read_column(options.color, options.column), options.column or Path(options.color).stem)

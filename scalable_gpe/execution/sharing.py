@@ -15,9 +15,10 @@ _SHARD_BYTES = 2**25
 class ReadableRows(Protocol):
     """Rows that are read in ranges; `shared`: other processes can read them too."""
 
-    n_rows: int
-    n_features: int
-
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_features(self) -> int: ...
     @property
     def shared(self) -> bool: ...
     def read(self, start: int, stop: int) -> np.ndarray: ...

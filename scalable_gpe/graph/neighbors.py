@@ -94,12 +94,12 @@ class NeighborGraph(StoredResult):
         """Neighbours of each row, nearest first; -1 where a list is shorter."""
         lists = read_whole(self.lists)
         mine: np.ndarray = np.where(lists >= 0, self.storage_order.user_row[lists], -1)
-        return mine[self.storage_order.position]
+        return self.storage_order.spread(mine)
 
     @property
     def distances(self) -> np.ndarray:
         """Distances that belong to `indices` (infinite at -1)."""
-        return read_whole(self.list_distances)[self.storage_order.position]
+        return self.storage_order.spread(read_whole(self.list_distances))
 
     @cached_property
     def radius(self) -> np.ndarray:

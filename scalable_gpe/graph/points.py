@@ -20,7 +20,8 @@ class RowSubset:
         """Rows start to stop."""
         ids = self._ids.rows(start, stop)
         if len(ids) and int(ids[-1]) - int(ids[0]) < 2 * len(ids) and (np.diff(ids) > 0).all():
-            return self._rows.read(int(ids[0]), int(ids[-1]) + 1)[ids - ids[0]]
+            near: np.ndarray = self._rows.read(int(ids[0]), int(ids[-1]) + 1)[ids - ids[0]]
+            return near
         return self._rows.take(ids)
 
     def take(self, ids: np.ndarray) -> np.ndarray:

@@ -157,7 +157,7 @@ class _IndexedLists:
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows in storage order."""
         X, order, _ = self._index
-        return X[order[start:stop]]
+        return np.take(X, order[start:stop], axis=0)
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists with exact distances."""
@@ -213,7 +213,8 @@ def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
     own = found == rows[:, None]
     own[~own.any(axis=1), -1] = True
     own &= np.cumsum(own, axis=1) == 1
-    return found[~own].reshape(len(found), -1).astype(np.int32)
+    kept: np.ndarray = found[~own].reshape(len(found), -1)
+    return kept.astype(np.int32)
 
 
 def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:

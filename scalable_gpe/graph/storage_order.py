@@ -63,12 +63,12 @@ class StorageOrder:
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Values of points (storage order) as values of the user's rows."""
-        return values[self.position]
+        return np.take(values, self.position, axis=0)
 
     def collect(self, values: np.ndarray) -> np.ndarray:
         """Sums of values of the user's rows over each point (storage order)."""
         if self.group is None:
-            return values[self.user_row]
+            return np.take(values, self.user_row, axis=0)
         out = np.zeros((self.n_points, *values.shape[1:]), values.dtype)
         np.add.at(out, self.position, values)
         return out

@@ -199,7 +199,8 @@ class _DenseMass:
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The mass of both."""
-        return left + right
+        total: np.ndarray = left + right
+        return total
 
 
 def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -80,7 +80,8 @@ class HeatKernel(StoredResult):
     @cached_property
     def step_scale(self) -> np.ndarray:
         """Diagonal of S^2 M: with Z = S x, one application of A to x is ``Z <- S^2 M K Z``."""
-        return self.scale_points**2 * self.weights
+        scale: np.ndarray = self.scale_points**2 * self.weights
+        return scale
 
     @property
     def isolated(self) -> np.ndarray:
@@ -125,7 +126,8 @@ class OutputScale:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some entries."""
-        return self.heat.scale_points[start:stop] / self.divisor
+        scale: np.ndarray = self.heat.scale_points[start:stop] / self.divisor
+        return scale
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class RootScale:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some entries."""
-        return np.sqrt(self.heat.step_scale[start:stop])
+        scale: np.ndarray = np.sqrt(self.heat.step_scale[start:stop])
+        return scale
 
 
 def heat_kernel(

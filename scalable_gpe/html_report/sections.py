@@ -23,7 +23,7 @@ from scalable_gpe.html_report.charts import (
 from scalable_gpe.html_report.markup import Html, element, joined, shortened, table, text
 from scalable_gpe.html_report.view import View, spread
 from scalable_gpe.projection import powers_of
-from scalable_gpe.spectral.density import spectrum
+from scalable_gpe.spectral.lanczos import spectrum
 from scalable_gpe.spectral.power_choice import FEW_DIRECTIONS
 
 _MAX_BARS = 20

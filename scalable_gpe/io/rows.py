@@ -12,7 +12,7 @@ from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Points, narrowest_float
 from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source, SparseSource, ZarrSource
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.storage.blocks import ranges
 
 METRICS = ("euclidean", "cosine")
 _SAMPLE = 1024  # rows that are looked at before any work
@@ -20,12 +20,17 @@ _BYTES_AT_ONCE = 2**24
 
 
 class Rows(Protocol):
-    """Points as float32 rows, in ranges or by number: of an input, of a store, or some of them in another order."""
+    """Points as float32 rows, in ranges or by number: of an input, of a store, or some of them in another order.
+
+    `resident`: they are in the memory of this process.
+    """
 
     @property
     def n_rows(self) -> int: ...
     @property
     def n_features(self) -> int: ...
+    @property
+    def resident(self) -> bool: ...
     def read(self, start: int, stop: int) -> np.ndarray: ...
     def take(self, ids: np.ndarray) -> np.ndarray: ...
 

@@ -75,7 +75,8 @@ def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
         stored = np.empty_like(columns, dtype=np.float64)
         stored[storage_order.by_user] = columns - np.outer(known, known @ columns)
         image = symmetric_product(heat, stored)[storage_order.by_user]
-        return (image - np.outer(known, known @ image)).reshape(vectors.shape)
+        left: np.ndarray = image - np.outer(known, known @ image)
+        return left.reshape(vectors.shape)
 
     if n_points <= max(_DENSE, 3 * k):
         # the known vector goes below the spectrum, where it cannot be mistaken for an eigenvalue 0
@@ -115,7 +116,8 @@ def _arpack(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, 
 
     def lowered(vector: np.ndarray) -> np.ndarray:
         vector = np.ravel(vector)
-        return multiply(vector) - 2 * (known @ vector) * known
+        image: np.ndarray = multiply(vector) - 2 * (known @ vector) * known
+        return image
 
     operator = LinearOperator((n_points, n_points), matvec=lowered, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n_points)
@@ -144,7 +146,7 @@ def _filtered(multiply: Multiply, power: int) -> Multiply:
 
     def apply(vector: np.ndarray) -> np.ndarray:
         before, now = vector, multiply(vector)
-        total = coefficients[0] * before + coefficients[1] * now
+        total: np.ndarray = coefficients[0] * before + coefficients[1] * now
         for j in range(2, degree + 1):
             before, now = now, 2 * multiply(now) - before
             total += coefficients[j] * now
@@ -162,12 +164,14 @@ def top_eigenvector(heat: HeatKernel) -> np.ndarray:
     vector = np.sqrt(weights)
     if heat.normalization == "symmetric":
         vector = vector * _root_v(heat)
-    return vector / np.linalg.norm(vector)
+    unit: np.ndarray = vector / np.linalg.norm(vector)
+    return unit
 
 
 def _root_v(heat: HeatKernel) -> np.ndarray:
     q = row_sums(heat.kernel, heat.weights, heat.context, "heat")
-    return 1 / (q * heat.scale_points)
+    root: np.ndarray = 1 / (q * heat.scale_points)
+    return root
 
 
 def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:

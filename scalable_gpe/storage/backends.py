@@ -18,9 +18,6 @@ from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
 
 StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
 
-StorageOptions = dict[str, Any]
-
-StorageOptions = dict[str, Any]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)

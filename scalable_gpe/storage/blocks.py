@@ -41,6 +41,8 @@ def inverse_order(order: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
 def take_rows(values: Any, rows: npt.NDArray[np.integer]) -> np.ndarray:
     """Rows of a numpy or zarr array by number."""
     if isinstance(values, np.ndarray):
-        return values.take(rows, axis=0)
+        return np.take(values, rows, axis=0)
     unique, places = np.unique(rows, return_inverse=True)
-    return np.asarray(values.oindex[unique]).take(places, axis=0)
+    found = np.asarray(values.oindex[unique])
+    taken: np.ndarray = found[places]
+    return taken

@@ -41,8 +41,8 @@ _HEADS_AT_ONCE = 1024
 class Columns(Protocol):
     """A table of columns whose rows are read by number."""
 
-    shape: tuple[int, ...]
-
+    @property
+    def shape(self) -> tuple[int, ...]: ...
     def take(self, ids: np.ndarray) -> np.ndarray: ...
 
 
