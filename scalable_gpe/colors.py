@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.errors import Message
+
 MAX_LABELS = 20  # more colours cannot be told apart
 _LIMITS = (0.01, 0.99)  # quantiles at the ends of the colour scale: a few extreme values do not use it up
 
@@ -43,13 +45,17 @@ def color_column(color: Any, n_rows: int) -> ColorColumn:
     """
     given = np.asarray(color)
     if given.shape != (n_rows,):
-        raise ValueError(f"color must have one value for each of the {n_rows} rows; got shape {given.shape}.")
+        raise ValueError(
+            Message(f"`color` must have one value for each of the {n_rows} rows; got shape {given.shape}.")
+        )
     if given.dtype.kind == "O":
         given = np.array([str(value) for value in given])
     is_text = given.dtype.kind in "US"
     labels, positions = np.unique(given, return_inverse=True) if is_text or given.dtype.kind in "iub" else ((), None)
     if len(labels) > MAX_LABELS and is_text:
-        raise ValueError(f"color has {len(labels)} labels; at most {MAX_LABELS} can be told apart. Merge some.")
+        raise ValueError(
+            Message(f"`color` has {len(labels)} labels; at most {MAX_LABELS} can be told apart. Merge some.")
+        )
     if positions is not None and len(labels) <= MAX_LABELS:
         return ColorColumn(positions.astype(np.uint8), tuple(str(one) for one in labels), 0.0, 1.0)
     return _numbers(given)
@@ -59,6 +65,6 @@ def _numbers(given: np.ndarray) -> ColorColumn:
     values = np.where(np.isfinite(wide := given.astype(np.float64)), wide, np.nan)
     known = values[~np.isnan(values)]
     if not known.size:
-        raise ValueError("color has no finite number. Pass other values.")
+        raise ValueError(Message("`color` has no finite number. Pass other values."))
     low, high = (float(end) for end in np.quantile(known, _LIMITS))
     return ColorColumn(values, (), low, high if high > low else low + 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import DamageError, logger
+from scalable_gpe.errors import DamageError, Message, logger
 from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.cluster import shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
@@ -109,7 +109,7 @@ class Embedding:
         """
         known = self.by_power
         if power is not None and power not in known:
-            raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
+            raise ValueError(Message(f"`power` must be one of {sorted(known)}; got {power!r}."))
         wanted = known if power is None else {power: known[power]}
         k = self.settings.n_components
         found = embed_rows(self._new_points, X_new, self._columns, wanted, k, storage_options)
@@ -359,7 +359,7 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     if not isinstance(X, InputRows):
         check_options(storage_options, store, X)
     if not isinstance(resume, bool):
-        raise TypeError(f"resume must be True or False; got {resume!r}.")
+        raise TypeError(Message(f"`resume` must be True or False; got {resume!r}."))
     count_jobs(n_jobs)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from scalable_gpe.checks import check_choice
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.errors import Message
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -184,8 +185,10 @@ def _connectivities(kernel: SparseKernel) -> CsrPieces:
     pointers = _pointers(lengths[order.position])
     if pointers[-1] > max(_MOST_ENTRIES, _MOST_REPEATS * edges.nnz):
         raise ValueError(
-            f"connectivities would have {pointers[-1]:.1e} entries, because many rows are equal. Export with "
-            "graph=False, or embed the distinct rows."
+            Message(
+                f"connectivities would have {pointers[-1]:.1e} entries, because many rows are equal. Export with "
+                "`graph=False`, or embed the distinct rows."
+            )
         )
     return CsrPieces(pointers, _kernel_pieces(edges, members, pointers, kernel.context.plan.exported_entries()))
 

@@ -5,6 +5,7 @@ from numbers import Integral
 from typing import Any
 
 from scalable_gpe import checks
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.memory_plan import parse_bytes
 from scalable_gpe.graph.neighbors import check_search
 from scalable_gpe.graph.search import SearchParameters
@@ -84,7 +85,7 @@ def check_parameters(
     """Check all arguments of `embed` that are neither data nor about where it runs."""
     automatic = isinstance(power, str)
     if automatic and power != AUTO:
-        raise ValueError(f"power must be a whole number, several of them, or 'auto'; got {power!r}.")
+        raise ValueError(Message(f"`power` must be a whole number, several of them, or 'auto'; got {power!r}."))
     seed = checks.check_random_state(random_state)
     sketching = check_sketch(n_components, 1 if automatic else power, sketch, seed, precision, tol)
     search = check_search(

@@ -8,6 +8,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.errors import Message
 
 _BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
 
@@ -42,7 +43,7 @@ def points_of(embedding: Embedding, power: int | None = None) -> tuple[PointArra
     known = powers_of(embedding)
     chosen = max(known) if power is None else power
     if chosen not in known:
-        raise ValueError(f"power must be one of {sorted(known)}; got {power!r}.")
+        raise ValueError(Message(f"`power` must be one of {sorted(known)}; got {power!r}."))
     return known[chosen], chosen
 
 
@@ -67,11 +68,11 @@ def project(points: PointArray, components: Any, n_axes: Sequence[int] = (2,)) -
 def _check_columns(components: Any, n_columns: int, n_axes: Sequence[int]) -> list[int]:
     chosen = [checks.check_count(one, "components", minimum=0) for one in components]
     if len(chosen) not in n_axes:
-        raise ValueError(f"components must be {' or '.join(map(str, n_axes))} columns; got {components!r}.")
+        raise ValueError(Message(f"`components` must be {' or '.join(map(str, n_axes))} columns; got {components!r}."))
     if len(set(chosen)) < len(chosen):
-        raise ValueError(f"components must be different columns; got {components!r}.")
+        raise ValueError(Message(f"`components` must be different columns; got {components!r}."))
     if max(chosen) >= n_columns:
-        raise ValueError(f"components must be below {n_columns}; got {components!r}.")
+        raise ValueError(Message(f"`components` must be below {n_columns}; got {components!r}."))
     return chosen
 
 

@@ -204,15 +204,13 @@ def _warn_about(report: Report, tables: dict[int, Table]) -> list[str]:
     if report.n_isolated > 0.01 * report.n_rows:
         text = (
             f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: they stay where the sketch "
-            "puts them. Raise n_neighbors or epsilon."
+            "puts them. Raise `n_neighbors` or `epsilon`."
         )
         said.append(warn(text, ConnectivityWarning))
     for power, table in tables.items():
         rows = table.read(0, min(4096, table.shape[0]))
         # rounding leaves a vector in which all rows are the same, and which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
-            text = (
-                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power."
-            )
+            text = f"`power={power}` leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power."
             said.append(warn(text, VanishingWarning))
     return said

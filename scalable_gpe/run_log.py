@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from scalable_gpe.errors import GPEWarning, StoreError, warn
+from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import Source
@@ -103,7 +103,7 @@ def choose_run(store: ArrayStore, name: str | None, where: str) -> RunRecord:
     found = [record for one, record in finished.items() if one.startswith(name)]
     if len(found) != 1:
         known = ", ".join(f"{one!r} (power {plain(record.parameters.power)})" for one, record in finished.items())
-        raise ValueError(f"run= must name one of {known}; got {name!r}.")
+        raise ValueError(Message(f"`run=` must name one of {known}; got {name!r}."))
     return found[0]
 
 
@@ -113,8 +113,10 @@ def check_same_input(store: ArrayStore, keys: Keys) -> None:
         if record.keys.input != keys.input:
             difference = _difference(from_json(Source, record.keys.input), from_json(Source, keys.input))
             raise StoreError(
-                f"the store was made from another input ({difference}). Pass another store, or resume=False to start "
-                "over in this one."
+                Message(
+                    f"the store was made from another input ({difference}). Pass another store, or `resume=False` to "
+                    "start over in this one."
+                )
             )
 
 

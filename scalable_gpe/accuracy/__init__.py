@@ -25,6 +25,7 @@ from scalable_gpe.accuracy.statistics import (
     sketch_law,
 )
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
@@ -185,5 +186,7 @@ def _points(embedding: Embedding, X: Any) -> Rows | None:
         return graph.points
     rows = open_rows(X, embedding.settings.metric)
     if rows.n_rows != graph.n_rows:
-        raise ValueError(f"X must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
+        raise ValueError(
+            Message(f"`X` must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
+        )
     return RowSubset(rows, graph.storage_order.user_row)

@@ -18,7 +18,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from scalable_gpe.errors import GPEError, logger
+from scalable_gpe.errors import GPEError, Message, logger
 from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.process import process
@@ -359,8 +359,10 @@ def shared_store(workers: Workers, store: Any) -> Any:
     if store is None:
         if not workers.is_local:
             raise ValueError(
-                "a dask client is active and its workers run on other hosts: results must go to a store that all of "
-                "them reach. Pass store= a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
+                Message(
+                    "a dask client is active and its workers run on other hosts: results must go to a store that all "
+                    "of them reach. Pass `store=` a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
+                )
             )
         folder = tempfile.mkdtemp(prefix="scalable-gpe-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable_gpe import checks
-from scalable_gpe.errors import MemoryLimitError
+from scalable_gpe.errors import MemoryLimitError, Message
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.storage.blocks import block_rows
 
@@ -239,8 +239,10 @@ class MemoryPlan:
         if limit is not None and limit < least:
             hint = "" if self.resources.persistent else " With store= less is enough."
             raise MemoryLimitError(
-                f"memory_limit must be at least {least / 1e6:.0f} MB for {self.size.n_rows} rows; got "
-                f"{limit / 1e6:.0f} MB.{hint}"
+                Message(
+                    f"`memory_limit` must be at least {least / 1e6:.0f} MB for {self.size.n_rows} rows; got "
+                    f"{limit / 1e6:.0f} MB.{hint}"
+                )
             )
 
 
@@ -271,5 +273,5 @@ def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
     except ValueError:
         number = 0
     if number <= 0:
-        raise ValueError(f"{name} must be bytes or a text such as '2GB'; got {value!r}.")
+        raise ValueError(Message(f"`{name}` must be bytes or a text such as '2GB'; got {value!r}."))
     return number

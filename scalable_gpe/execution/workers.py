@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from scalable_gpe import checks
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.progress import Progress
 
 Item = TypeVar("Item")
@@ -21,7 +22,7 @@ def count_jobs(n_jobs: int | None) -> int:
         return cores
     jobs = checks.check_count(n_jobs, "n_jobs", minimum=-cores)
     if jobs == 0:
-        raise ValueError("n_jobs must not be 0; pass None or -1 for all cores.")
+        raise ValueError(Message("`n_jobs` must not be 0; pass None or -1 for all cores."))
     return jobs if jobs > 0 else cores + 1 + jobs
 
 

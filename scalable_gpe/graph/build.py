@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import RecallWarning, StoreError, warn
+from scalable_gpe.errors import Message, RecallWarning, StoreError, warn
 from scalable_gpe.execution.cluster import workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
@@ -115,8 +115,10 @@ def find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborG
         return None
     if rows is not None and metadata.content not in (None, content(hash_rows(ensure_shared(rows, context), context))):
         raise StoreError(
-            "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
-            "Pass another store, or resume=False to start over in this one."
+            Message(
+                "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
+                "Pass another store, or `resume=False` to start over in this one."
+            )
         )
     return open_graph(context, name, rows)
 
@@ -208,8 +210,8 @@ class _Finish:
             metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
             if target is not None and scan.recall + scan.recall_error < target:
                 text = (
-                    f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below recall={target}. "
-                    "Raise n_neighbors, or choose method='brute'."
+                    f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below `recall={target}`. "
+                    "Raise `n_neighbors`, or choose `method='brute'`."
                 )
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
         store.commit(name, metadata)
@@ -220,14 +222,16 @@ def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> 
     """Neighbours that distinct points can have."""
     if n_points < 2:
         raise ValueError(
-            f"X must have at least 2 different rows; all {n_rows} rows are equal. There is nothing to embed."
+            Message(f"`X` must have at least 2 different rows; all {n_rows} rows are equal. There is nothing to embed.")
         )
     if n_neighbors is None or n_neighbors <= n_points - 1:
         return min(n_neighbors or n_points - 1, n_points - 1)
     if n_neighbors != min(32, n_rows - 1) and n_neighbors != n_rows - 1:
         raise ValueError(
-            f"n_neighbors must be at most {n_points - 1}, one less than the number of different rows "
-            f"({n_rows} rows, {n_points} different); got {n_neighbors}. Lower it."
+            Message(
+                f"`n_neighbors` must be at most {n_points - 1}, one less than the number of different rows "
+                f"({n_rows} rows, {n_points} different); got {n_neighbors}. Lower it."
+            )
         )
     return n_points - 1
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
@@ -179,13 +180,17 @@ def check_search(
 def check_n_neighbors(n_neighbors: Any, n_rows: int) -> int:
     """Check a number of neighbours that so many rows can have."""
     if n_rows > _MOST_ROWS:
-        raise ValueError(f"X must have at most 2**31 - 1 rows; got {n_rows}. Embed a sample and transform the rest.")
+        raise ValueError(
+            Message(f"`X` must have at most 2**31 - 1 rows; got {n_rows}. Embed a sample and transform the rest.")
+        )
     if n_neighbors is None:
         return min(_DEFAULT_NEIGHBORS, n_rows - 1)
     number = checks.check_count(n_neighbors, "n_neighbors")
     if number > n_rows - 1:
         raise ValueError(
-            f"n_neighbors must be between 1 and {n_rows - 1}, the number of other rows; got {number}. Lower it, or "
-            "leave it out."
+            Message(
+                f"`n_neighbors` must be between 1 and {n_rows - 1}, the number of other rows; got {number}. Lower it, "
+                "or leave it out."
+            )
         )
     return number

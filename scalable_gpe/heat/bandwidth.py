@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.errors import Message
 from scalable_gpe.graph.edges import count_components
 from scalable_gpe.graph.neighbors import NeighborGraph
 
@@ -43,8 +44,10 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
-            f"epsilon={rule!r} needs distances between 1e-19 and 1e19; all distances in the neighbour lists are 0, or "
-            "their squares leave the range of float32. Divide X by its scale."
+            Message(
+                f"`epsilon={rule!r}` needs distances between 1e-19 and 1e19; all distances in the neighbour lists are "
+                "0, or their squares leave the range of float32. Divide X by its scale."
+            )
         )
     low, high = float(positive.min()) / 100, float(positive.max()) * 100
     for _ in range(200):
@@ -79,7 +82,9 @@ def slope_epsilon(squared: np.ndarray) -> float:
     """
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
-        raise ValueError("epsilon='bgh' needs distances above 0; all distances in the lists are 0. Pass a number.")
+        raise ValueError(
+            Message("`epsilon='bgh'` needs distances above 0; all distances in the lists are 0. Pass a number.")
+        )
     exponents = np.arange(np.floor(np.log2(positive.min())) - 4, np.ceil(np.log2(positive.max())) + 5)
     sums = np.array([len(squared) + _sum(positive, 2.0**exponent) for exponent in exponents])
     slopes = np.diff(np.log(sums)) / np.log(2.0)

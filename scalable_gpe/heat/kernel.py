@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import TruncationWarning, warn
+from scalable_gpe.errors import Message, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult, local_context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Block, Edges
@@ -118,7 +118,9 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     (0.01, (200, 200))
     """
     if not isinstance(graph, NeighborGraph):
-        raise TypeError(f"graph must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
+        raise TypeError(
+            Message(f"`graph` must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
+        )
     context, name = graph.context, kernel_name(graph.name, check_epsilon(epsilon))
     if context.store.read(name, KernelMetadata) is not None:
         return open_kernel(graph, context, name)
@@ -145,8 +147,8 @@ def make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, na
     lost, warning = _lost_mass(kernel), None
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
         warning = warn(
-            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={number:g}: distances are "
-            "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
+            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at `epsilon={number:g}`: distances are "
+            "those of the truncated kernel. Raise `n_neighbors` or lower epsilon.",
             TruncationWarning,
         )
     context.store.commit(name, KernelMetadata(number, lost, None if scales is None else scales.metadata, warning))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
 
@@ -85,7 +86,9 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
     }
     kind = str(group.attrs.get("encoding-type", ""))
     if kind not in kinds:
-        raise TypeError(f"X: {key} of {path!r} is a group of type {kind or 'unknown'!r}; pass the key of a matrix.")
+        raise TypeError(
+            Message(f"`X`: {key} of {path!r} is a group of type {kind or 'unknown'!r}; pass the key of a matrix.")
+        )
     parts = []
     for name in ("data", "indices", "indptr"):
         _check_codecs(group[name])
@@ -95,13 +98,15 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
         matrix = kinds[kind](tuple(parts), shape=tuple(int(size) for size in group.attrs["shape"]))
         matrix.check_format(full_check=True)
     except ValueError as error:
-        raise ValueError(f"X: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.") from None
+        raise ValueError(
+            Message(f"`X`: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.")
+        ) from None
     return matrix.tocsr()
 
 
 def _check_numeric(item: Any, key: str, path: str) -> None:
     if item.dtype.kind not in "fiub":
-        raise TypeError(f"X: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric.")
+        raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
 
 
 def _check_codecs(item: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.optional import import_optional
@@ -17,7 +18,7 @@ MISSING = "missing"  # the label of rows without one
 def read_column(path: str, column: str | None = None) -> np.ndarray:
     """Read one value for each row: of a .npy, .csv or .parquet file, or of obs of an .h5ad file."""
     if not os.path.exists(path):
-        raise FileNotFoundError(f"color: there is no file {path!r}. Check the path.")
+        raise FileNotFoundError(Message(f"`color`: there is no file {path!r}. Check the path."))
     kind = file_kind(path)
     if kind == "npy":
         return _numpy_column(map_npy(path), column, path)
@@ -27,14 +28,16 @@ def read_column(path: str, column: str | None = None) -> np.ndarray:
         return _table_column(import_optional("pyarrow.parquet", "tables", "a .parquet file").read_table, column, path)
     if kind == "h5ad":
         return _obs_column(column, path)
-    raise ValueError(f"color must be a .npy, .csv, .parquet or .h5ad file; got {path!r}.")
+    raise ValueError(Message(f"`color` must be a .npy, .csv, .parquet or .h5ad file; got {path!r}."))
 
 
 def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarray:
     if array.ndim == 1:
         return np.asarray(array)
     if array.ndim != 2 or column is None or not column.isdigit() or int(column) >= array.shape[1]:
-        raise ValueError(f"color: {path!r} has shape {array.shape}; column= must be the number of a column, from 0.")
+        raise ValueError(
+            Message(f"`color`: {path!r} has shape {array.shape}; `column=` must be the number of a column, from 0.")
+        )
     return np.asarray(array[:, int(column)])
 
 
@@ -46,7 +49,9 @@ def _table_column(read: Callable[[str], Any], column: str | None, path: str) -> 
     table = read(path)
     column = table.column_names[0] if column is None and table.num_columns == 1 else column
     if column not in table.column_names:
-        raise ValueError(f"column= must name one of {first_names(table.column_names)} of {path!r}; {_got(column)}.")
+        raise ValueError(
+            Message(f"`column=` must name one of {first_names(table.column_names)} of {path!r}; {_got(column)}.")
+        )
     values = table.column(column)
     if is_numeric(values.type):
         return np.asarray(values.to_numpy())
@@ -62,7 +67,9 @@ def _obs_column(column: str | None, path: str) -> np.ndarray:
     with h5py.File(path, "r") as file:
         obs = file.get("obs", {})
         if column is None or column not in obs:
-            raise ValueError(f"column= must name one of obs of {path!r}: {first_names(obs)}; {_got(column)}.")
+            raise ValueError(
+                Message(f"`column=` must name one of obs of {path!r}: {first_names(obs)}; {_got(column)}.")
+            )
         values = pandas.Series(anndata.io.read_elem(obs[column]))
     if pandas.api.types.is_numeric_dtype(values.dtype):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)

@@ -3,17 +3,18 @@
 import os
 from typing import Any
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_file import open_h5ad, read_sparse
 
 
 def read_distances(path: str, key: str = "obsp/distances") -> Any:
     """Read a sparse matrix of distances: scipy's .npz, or obsp/distances of an .h5ad file."""
     if not os.path.exists(path):
-        raise FileNotFoundError(f"neighbors: there is no file {path!r}. Check the path.")
+        raise FileNotFoundError(Message(f"`neighbors`: there is no file {path!r}. Check the path."))
     if path.endswith(".h5ad"):
         with open_h5ad(path) as file:
             if key not in file:
-                raise ValueError(f"neighbors: {path!r} has no {key}. Run scanpy.pp.neighbors first.")
+                raise ValueError(Message(f"`neighbors`: {path!r} has no {key}. Run scanpy.pp.neighbors first."))
             return read_sparse(file[key], key, path)
     from scipy.sparse import load_npz
 

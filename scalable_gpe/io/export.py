@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 
 FORMATS = (".h5ad", ".zarr", ".npy", ".parquet")
@@ -60,8 +61,10 @@ def check_replaceable(target: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FileExistsError(
-            f"{str(target)!r} exists already, and an export holds the embedding alone. Choose another name, or "
-            "replace it with overwrite=True."
+            Message(
+                f"{str(target)!r} exists already, and an export holds the embedding alone. Choose another name, or "
+                "replace it with `overwrite=True`."
+            )
         )
     if target.is_dir() and not _is_anndata(target):
         raise FileExistsError(f"path {str(target)!r} is a folder that holds something else. Choose another name.")

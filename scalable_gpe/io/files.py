@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.npy import RemoteFile, map_npy
 from scalable_gpe.io.points import Points
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
@@ -57,9 +58,13 @@ def read_points(
     text = os.fspath(path) if is_url(path) else local_path(path)
     kind = _remote_kind(text) if is_url(text) else _local_kind(text)
     if key is not None and kind not in ("zarr", "h5ad", "parquet"):
-        raise ValueError(f"key={key!r} names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
+        raise ValueError(
+            Message(f"`key={key!r}` names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
+        )
     if index is not None and kind not in ("csv", "parquet"):
-        raise ValueError(f"index={index!r} names a column of a .csv or .parquet file; {text!r} has no columns by name.")
+        raise ValueError(
+            Message(f"`index={index!r}` names a column of a .csv or .parquet file; {text!r} has no columns by name.")
+        )
     if kind == "npy":
         return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
     if kind == "zarr":
@@ -76,13 +81,13 @@ def read_points(
 def _remote_kind(url: str) -> str:
     """A .npy file, else zarr: a URL of a zarr array may end in anything."""
     if url.endswith((".csv", ".tsv", ".parquet", ".h5ad")):
-        raise ValueError(f"X must be .npy or .zarr behind a URL; got {url!r}. Copy the file here first.")
+        raise ValueError(Message(f"`X` must be .npy or .zarr behind a URL; got {url!r}. Copy the file here first."))
     return "npy" if url.endswith(".npy") else "zarr"
 
 
 def _local_kind(path: str) -> str:
     if not os.path.exists(path):
-        raise FileNotFoundError(f"X: there is no file {path!r}. Check the path.")
+        raise FileNotFoundError(Message(f"`X`: there is no file {path!r}. Check the path."))
     return file_kind(path)
 
 
@@ -97,7 +102,7 @@ def file_kind(path: str) -> str:
     if os.path.exists(os.path.join(path, "zarr.json")) or os.path.exists(os.path.join(path, ".zgroup")):
         return "zarr"
     raise ValueError(
-        f"X must be a path that ends in {ENDINGS}; got {path!r}. Convert it, for instance with numpy.save."
+        Message(f"`X` must be a path that ends in {ENDINGS}; got {path!r}. Convert it, for instance with numpy.save.")
     )
 
 
@@ -109,7 +114,7 @@ def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | Non
     node = open_node(path, storage_options)
     names = None
     if hasattr(node, "shape") and key is not None:
-        raise ValueError(f"key={key!r}: {path!r} is one zarr array. Leave the key out.")
+        raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
     if not hasattr(node, "shape") and "obs" in node:
         key, names = choose_key(node, key, path), row_names(node)
     if key is None:

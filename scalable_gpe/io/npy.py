@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.sources import ArraySource, At
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
@@ -108,12 +109,12 @@ class RemoteFile:
         try:
             head = io.BytesIO(self._backend.read(self._name, 0, _HEADER))
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"X: there is no file {url!r}. Check the URL.") from error
+            raise FileNotFoundError(Message(f"`X`: there is no file {url!r}. Check the URL.")) from error
         self.shape, columns_first, self.dtype = _read_header(head, url)
         self._first = head.tell()
         if columns_first and len(self.shape) > 1:
             raise ValueError(
-                f"X: {url!r} is in Fortran order, whose rows are scattered. Save numpy.ascontiguousarray(X)."
+                Message(f"`X`: {url!r} is in Fortran order, whose rows are scattered. Save numpy.ascontiguousarray(X).")
             )
 
     def rows(self, at: At) -> np.ndarray:
@@ -138,7 +139,7 @@ class RemoteFile:
         begin, end = (self._first + row * self._row_bytes for row in (start, stop))
         data = self._backend.read(self._name, begin, end)
         if len(data) != end - begin:
-            raise ValueError(f"X: {self._backend}/{self._name} ends before its last row. Copy it again.")
+            raise ValueError(Message(f"`X`: {self._backend}/{self._name} ends before its last row. Copy it again."))
         return np.frombuffer(data, self.dtype).reshape(stop - start, *self.shape[1:])
 
 

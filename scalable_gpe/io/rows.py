@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.errors import Message
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Points, narrowest_float
@@ -145,7 +146,7 @@ def _sample_ids(n_rows: int) -> np.ndarray:
 
 def _check_shape(shape: tuple[int, ...], name: str, min_rows: int) -> None:
     if any(not size >= 0 for size in shape):  # NaN: dask does not know the lengths of its chunks
-        raise ValueError(f"{name} has an unknown number of rows; call {name}.compute_chunk_sizes() first.")
+        raise ValueError(Message(f"`{name}` has an unknown number of rows; call {name}.compute_chunk_sizes() first."))
     checks.check_shape(tuple(int(size) for size in shape), name, min_rows)
 
 
@@ -168,7 +169,9 @@ def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     if not (length > 0).all():
         zero = ids[length == 0]
         raise ValueError(
-            f"metric='cosine' has no meaning for rows of zeros; got {checks.rows_named(zero)}. Drop them first."
+            Message(
+                f"`metric='cosine'` has no meaning for rows of zeros; got {checks.rows_named(zero)}. Drop them first."
+            )
         )
     return np.ascontiguousarray(values / length[:, None], dtype=np.float32)
 
@@ -207,11 +210,11 @@ def _array_source(X: Any, name: str) -> Source:
         _check_dtype(X.dtype, name)
         return X
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError(f"{name} has masked entries. Drop their rows, or fill them in with filled().")
+        raise ValueError(Message(f"`{name}` has masked entries. Drop their rows, or fill them in with filled()."))
     try:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:  # rows of different lengths
-        raise TypeError(f"{name} must be a numeric array; got {type(X).__name__} ({error}).") from None
+        raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
     _check_dtype(array.dtype, name)
     return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
 
@@ -219,7 +222,10 @@ def _array_source(X: Any, name: str) -> Source:
 def _check_dtype(dtype: Any, name: str) -> None:
     if np.dtype(dtype).kind not in "fiub":
         raise TypeError(
-            f"{name} must be real and numeric; got dtype {dtype}. Convert it, for instance with astype('float32')."
+            Message(
+                f"`{name}` must be real and numeric; got dtype {dtype}. Convert it, for instance with "
+                "astype('float32')."
+            )
         )
 
 
@@ -227,7 +233,10 @@ def _check_columns(frame: Any, name: str) -> None:
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
         if getattr(dtype, "kind", "O") not in "fiub":
             raise TypeError(
-                f"{name} must be numeric; column {column!r} has dtype {dtype}. Drop or encode it before embedding."
+                Message(
+                    f"`{name}` must be numeric; column {column!r} has dtype {dtype}. Drop or encode it before "
+                    "embedding."
+                )
             )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
 
@@ -28,7 +29,7 @@ def read_csv(path: str, index: str | None) -> Points:
         index = columns[0]
     _check_index(index, columns, path)
     if len(set(columns)) < len(columns):
-        raise ValueError(f"X: {path!r} has two columns of one name. Rename one of them.")
+        raise ValueError(Message(f"`X`: {path!r} has two columns of one name. Rename one of them."))
     batches = _csv_batches(path, columns, index, delimiter, n_skipped=int(has_header))
     return _copy_columns(batches, _others(columns, index), index, np.float64, path)
 
@@ -38,7 +39,7 @@ def read_parquet(path: str, key: str | None, index: str | None) -> Points:
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
     files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
     if not files:
-        raise ValueError(f"X: the folder {path!r} holds no .parquet file. Check the path.")
+        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
     schema = parquet.read_schema(files[0])
     index = _pandas_index(schema) if index is None else index
     _check_index(index, schema.names, path)
@@ -69,7 +70,7 @@ def _first_line(path: str) -> tuple[list[str], str]:
     with pyarrow.input_stream(path, compression="detect") as stream:
         line = stream.read(_FIRST_LINE).decode("utf-8-sig", errors="replace").partition("\n")[0].rstrip("\r")
     if not line.strip():
-        raise ValueError(f"X: {path!r} is empty. Pass a table with one point per row.")
+        raise ValueError(Message(f"`X`: {path!r} is empty. Pass a table with one point per row."))
     delimiter = max(",\t; ", key=line.count)
     return next(csv.reader([line], delimiter=delimiter)), delimiter
 
@@ -97,7 +98,9 @@ def _csv_batches(path: str, columns: list[str], index: str | None, delimiter: st
                 convert_options=pyarrow.csv.ConvertOptions(column_types=types),
             )
         except pyarrow.ArrowInvalid as error:
-            raise TypeError(f"X: {path!r} is not a table of numbers: {_explain(error, columns, index)}") from None
+            raise TypeError(
+                Message(f"`X`: {path!r} is not a table of numbers: {_explain(error, columns, index)}")
+            ) from None
 
 
 def _explain(error: Exception, columns: list[str], index: str | None) -> str:
@@ -144,8 +147,10 @@ def _is_list(kind: Any) -> bool:
 def _check_numeric(field: Any, index: str | None, path: str) -> None:
     if not is_numeric(field.type):
         raise TypeError(
-            f"X: column {field.name!r} of {path!r} has type {field.type}; it must be numeric. "
-            f"{_way_out(field.name, index)}"
+            Message(
+                f"`X`: column {field.name!r} of {path!r} has type {field.type}; it must be numeric. "
+                f"{_way_out(field.name, index)}"
+            )
         )
 
 
@@ -157,7 +162,7 @@ def _copy_columns(
 ) -> Points:
     """Copy columns of numbers to one array; another column holds the names of the rows."""
     if not kept:
-        raise ValueError(f"X: {path!r} has no column of numbers beside the index. Pass at least one.")
+        raise ValueError(Message(f"`X`: {path!r} has no column of numbers beside the index. Pass at least one."))
     names = _Names(index)
 
     def rows() -> Iterator[np.ndarray]:
@@ -180,13 +185,13 @@ def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path
     """Copy a column of lists, one point each, to one array."""
     if key not in schema.names or not _is_list(schema.field(key).type):
         raise ValueError(
-            f"key must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}."
+            Message(f"`key` must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}.")
         )
     dtype = narrowest_float([schema.field(key).type.value_type.to_pandas_dtype()])
     batches = _parquet_batches(files, [key], index)
     first = next(batches, None)
     if first is None or not len(first.column(key)) or first.column(key)[0].as_py() is None:
-        raise ValueError(f"X: column {key!r} of {path!r} must begin with a list; it is empty.")
+        raise ValueError(Message(f"`X`: column {key!r} of {path!r} must begin with a list; it is empty."))
     width = len(first.column(key)[0])
     names = _Names(index)
 
@@ -194,7 +199,9 @@ def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path
         for batch in itertools.chain([first], batches):
             lists = batch.column(key)
             if set(lists.value_lengths().to_pylist()) != {width}:
-                raise ValueError(f"X: column {key!r} of {path!r} must hold lists of one length; it has others.")
+                raise ValueError(
+                    Message(f"`X`: column {key!r} of {path!r} must hold lists of one length; it has others.")
+                )
             names.add(batch)
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
 
@@ -226,7 +233,9 @@ def _others(columns: Iterable[str], index: str | None) -> list[str]:
 
 def _check_index(index: str | None, columns: list[str], path: str) -> None:
     if index is not None and index not in columns:
-        raise ValueError(f"index must be one of the columns of {path!r}: {first_names(columns)}; got {index!r}.")
+        raise ValueError(
+            Message(f"`index` must be one of the columns of {path!r}: {first_names(columns)}; got {index!r}.")
+        )
 
 
 def _way_out(column: str, index: str | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from scalable_gpe.errors import Message
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
 
@@ -15,11 +16,13 @@ def open_array(path: str, storage_options: StorageOptions | None = None, key: st
     if isinstance(found, zarr.Group):
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"
         raise ValueError(
-            f"X: {path!r} is a zarr group, not an array; it holds the arrays {arrays}. Name one of them with key=, "
-            "or pass its path."
+            Message(
+                f"`X`: {path!r} is a zarr group, not an array; it holds the arrays {arrays}. Name one of them with "
+                "`key=`, or pass its path."
+            )
         )
     if np.dtype(found.dtype).kind not in "fiub":
-        raise TypeError(f"X: the zarr array {path!r} has dtype {found.dtype}; it must be real and numeric.")
+        raise TypeError(Message(f"`X`: the zarr array {path!r} has dtype {found.dtype}; it must be real and numeric."))
     check_codecs(found)
     return found
 
@@ -35,9 +38,9 @@ def open_node(
             if key is not None:
                 found = found[key] if isinstance(found, zarr.Group) and key in found else None
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"X: there is no zarr array at {path!r}. Check the path.") from error
+        raise FileNotFoundError(Message(f"`X`: there is no zarr array at {path!r}. Check the path.")) from error
     if not isinstance(found, zarr.Array | zarr.Group):
-        raise ValueError(f"X: {path!r} holds no {key!r}. Check the key.")
+        raise ValueError(Message(f"`X`: {path!r} holds no {key!r}. Check the key."))
     return found
 
 
@@ -46,4 +49,6 @@ def check_codecs(array: "zarr.Array[Any]") -> None:
     described = array.metadata.to_dict()
     codecs = [described.get(part) for part in ("codecs", "filters", "compressor")]
     if "pickle" in json.dumps(codecs, default=repr).lower():
-        raise TypeError(f"X: the zarr array {array.path!r} is stored as pickles, which are never read. Convert it.")
+        raise TypeError(
+            Message(f"`X`: the zarr array {array.path!r} is stored as pickles, which are never read. Convert it.")
+        )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import ConvergenceWarning, warn
+from scalable_gpe.errors import ConvergenceWarning, Message, warn
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.heat.normalization import HeatKernel, RootScale, row_sums
 from scalable_gpe.heat.sweep import Product, sweep
@@ -54,7 +54,9 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     most = n_points - 1
     k = checks.check_count(n_components, "n_components")
     if k > most:
-        raise ValueError(f"n_components must be at most {most}, one less than the number of different rows; got {k}.")
+        raise ValueError(
+            Message(f"`n_components` must be at most {most}, one less than the number of different rows; got {k}.")
+        )
     power = checks.check_positive(power, "power")
     vectors, values = _top(heat, k)
     storage_order = heat.kernel.storage_order
@@ -103,7 +105,7 @@ def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, n
             return values, vectors
     warn(
         f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
-        "a graph that nearly falls into pieces. Raise n_neighbors or epsilon, or use gp_embedding, which needs none.",
+        "a graph that nearly falls into pieces. Raise `n_neighbors` or epsilon, or use gp_embedding, which needs none.",
         ConvergenceWarning,
     )
     return values, vectors

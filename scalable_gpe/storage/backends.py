@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from scalable_gpe.errors import StoreError
+from scalable_gpe.errors import Message, StoreError
 from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
 
 StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
@@ -73,10 +73,13 @@ def check_options(storage_options: Any, *paths: Any) -> None:
     if storage_options is None:
         return
     if not isinstance(storage_options, dict):
-        raise TypeError(f"storage_options must be a dict; got {type(storage_options).__name__}.")
+        raise TypeError(Message(f"`storage_options` must be a dict; got {type(storage_options).__name__}."))
     if storage_options and not any(is_url(path) for path in paths):
         raise ValueError(
-            "storage_options is for URLs such as s3://bucket/run.zarr, and neither X nor store is one. Leave it out."
+            Message(
+                "`storage_options` is for URLs such as s3://bucket/run.zarr, and neither X nor store is one. Leave it "
+                "out."
+            )
         )
 
 
@@ -358,8 +361,10 @@ class FsspecBackend:
             if known or not _is_failure(error):
                 raise
             raise StoreError(
-                f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; check the URL, "
-                "storage_options, credentials and network, and run the same call again to resume."
+                Message(
+                    f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; check the URL, "
+                    "`storage_options`, credentials and network, and run the same call again to resume."
+                )
             ) from error
 
 

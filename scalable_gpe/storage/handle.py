@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import zarr
 
-from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.errors import DamageError, Message, StoreError
 from scalable_gpe.storage.backends import StorageBackend
 from scalable_gpe.storage.lock import Lock
 
@@ -44,8 +44,10 @@ class StoreHandle:
         """Refuse to change what was opened for reading."""
         if self.read_only:
             raise StoreError(
-                f"store {str(self)!r} was opened for reading, and this would write to it. Pass store= for the result, "
-                "or call embed with this store."
+                Message(
+                    f"store {str(self)!r} was opened for reading, and this would write to it. Pass `store=` for the "
+                    "result, or call embed with this store."
+                )
             )
 
     def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
@@ -313,8 +314,10 @@ def _check_points(graph: NeighborGraph) -> Rows:
     """The points, in storage order, if they are there and are what the lists were made from."""
     if graph.points is None:
         raise ValueError(
-            "transform needs the training points; this embedding was made from neighbors= alone. Pass X to embed as "
-            "well, or to open for a store."
+            Message(
+                "transform needs the training points; this embedding was made from `neighbors=` alone. Pass X to "
+                "embed as well, or to open for a store."
+            )
         )
     if graph.method == "precomputed":
         rows = np.unique(np.linspace(0, graph.storage_order.n_points - 1, 64).astype(np.int64))
@@ -324,7 +327,9 @@ def _check_points(graph: NeighborGraph) -> Rows:
         wrong = (lists >= 0) & (np.abs(expected - lengths) > 1e-3 * (expected + lengths))
         if wrong.any():
             raise ValueError(
-                "transform measures straight-line distances in X; the distances in neighbors= are others. Embed again "
-                "without neighbors=, or embed old and new rows together."
+                Message(
+                    "transform measures straight-line distances in X; the distances in `neighbors=` are others. Embed "
+                    "again without `neighbors=`, or embed old and new rows together."
+                )
             )
     return graph.points

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scalable_gpe.errors import Message
 from scalable_gpe.execution import memory_plan
 
 _READ_BYTES = 2**23  # one streaming read
@@ -60,9 +61,11 @@ class SearchPlan:
 def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> SearchPlan:
     """Choose the sizes of a search."""
     if n_rows >= 2**31:
-        raise ValueError(f"n_rows must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}.")
+        raise ValueError(Message(f"`n_rows` must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}."))
     if not 1 <= n_neighbors < n_rows:
-        raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
+        raise ValueError(
+            Message(f"`n_neighbors` must be between 1 and `n_rows` - 1 = {n_rows - 1}; got {n_neighbors}.")
+        )
     leaf_rows = max(512, 8 * (n_neighbors + 1))
     if part_rows is None:
         part_rows = memory_plan.part_rows(n_features, n_neighbors)
