@@ -24,10 +24,10 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, show, timed
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.cluster import Cluster
-from scalable_gpe.execution.workers import block_sizes
 from scalable_gpe.loops import sparse
-from scalable_gpe.storage.protocol import ranges
+from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 _BLOCKS = 8  # of the sweeps whose bytes are counted

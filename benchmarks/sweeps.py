@@ -9,9 +9,10 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, best_of
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import MemoryPanel
-from scalable_gpe.execution.workers import Workers, block_sizes
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.sketch.gaussian_process import make_plans, sweeps_of
 from scalable_gpe.sketch.powers import Sketch, Sweeps

@@ -10,9 +10,9 @@ import sys
 
 import scalable_gpe as gpe
 from scalable_gpe.execution import memory_plan
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 
-memory_plan._PART_ROWS = 1300
+memory_plan.PART_ROWS = 1300
 POINTS = 3000
 
 

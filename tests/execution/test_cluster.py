@@ -20,7 +20,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, GPEError
 from scalable_gpe.execution import cluster as engine
 from scalable_gpe.execution import memory_plan
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.storage.backends import open_backend
 
 distributed = pytest.importorskip("distributed")
@@ -124,7 +124,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_same_bytes(client, tmp_path, monkeypatch, case):
-    monkeypatch.setattr(memory_plan, "_PART_ROWS", 1300)
+    monkeypatch.setattr(memory_plan, "PART_ROWS", 1300)
     n_workers, kind, make, how, cut = CASES[case]
     X = make()
     if kind == "zarr":

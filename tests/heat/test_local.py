@@ -9,7 +9,7 @@ import naive
 import scalable_gpe as gpe
 from scalable_gpe import cli, exact
 from scalable_gpe.errors import ConnectivityWarning
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.heat.local import RANK
 from scalable_gpe.transform import new_points
 

@@ -8,7 +8,7 @@ import naive
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import ConvergenceWarning
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 
 
 @pytest.fixture(scope="module")

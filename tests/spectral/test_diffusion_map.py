@@ -7,7 +7,7 @@ from scipy.linalg import subspace_angles
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import GPEWarning
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 
 
 def heat_of(X, n_neighbors=None, epsilon="auto", normalization="bistochastic"):

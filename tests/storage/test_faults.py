@@ -10,7 +10,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 KINDS = ("flip", "truncate", "delete", "empty", "metadata")

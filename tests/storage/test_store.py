@@ -11,7 +11,7 @@ import zarr
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
-from scalable_gpe.execution.workers import block_sizes
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
