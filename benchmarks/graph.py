@@ -21,7 +21,7 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, show, timed
-from scalable_gpe.graph.cells import rounds as cells
+from scalable_gpe.execution import memory_plan
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 _K = 15
@@ -63,9 +63,11 @@ def _data(options: argparse.Namespace) -> Iterator[tuple[str, np.ndarray, int | 
 
 
 def compare(name: str, X: np.ndarray, part_rows: int | None, options: argparse.Namespace) -> list[Row]:
-    cells.search(X[:3000], _K)
-    ours, found = timed(lambda: cells.search(X, _K, part_rows=part_rows))
-    detail = f"{ours:.1f} s, recall {_recall(X, found.indices):.4f}, {found.n_rounds} rounds"
+    gpe.neighbor_graph(X[:3000], _K, method="cells")  # compiles
+    standard, memory_plan.PART_ROWS = memory_plan.PART_ROWS, part_rows or memory_plan.PART_ROWS
+    ours, found = timed(lambda: gpe.neighbor_graph(X, _K, method="cells"))
+    memory_plan.PART_ROWS = standard
+    detail = f"{ours:.1f} s, recall {_recall(X, found.indices):.4f}"
     if options.no_pynndescent:
         return [Row(f"{name}: cells / pynndescent", None, "x", "", detail)]
     theirs, indices = _pynndescent(X)

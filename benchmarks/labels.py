@@ -85,9 +85,9 @@ def _map(heat: gpe.HeatKernel) -> np.ndarray:
 
 
 def _chosen_power(heat: gpe.HeatKernel, n_components: int) -> int:
-    from scalable_gpe.spectral.power_choice import choose_power
+    from scalable_gpe.spectral.power_choice import power_curve
 
-    return choose_power(heat, n_components, 0, heat.run, f"{heat.name}/curve")[0]
+    return power_curve(heat, 0, heat.context, f"{heat.name}/curve").choose(n_components)
 
 
 def _prefixes(points: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> list[float]:

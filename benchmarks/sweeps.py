@@ -10,12 +10,13 @@ import numpy as np
 import scalable_gpe as gpe
 from measure import Row, best_of
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import MemoryPanel
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.sketch.gaussian_process import make_plans, sweeps_of
-from scalable_gpe.sketch.powers import Sketch, Sweeps
+from scalable_gpe.sketch.columns import plan_powers
+from scalable_gpe.sketch.polynomial import n_sweeps
+from scalable_gpe.sketch.powers import multiply
+from scalable_gpe.sketch.random_matrix import Sketch
 
 _MOST_PRODUCTS = 300  # after which the paper's iteration is given up
 _PLAIN_COLUMNS = 4
@@ -38,10 +39,9 @@ def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
 
 
 def _sweep_seconds(heat: HeatKernel, width: int) -> float:
-    sweeps = Sweeps(heat)
     source = MemoryPanel(np.ones((heat.kernel.edges.n_points, width), np.float32))
     target = MemoryPanel(np.empty_like(source.values))
-    return best_of(lambda: sweeps.product(source, target))
+    return best_of(lambda: multiply(heat, source, target))
 
 
 def _bandwidth() -> float:
@@ -65,14 +65,13 @@ def sinkhorn(heat: HeatKernel) -> list[Row]:
 
 def _paper_products(heat: HeatKernel) -> int:
     """Products of d <- K(1/d) until the geometric mean of two iterates scales K to 1e-8; looked at now and then."""
-    kernel, run = heat.kernel, Context(heat.context.store, heat.context.workers)
-    weights = heat.weights
+    kernel, weights = heat.kernel, heat.weights
     d = np.ones(len(weights))
     for n_products in range(1, _MOST_PRODUCTS + 1):
-        after = row_sums(kernel, weights / d, run, "paper")
+        after = row_sums(kernel, weights / d, heat.context, "paper")
         if n_products % 10 == 0:
             mean = np.sqrt(d * after)
-            if np.abs(row_sums(kernel, weights / mean, run, "check") / mean - 1).max() <= 1e-8:
+            if np.abs(row_sums(kernel, weights / mean, heat.context, "check") / mean - 1).max() <= 1e-8:
                 return n_products
         d = after
     return _MOST_PRODUCTS + 1
@@ -81,9 +80,7 @@ def _paper_products(heat: HeatKernel) -> int:
 def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
     """Sweeps of a high power against plain products, and what the difference does to distances."""
     power = options.high_power
-    sketch, run = Sketch("gaussian", 0, "single"), Context(heat.context.store, heat.context.workers)
-    plans = make_plans(heat, sketch, [power], 1e-4, run, "sketch/benchmark")
-    n_sweeps = sweeps_of(list(plans.values()))
+    plans = plan_powers(heat, Sketch("gaussian", 0), [power], 1e-4, heat.context, "sketch/benchmark")
     ours = gpe.gp_embedding(heat, _PLAIN_COLUMNS, power)
     theirs = _plain(heat, power)
     pairs = np.random.default_rng(0).integers(0, len(ours), (2, 100_000))
@@ -92,7 +89,13 @@ def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
     error = np.abs(one / other - 1)
     detail = f"distances differ by {error.max():.1e} at most"
     return [
-        Row(f"sketch sweeps, power {power}", n_sweeps, "sweeps", "<= 150", f"plain powers: {power}"),
+        Row(
+            f"sketch sweeps, power {power}",
+            n_sweeps(list(plans.values())),
+            "sweeps",
+            "<= 150",
+            f"plain powers: {power}",
+        ),
         Row(f"median error of distances, power {power}", float(np.median(error)), "", "<= 1e-4", detail),
     ]
 
@@ -102,9 +105,9 @@ def _plain(heat: HeatKernel, power: int) -> np.ndarray:
     storage_order, scale = heat.kernel.storage_order, heat.scale_points[:, None]
     entries = gpe.sketch_matrix(heat.shape[0], _PLAIN_COLUMNS, random_state=0)
     source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[storage_order.user_row])
-    now, other, sweeps = MemoryPanel(source), MemoryPanel(np.empty_like(source)), Sweeps(heat)
+    now, other = MemoryPanel(source), MemoryPanel(np.empty_like(source))
     for _ in range(power):
-        sweeps.product(now, other)
+        multiply(heat, now, other)
         now, other = other, now
     return storage_order.spread(now.values / scale) / np.sqrt(_PLAIN_COLUMNS)
 

@@ -211,6 +211,9 @@ def _warn_about(report: Report, tables: dict[int, Table]) -> list[str]:
         rows = table.read(0, min(4096, table.shape[0]))
         # rounding leaves a vector in which all rows are the same, and which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
-            text = f"`power={power}` leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power."
+            text = (
+                f"`power={power}` leaves nothing of the data: all rows are equal up to rounding. Choose a smaller "
+                "power."
+            )
             said.append(warn(text, VanishingWarning))
     return said

@@ -223,7 +223,7 @@ def test_any_other_scale_to_tolerance():
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 def test_permuting_points_with_the_rows_of_the_sketch_permutes_the_embedding(normalization, monkeypatch):
     """Row i of G belongs to row i: with the rows of both permuted, the embedding's rows are."""
-    from scalable_gpe.sketch.powers import Sketch
+    from scalable_gpe.sketch.random_matrix import Sketch
 
     order = np.random.default_rng(0).permutation(len(X))
     options = {**OPTIONS, "normalization": normalization, "precision": "double"}

@@ -333,11 +333,21 @@ class ZarrStore:
 
     # --- the lock -----------------------------------------------------------------------------
 
+    def lock(self) -> None:
+        """Refuse a second process on this store."""
+        self.handle.check_writable()
+        self.handle.lock = self.backend.lock()
+
+    def unlock(self) -> None:
+        """Let others work on this store."""
+        if self.handle.lock is not None:
+            lock, self.handle.lock = self.handle.lock, None
+            lock.release()
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep other processes away, and start and end without scratch arrays and partial files."""
-        self.handle.check_writable()
-        self.handle.lock = lock = self.backend.lock()
+        self.lock()
         try:
             self.backend.remove_partial()
             self.remove(SCRATCH)
@@ -348,8 +358,7 @@ class ZarrStore:
             except OSError as error:  # the next run removes it; the first error must not be lost
                 logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
             finally:
-                self.handle.lock = None
-                lock.release()
+                self.unlock()
 
 
 def _sent(handle: StoreHandle) -> ZarrStore:

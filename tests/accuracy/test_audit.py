@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import scalable_gpe as gpe
 from scalable_gpe import accuracy
 from scalable_gpe.accuracy import exact_rows as carried
 from scalable_gpe.accuracy.exact_rows import ExactRows
-from scalable_gpe.accuracy.statistics import distances, law
+from scalable_gpe.accuracy.statistics import distances, sketch_law
+from scalable_gpe.execution.memory_plan import MemoryPlan
 
 
 def with_points(result, points):
@@ -59,18 +61,18 @@ def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
 
 def test_powers_share_their_products(result):
     exact = ExactRows(result.heat, 20, 0)
-    together, sweeps = exact.covariances([2, 60, 400]), dict(result.graph.context.sweeps)
+    together, sweeps = exact.covariances([2, 60, 400]), dict(result.graph.context.tally.sweeps)
     for power, covariance in together.items():
         np.testing.assert_allclose(covariance, exact.covariances([power])[power], rtol=1e-9, atol=1e-15)
-    alone = result.graph.context.sweeps["sketch"] - sweeps["sketch"]
+    alone = result.graph.context.tally.sweeps["audit"] - sweeps["audit"]
     exact.covariances([2, 60, 400])
-    assert result.graph.context.sweeps["sketch"] - sweeps["sketch"] - alone < alone
+    assert result.graph.context.tally.sweeps["audit"] - sweeps["audit"] - alone < alone
 
 
 def test_narrow_panels_give_the_same(result, monkeypatch):
     exact = ExactRows(result.heat, 20, 0)
     wide = exact.covariances([12])[12]
-    monkeypatch.setattr(type(result.graph.run), "spare_bytes", lambda self: 0)
+    monkeypatch.setattr(MemoryPlan, "workspace", 0)
     np.testing.assert_allclose(exact.covariances([12])[12], wide, rtol=1e-12, atol=1e-16)
 
 
@@ -143,7 +145,10 @@ def test_p_values_are_uniform():
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
     exact = ExactRows(heat, 32, 0)
     covariance = exact.covariances([8])[8]
-    laws = [law(covariance, gpe.gp_embedding(heat, 16, 8, random_state=seed)[exact.rows], 16) for seed in range(100)]
+    laws = [
+        asdict(sketch_law(covariance, gpe.gp_embedding(heat, 16, 8, random_state=seed)[exact.rows], 16))
+        for seed in range(100)
+    ]
     for name in ("size_pvalue", "ks_pvalue"):
         assert sum(law[name] < 0.05 for law in laws) <= 12
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources
 
 SCRIPT = """
 import json, sys
@@ -16,6 +16,11 @@ path, store, limit = sys.argv[1:]
 run = gpe.embed(path, n_neighbors=12, n_components=16, power=24, store=store, memory_limit=int(limit), progress=False)
 print(json.dumps({"peak": run.report["peak_memory"], "method": run.report["method"]}))
 """
+
+
+def smallest_limit(n_rows, n_features):
+    size = ProblemSize(n_rows=n_rows, n_features=n_features, n_neighbors=12, n_components=16)
+    return MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
 
 
 def peak_of(tmp_path, X, limit):
@@ -39,8 +44,7 @@ def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
     import scalable_gpe as gpe
 
     X = gpe.datasets.patches(60_000, 16, dimension=4)
-    shape = memory_plan.ProblemSize(n_rows=60_000, n_features=16, n_neighbors=12, n_components=16)
-    smallest = memory_plan.smallest_limit(shape)
+    smallest = smallest_limit(60_000, 16)
     results = []
     for limit in (int(1.1 * smallest), 900 * 10**6):
         peak, folder = peak_of(tmp_path, X, limit)
@@ -55,9 +59,7 @@ def test_wide_rows_of_a_mapped_file(tmp_path):
     import scalable_gpe as gpe
 
     gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.patches, 150_000, n_features=1000, dimension=3)
-    limit = memory_plan.smallest_limit(
-        memory_plan.ProblemSize(n_rows=150_000, n_features=1000, n_neighbors=12, n_components=16)
-    )
+    limit = smallest_limit(150_000, 1000)
     assert limit < 600e6 <= (tmp_path / "X.npy").stat().st_size
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "X.npy"), str(tmp_path / "run.zarr"), str(limit)],

@@ -1,10 +1,13 @@
 """Panels that a worker keeps: their memory is used again, but never while a task has it."""
 
+import threading
+
 import numpy as np
 import pytest
 
-from scalable_gpe.execution import panels
+from scalable_gpe.execution import panel_cache
 from scalable_gpe.execution.panels import StoredPanel
+from scalable_gpe.execution.process import process
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 SHAPE = (10, 3)
@@ -13,8 +16,8 @@ SHAPE = (10, 3)
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     """Three panels in a process that keeps what it writes: of ones, twos and threes."""
-    monkeypatch.setattr(panels, "_keeping", True)
-    panels.forget_panels()
+    monkeypatch.setattr(process, "keeps_panels", True)
+    process.panels.clear()
     store = ZarrStore(tmp_path / "run.zarr")
     store.lock()
     made = [StoredPanel(store.scratch_table(f"work/{number}", SHAPE, np.float64, 4)) for number in (1, 2, 3)]
@@ -22,7 +25,7 @@ def made(tmp_path, monkeypatch):
         panel.put(0, np.full(SHAPE, float(number)))
     yield made
     store.unlock()
-    panels.forget_panels()
+    process.panels.clear()
 
 
 def test_memory_that_a_task_has_is_left_alone(made):
@@ -39,18 +42,49 @@ def test_memory_that_a_task_has_is_left_alone(made):
     np.testing.assert_array_equal(three.table.read(0, 10), np.full(SHAPE, 7.0))
 
 
-def test_memory_that_nobody_has_is_used_again(made):
-    one, two, _ = made
-    place = one.whole().ctypes.data
-    assert two.whole().ctypes.data != place
-    assert len(panels._panels) <= 2 + panels._OTHERS
-    assert made[2].whole().ctypes.data == place
+def test_memory_is_reused_when_the_task_that_leased_it_has_ended(made):
+    one, two, three = made
+    process.panels.clear()
+    with process.panels.task():
+        place = one.whole().ctypes.data
+    with process.panels.task():
+        assert two.whole().ctypes.data != place
+    assert len(process.panels._panels) <= 2 + panel_cache._OTHERS
+    with process.panels.task():
+        assert three.whole().ctypes.data == place
+
+
+def test_memory_of_a_running_task_is_not_reused(made):
+    one, two, three = made
+    process.panels.clear()
+    with process.panels.task():
+        mine = one.whole()
+        for other in (two, three):  # as another thread, whose task takes the place of the oldest panel
+            thread = threading.Thread(target=use, args=(other,))
+            thread.start()
+            thread.join()
+        np.testing.assert_array_equal(mine, np.full(SHAPE, 1.0))
+
+
+def use(panel):
+    with process.panels.task():
+        panel.whole()
+
+
+def test_memory_that_was_seen_outside_of_tasks_is_not_reused(made):
+    one, two, three = made
+    process.panels.clear()
+    mine = one.whole()
+    use(two)
+    use(three)
+    np.testing.assert_array_equal(mine, np.full(SHAPE, 1.0))
 
 
 def test_shards_that_a_block_touches_are_found_once(monkeypatch):
     indices = np.array([0, 1, 9], np.int32)
-    assert panels._touched(indices, 4, 3) == [0, 2]
+    touched = panel_cache.PanelCache().touched
+    assert touched(indices, 4, 3) == [0, 2]
     monkeypatch.setattr("scalable_gpe.loops.sparse.touched", None)
-    assert panels._touched(indices, 4, 3) == [0, 2]
+    assert touched(indices, 4, 3) == [0, 2]
     with pytest.raises(TypeError):
-        panels._touched(indices.copy(), 4, 3)
+        touched(indices.copy(), 4, 3)

@@ -11,7 +11,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import MemoryLimitError, StoreError
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.io.sources import TableSource
-from scalable_gpe.storage.protocol import MemoryTable
+from scalable_gpe.storage.memory import MemoryTable
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 OPTIONS = {"n_neighbors": 6, "n_components": 3, "power": 4}
@@ -166,10 +166,12 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
     opened = module.InputRows(source)
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
     assert max(stop - start for start, stop in opened.steps(0, n_rows)) == 512
-    from scalable_gpe.execution.context import Context
+    from scalable_gpe.execution import sharing
+    from scalable_gpe.execution.context import local_context
     from scalable_gpe.graph.duplicates import hash_rows
 
-    hash_rows(opened, Context())
+    monkeypatch.setattr(sharing, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
+    hash_rows(opened, local_context(n_rows))
     assert source.largest == 512 and source.total == n_rows
 
 

@@ -151,7 +151,7 @@ def test_a_thousandth_power_against_plain_products():
 @pytest.mark.parametrize("powers", [(64,), (300,), (2000,), (64, 300, 2000)])
 def test_an_interval_that_is_too_short_is_noticed_and_repaired(monkeypatch, powers):
     """The recurrence explodes outside its interval, even to infinity: the columns are carried again on [-1, 1]."""
-    from scalable_gpe.spectral.density import Lanczos
+    from scalable_gpe.spectral.lanczos import Lanczos
 
     turn = np.linspace(0, 2 * np.pi, 600, endpoint=False)  # a ring: a slow decay, and a flat kernel of few neighbours
     X = np.stack([np.cos(turn), np.sin(turn)], axis=1)

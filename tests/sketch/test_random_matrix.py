@@ -12,7 +12,6 @@ from scipy import stats
 import naive
 from scalable_gpe import sketch_matrix
 from scalable_gpe.loops import random as kernels
-from scalable_gpe.sketch.random_matrix import packed_signs
 
 KINDS = ["gaussian", "bernoulli"]
 ENTRY = {"gaussian": naive.gaussian_entry, "bernoulli": naive.bernoulli_entry}
@@ -110,16 +109,6 @@ def test_kinds_and_seeds_differ():
     a, b = sketch_matrix(100, 8), sketch_matrix(100, 8, random_state=1)
     assert (a != b).all()
     assert (np.sign(a) != sketch_matrix(100, 8, kind="bernoulli")).any()
-
-
-def test_packed_signs_hold_the_same_bits():
-    rows = np.array([3, 0, 77])
-    for width in (1, 64, 65, 128, 200):
-        signs = sketch_matrix(100, width, kind="bernoulli", random_state=9, rows=rows)
-        packed = packed_signs(rows, width, 9)
-        assert packed.nbytes == 3 * 8 * -(-width // 64)
-        bits = (packed[:, np.arange(width) // 64] >> (np.arange(width) % 64).astype(np.uint64)) & np.uint64(1)
-        assert (2.0 * bits - 1 == signs).all()
 
 
 def test_normal_distribution():

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.spectral.power_choice import read_power
+from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
 
 
 def curve(rows):
-    return [{"power": p, "effective_rank": rank, "roughness": rho} for p, rank, rho in rows]
+    return PowerCurve(tuple(PowerRow(*row) for row in rows))
 
 
 def test_the_smallest_power_that_is_smooth_enough():
     table = curve([(1, 500, 0.3), (2, 200, 0.1), (4, 90, 0.04), (8, 40, 0.02), (16, 20, 0.01), (32, 3, 0.001)])
-    assert read_power(table, 8) == 8  # needs 0.0201
-    assert read_power(table, 4) == 16  # needs 0.0105
-    assert read_power(table, 64) == 4  # needs 0.042
-    assert read_power(table, 2) == 16  # needs 0.0030, but not fewer than four directions
+    assert table.choose(8) == 8  # needs 0.0201
+    assert table.choose(4) == 16  # needs 0.0105
+    assert table.choose(64) == 4  # needs 0.042
+    assert table.choose(2) == 16  # needs 0.0030, but not fewer than four directions
 
 
 def test_the_curve_is_that_of_the_eigenvalues():

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -172,7 +173,7 @@ def test_damage_is_repaired(X):
     url = "memory://damaged.zarr"
     gpe.embed(X[:300], store=url, **HOW)
     sound, store = chunks(url), ZarrStore(url)
-    damage(store.place, sound)
+    damage(store.backend, sound)
     for array, what in store.verify():
         store.repair(array, what)
     gpe.embed(X[:300], store=url, **HOW)
@@ -247,14 +248,19 @@ def quick(monkeypatch):
     monkeypatch.setattr(lock, "STALE", 1.5)
 
 
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
 def holder(url, options):
     """Another process that holds the lock until it is told to let go, or dies."""
     code = f"""
 import sys
 from scalable_gpe.storage import lock
-from scalable_gpe.storage.zarr_store import Store
+from scalable_gpe.storage.zarr_store import ZarrStore
 lock.BEAT = 0.2
-store = Store({url!r}, storage_options={options!r})
+store = ZarrStore({url!r}, storage_options={options!r})
 store.lock()
 print("held", flush=True)
 sys.stdin.readline()
@@ -280,9 +286,9 @@ def test_a_second_process_is_refused_and_a_dead_one_overtaken(options, quick):
     began = time.monotonic()
     store.lock()
     assert time.monotonic() - began > 1  # it was watched first
-    assert store.place.objects() == ["lock.1", "zarr.json"]
+    assert store.backend.objects() == ["lock.1", "zarr.json"]
     store.unlock()
-    assert store.place.objects() == ["zarr.json"]
+    assert store.backend.objects() == ["zarr.json"]
 
 
 def test_of_many_only_one_gets_it(options, quick):
@@ -310,12 +316,14 @@ def test_a_holder_that_was_overtaken_stops(quick):
     url = "memory://overtaken.zarr"
     store = ZarrStore(url)
     store.lock()
-    store.place.write("lock.1", json.dumps({"host": "elsewhere", "pid": 7, "since": "now", "token": "other"}).encode())
+    store.backend.write(
+        "lock.1", json.dumps({"host": "elsewhere", "pid": 7, "since": "now", "token": "other"}).encode()
+    )
     time.sleep(0.5)
     with pytest.raises(StoreError, match="taken over by host elsewhere, pid 7"):
-        store.commit("graph/x", {})
+        store.commit("graph/x", Nothing())
     store.unlock()
-    assert "lock.1" in store.place.objects()  # which is not its own
+    assert "lock.1" in store.backend.objects()  # which is not its own
 
 
 # --- other processes ------------------------------------------------------------------------------
@@ -326,7 +334,7 @@ def write_shard(job):
     start = number * table.shard_rows
     table.write(start, np.full((min(table.shard_rows, 1000 - start), 3), number, np.float32))
     ragged.write(number, np.arange(number, dtype=np.int32))
-    return os.getpid(), id(table), id(table.store), table.store.read_only
+    return os.getpid(), id(table), id(table.handle), table.handle.read_only
 
 
 def open_table(table):
@@ -357,7 +365,7 @@ def test_tables_are_sent_by_name(where, tmp_path, options, pool):
     assert (values == np.repeat(np.arange(10, dtype=np.float32), 100)[:, None]).all()
     assert [ragged.read(number, number).tolist() for number in range(10)] == [list(range(n)) for n in range(10)]
     assert store.verify() == []
-    assert not [name for name in store.place.files() if name.startswith("lock") or name.endswith("partial")]
+    assert not [name for name in store.backend.files() if name.startswith("lock") or name.endswith("partial")]
     # without the lock it is sent for reading only
     assert pool.apply(open_table, (table,)) == ([[0.0] * 3] * 3, True)
 

@@ -345,18 +345,19 @@ def test_paths_as_text_and_as_path(X, tmp_path):
 
 
 def test_a_store_of_other_versions_warns_and_opens(tmp_path):
-    import json
+    from dataclasses import replace
 
     from scalable_gpe.errors import GPEWarning
+    from scalable_gpe.run_log import RunRecord
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     X = gpe.datasets.circle(200)
     first = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
     store = ZarrStore(tmp_path / "s.zarr")
     (name,) = store.names("runs")
-    metadata = store.record(f"runs/{name}")
-    metadata["versions"]["numpy"] = "1.0"
-    store.commit(f"runs/{name}", json.loads(json.dumps(metadata)), arrays=["embedding/3"])
+    record = store.peek(f"runs/{name}", RunRecord)
+    other = replace(record, versions={**record.versions, "numpy": "1.0"})
+    store.commit(f"runs/{name}", other, arrays=["embedding/3"])
     with pytest.warns(GPEWarning, match=r"numpy 1\.0"):
         again = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
     assert (again.points[:] == first.points[:]).all()
