@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 import scalable_gpe as gpe
 from scalable_gpe import exports
+from scalable_gpe.execution.memory_plan import MemoryPlan
 
 pd = pytest.importorskip("pandas")
 pytestmark = [
@@ -49,9 +50,8 @@ def expected_graph(result):
 @pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
 def test_anndata(result, tmp_path, name, monkeypatch):
     pytest.importorskip("anndata")
-    monkeypatch.setattr(exports, "_LEAST_ENTRIES", 500)  # several passes over K
-    monkeypatch.setattr(exports, "_LEAST_ROWS", 100)  # and several pieces of the lists
-    monkeypatch.setattr(exports, "_spare_bytes", lambda context: 0)
+    monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 500)  # several passes over K
+    monkeypatch.setattr(MemoryPlan, "exported_rows", lambda plan: 100)  # and several pieces of the lists
     adata = read(gpe.export(result, tmp_path / name))
     assert adata.obs_names.tolist() == NAMES
     assert set(adata.obsm) == {"X_gpe", "X_gpe_4", "X_gpe_16"}

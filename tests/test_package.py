@@ -116,14 +116,14 @@ def test_typed():
 
 
 # what each room may import besides itself and the foundation: a stage sees the nouns of the stages before it
-BELOW = {
+BELOW: dict[str, set[str]] = {
     "foundation": set(),
     "loops": set(),
     "storage": {"loops"},
     "execution": {"storage", "loops"},
     "io": {"storage", "loops"},
     "graph": {"io", "execution", "storage", "loops"},
-    "heat": {"graph", "execution", "storage", "loops"},
+    "heat": {"graph", "io", "execution", "storage", "loops"},
     "spectral": {"heat", "execution", "storage", "loops"},
     "sketch": {"spectral", "heat", "execution", "storage", "loops"},
     "transform": {"sketch", "heat", "graph", "io", "execution", "storage", "loops"},

@@ -86,7 +86,7 @@ def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
     for width in (1, 2, 7):
         with block_sizes(panel_columns=width):
             result = gpe.embed(X, **OPTIONS)
-        means[width] = np.concatenate([part.means for part in result._columns[20]])
+        means[width] = np.concatenate([part.metadata.means for part in result._columns[20]])
     assert means[1].tobytes() == means[2].tobytes() == means[7].tobytes()
     np.testing.assert_allclose(means[7], gpe.sketch_matrix(len(X), 7).mean(axis=0), rtol=1e-12)
 

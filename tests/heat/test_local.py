@@ -48,7 +48,7 @@ def test_scales_and_kernel_by_plain_loops():
     points = np.concatenate([X[:24], X[:3]])
     kernel = gpe.gaussian_kernel(gpe.neighbor_graph(points, 23), "local")
     exactly = points.astype(float).tolist()
-    sigma = naive.local_scales(exactly, RANK, kernel.scales.metadata["factor"])
+    sigma = naive.local_scales(exactly, RANK, kernel.scales.metadata.factor)
     np.testing.assert_allclose(kernel.sigma, sigma, rtol=1e-6)
     expected = naive.local_affinity(exactly, sigma)
     np.testing.assert_allclose(kernel.to_scipy().toarray(), expected, rtol=2e-5, atol=1e-30)

@@ -242,7 +242,7 @@ def test_a_flipped_byte_in_any_array_is_named(X, store):
     """Read through the library, every array says that it is damaged; none gives wrong numbers."""
     with block_sizes(block_rows=400):
         gpe.embed(X, store=store, **OPTIONS)
-        store = ZarrStore(store, read_only=True)
+        opened = ZarrStore(store, read_only=True)
         for name in arrays_in(store):
             for file in [file for file in (store / name / "c").rglob("*") if file.is_file()][:1]:
                 sound = file.read_bytes()
@@ -250,7 +250,7 @@ def test_a_flipped_byte_in_any_array_is_named(X, store):
                     broken = bytearray(sound)
                     broken[place] ^= 0x10
                     file.write_bytes(bytes(broken))
-                    table = store.open_table(name)
+                    table = opened.open_table(name)
                     with pytest.raises(StoreError, match=f"array '{name}'"):
                         table.read(0, table.shape[0])
                 file.write_bytes(sound)
