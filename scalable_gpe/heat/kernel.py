@@ -199,6 +199,10 @@ class _DenseMass:
         scale = np.ones(len(ids), np.float32) if self.scales is None else self.scales.sigma[ids]
         scan.dense_mass(columns, own, block, ids, self.epsilon[lane], scale, into[lane])
 
+    def pack(self, found: np.ndarray) -> np.ndarray:
+        """One number or a few for each sample are small enough."""
+        return found
+
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The mass of both."""
         total: np.ndarray = left + right

@@ -4,6 +4,7 @@ For every block of rows: read it, multiply, write the rows of the target. Sinkho
 row sums, the audit and the last write are all this function with another loop.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -84,11 +85,15 @@ def sweep(
             one.new.put(block.first, total)
         return result
 
-    visit.__name__ = type(loop).__name__  # what a dashboard shows
+    visit.__name__ = _snake_case(type(loop).__name__)  # what a dashboard shows
     results = context.workers.map(visit, range(kernel.edges.n_blocks), count=False)
     context.tally.count(purpose)
     context.workers.progress.advance()
     return results
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 @dataclass(frozen=True)
