@@ -17,29 +17,22 @@ from scalable_gpe.execution.cluster import shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
 from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
-from scalable_gpe.graph.build import Lists, Source, find_graph, make_graph, precomputed_graph
-from scalable_gpe.graph.duplicates import fingerprint
-from scalable_gpe.graph.neighbors import NeighborGraph, check_n_neighbors, open_graph
-from scalable_gpe.graph.precomputed import check_lists, fingerprint_lists
-from scalable_gpe.heat.kernel import KernelMetadata, SparseKernel, make_kernel, open_kernel
-from scalable_gpe.heat.normalization import (
-    SINKHORN_PRODUCTS,
-    SINKHORN_TOL,
-    HeatKernel,
-    HeatMetadata,
-    make_heat,
-    open_heat,
-)
+from scalable_gpe.graph.build import GraphStage, check_neighbors
+from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
+from scalable_gpe.heat.kernel import KernelStage, SparseKernel, open_kernel
+from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
-from scalable_gpe.report import Report, SketchResult, make_report
+from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding_names
-from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.columns import SketchColumns
+from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage
 from scalable_gpe.sketch.publish import publish
-from scalable_gpe.spectral.power_choice import power_curve
+from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, graph_name, heat_name, kernel_name, run_key
+from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, heat_name, kernel_name, run_key
 from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 from scalable_gpe.storage.records import to_json
 from scalable_gpe.transform.new_points import NewPoints, embed_rows
@@ -238,48 +231,45 @@ def embed(
     _check_where(X, store, storage_options, n_jobs, resume)
     bars = Progress(progress)
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
-    lists = _check_neighbors(neighbors, rows, parameters.n_neighbors)
-    if lists is None and rows is not None:
-        parameters = parameters.with_n_neighbors(check_n_neighbors(parameters.n_neighbors, rows.n_rows))
+    lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
+    parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
+    source = GraphStage(parameters.search, rows, lists)
     with workers_for(n_jobs, bars) as workers:
         store = shared_store(workers, store)
-        plan = _plan_memory(parameters, rows, lists, workers, persistent=store is not None)
+        plan = _plan_memory(parameters, source, workers, persistent=store is not None)
         with _opened(store, storage_options, resume) as arrays, _nothing_left(arrays):
             context = Context(arrays, workers, plan)
-            return _repaired(arrays, lambda: _run(rows, lists, parameters, context))
+            return _repaired(arrays, lambda: _run(source, parameters, context))
 
 
-def _run(rows: InputRows | None, lists: Lists | None, parameters: Parameters, context: Context) -> Embedding:
-    """The pipeline itself: each stage is taken from the store when it is complete, else made."""
-    keys = _make_keys(rows, lists, parameters)
+def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedding:
+    """The pipeline itself: each stage finds its result in the store, or makes it."""
+    keys = _make_keys(source, parameters)
     check_same_input(context.store, keys)
-    log = RunLog(context, keys, parameters)
+    log, rows = RunLog(context, keys, parameters), source.rows
     with log.stage("graph"):
-        graph = find_graph(rows, context, keys.graph) or _make_graph(rows, lists, parameters, context, keys.graph)
+        graph = complete(source, context)
     with log.stage("kernel"):
-        kernel = _find_kernel(graph, context, keys.kernel) or make_kernel(
-            graph, parameters.epsilon, context, keys.kernel
-        )
+        kernel = complete(KernelStage(graph, parameters.epsilon), context)
     with log.stage("heat"):
-        heat = _find_heat(kernel, context, keys.heat) or make_heat(
-            kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS, context, keys.heat
-        )
+        heat = complete(HeatStage(kernel, parameters.normalization), context)
     with log.stage("sketch"):
-        parameters, sketch = _make_sketch(heat, parameters, context, keys.sketch)
+        parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
+        sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     names = None if rows is None else rows.names
     if log.finished is not None and log.finished.report is not None:
         log.use(log.finished)
         arrays = log.finished.arrays
         tables = {power: _open_sound(context.store, arrays[power]) for power in parameters.powers}
-        return _embedding(graph, kernel, heat, tables, sketch, parameters, log.finished.report, names)
+        return _embedding(heat, tables, sketch, parameters, log.finished.report, names)
     with log.stage("write"):
         arrays = embedding_names(context.store, keys.run, parameters.powers)
         k = parameters.n_components
         tables = {power: publish(heat, sketch.columns[power], k, context, arrays[power]) for power in parameters.powers}
         _save_names(names, context.store)
-    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds)
+    report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds)
     log.finish(report, arrays, parameters)
-    return _embedding(graph, kernel, heat, tables, sketch, parameters, report, names)
+    return _embedding(heat, tables, sketch, parameters, report, names)
 
 
 def open_embedding(
@@ -322,14 +312,12 @@ def open_embedding(
     graph = open_graph(context, keys.graph, rows)
     kernel = open_kernel(graph, context, keys.kernel)
     heat = open_heat(kernel, context, keys.heat)
-    parameters, sketch = _make_sketch(heat, parameters, context, keys.sketch, chosen=True)
+    sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     tables: dict[int, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    return _embedding(graph, kernel, heat, tables, sketch, parameters, report, _open_names(arrays))
+    return _embedding(heat, tables, sketch, parameters, report, _open_names(arrays))
 
 
 def _embedding(
-    graph: NeighborGraph,
-    kernel: SparseKernel,
     heat: HeatKernel,
     tables: dict[int, Table],
     sketch: SketchResult,
@@ -337,11 +325,12 @@ def _embedding(
     report: Report,
     names: np.ndarray | None,
 ) -> Embedding:
-    points = {power: table.array for power, table in tables.items()}
+    points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
+    assert graph is not None  # of a kernel that was made from points or lists
     return Embedding(
         points=points if parameters.several else points[parameters.powers[0]],
         graph=graph,
-        kernel=kernel,
+        kernel=heat.kernel,
         heat=heat,
         parameters=parameters.as_dict(),
         report=report.as_dict(),
@@ -363,25 +352,12 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     count_jobs(n_jobs)
 
 
-def _check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
-    if neighbors is not None:
-        return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
-    if rows is None:
-        raise ValueError("embed needs X, or neighbors=(indices, distances) in its place; got neither.")
-    return None
-
-
-def _plan_memory(
-    parameters: Parameters, rows: InputRows | None, lists: Lists | None, workers: Workers, *, persistent: bool
-) -> MemoryPlan:
+def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *, persistent: bool) -> MemoryPlan:
     """The memory plan of a run; a limit that cannot be kept is refused."""
-    n_rows, n_neighbors = (
-        lists.indices.shape if lists is not None else (rows.n_rows if rows else 0, parameters.n_neighbors or 1)
-    )
     size = ProblemSize(
-        n_rows=n_rows,
-        n_features=rows.n_features if rows else 0,
-        n_neighbors=n_neighbors,
+        n_rows=source.n_rows,
+        n_features=source.n_features,
+        n_neighbors=source.n_neighbors,
         n_components=parameters.n_components,
         n_powers=len(parameters.powers),
         itemsize=parameters.sketching.sketch.dtype.itemsize,
@@ -391,7 +367,7 @@ def _plan_memory(
         workers.n_jobs,
         persistent=persistent,
         remote=workers.remote,
-        resident_input=bool(rows and rows.resident),
+        resident_input=source.resident,
     )
     plan = MemoryPlan(size, resources)
     plan.check()
@@ -400,51 +376,26 @@ def _plan_memory(
     return plan
 
 
-def _make_keys(rows: InputRows | None, lists: Lists | None, parameters: Parameters) -> Keys:
+def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     """Names of the results: each depends on its own parameters and on the result before it."""
-    source = Source(
-        rows=None if rows is None else fingerprint(rows),
-        neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances),
-    )
-    graph = graph_name(source, parameters.search)
-    kernel = kernel_name(graph, parameters.epsilon)
+    kernel = kernel_name(source.name, parameters.epsilon)
     heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS)
     sketch = parameters.sketching.name(heat)
     run = run_key(sketch, parameters.n_components, parameters.power)
-    return Keys(to_json(source), graph, kernel, heat, sketch, run)
+    return Keys(to_json(source.source), source.name, kernel, heat, sketch, run)
 
 
-# --- stages ---------------------------------------------------------------------------------------
+def _choose_power(
+    heat: HeatKernel, parameters: Parameters, context: Context, name: str
+) -> tuple[Parameters, PowerCurve | None]:
+    """Choose the power where the user left it to us, and say from which curve."""
+    if parameters.power != AUTO:
+        return parameters, None
+    curve = power_curve(heat, parameters.random_state, context, f"{name}/curve")
+    return parameters.with_power(curve.choose(parameters.n_components)), curve
 
 
-def _make_graph(
-    rows: InputRows | None, lists: Lists | None, parameters: Parameters, context: Context, name: str
-) -> NeighborGraph:
-    if lists is not None:
-        return precomputed_graph(lists, rows, parameters.random_state, context, name)
-    assert rows is not None
-    return make_graph(rows, parameters.search, context, name)
-
-
-def _find_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel | None:
-    return None if context.store.read(name, KernelMetadata) is None else open_kernel(graph, context, name)
-
-
-def _find_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel | None:
-    return None if context.store.read(name, HeatMetadata) is None else open_heat(kernel, context, name)
-
-
-def _make_sketch(
-    heat: HeatKernel, parameters: Parameters, context: Context, name: str, *, chosen: bool = False
-) -> tuple[Parameters, SketchResult]:
-    """Choose the power where that was asked for (unless it was `chosen` before), and compute all columns."""
-    sketching, curve = parameters.sketching, None
-    if parameters.power == AUTO and not chosen:
-        curve = power_curve(heat, sketching.sketch.seed, context, f"{name}/curve")
-        parameters = parameters.with_power(curve.choose(sketching.n_components))
-    plans = plan_powers(heat, sketching.sketch, parameters.powers, sketching.tol, context, name)
-    columns = make_columns(heat, sketching.sketch, sketching.n_components, plans, context, name)
-    return parameters, SketchResult(plans, columns, curve)
+# --- results --------------------------------------------------------------------------------------
 
 
 def _open_sound(store: ArrayStore, name: str) -> Table:

@@ -7,7 +7,7 @@ from typing import Any
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.memory_plan import parse_bytes
-from scalable_gpe.graph.neighbors import check_search
+from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
 from scalable_gpe.graph.search import SearchParameters
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.normalization import NORMALIZATIONS
@@ -56,9 +56,9 @@ class Parameters:
         """The power that was chosen for the user."""
         return replace(self, powers=(power,))
 
-    def with_n_neighbors(self, n_neighbors: int) -> "Parameters":
-        """The number of neighbours that fits the rows."""
-        return replace(self, n_neighbors=n_neighbors)
+    def for_rows(self, n_rows: int | None) -> "Parameters":
+        """With a number of neighbours that so many rows can have; None: the lists are precomputed."""
+        return self if n_rows is None else replace(self, n_neighbors=check_n_neighbors(self.n_neighbors, n_rows))
 
     def as_dict(self) -> dict[str, Any]:
         """Parameters as users see them."""

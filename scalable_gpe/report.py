@@ -5,6 +5,7 @@ import resource
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -16,8 +17,7 @@ from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.local import ScaleMetadata
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.parameters import AUTO, Parameters
-from scalable_gpe.sketch.columns import SketchColumns
-from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
+from scalable_gpe.sketch.gaussian_process import SketchResult
 from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
 from scalable_gpe.storage.protocol import Table
 
@@ -69,44 +69,13 @@ class Report:
         return shown
 
 
-@dataclass(frozen=True)
-class SketchResult:
-    """What the sketch stage has made: how each power was computed, its columns, and how a power was chosen."""
-
-    plans: dict[int, PowerPlan]
-    columns: dict[int, list[SketchColumns]]
-    curve: PowerCurve | None = None
-
-    @property
-    def n_panels(self) -> int:
-        """Groups of columns that went through the sweeps together."""
-        return max((len(parts) for parts in self.columns.values()), default=0)
-
-    @property
-    def sweeps_per_panel(self) -> int:
-        """Sweeps that a panel took, for all powers, the publishing ones included."""
-        counted: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}
-        for parts in self.columns.values():
-            for part in parts:
-                groups = counted.setdefault((part.first, part.stop), {})
-                together = part.metadata.together
-                groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
-        most = max((sum(groups.values()) for groups in counted.values()), default=0)
-        # stores of the first releases did not count: then the plan says it
-        return most + len(self.plans) if most or self._unswept else n_sweeps(list(self.plans.values()))
-
-    @property
-    def _unswept(self) -> bool:
-        """Whether no power needs a sweep before the publishing one."""
-        return all(power == 1 for power in self.plans)
-
-
 def make_report(
     graph: NeighborGraph,
     kernel: SparseKernel,
     heat: HeatKernel,
     sketch: SketchResult,
     parameters: Parameters,
+    curve: PowerCurve | None,
     tables: dict[int, Table],
     seconds: dict[str, float],
 ) -> Report:
@@ -132,7 +101,7 @@ def make_report(
         sinkhorn_residual=heat.residual if bistochastic else None,
         converged=heat.converged,
         power=parameters.powers if parameters.several else parameters.powers[0],
-        power_curve=None if sketch.curve is None else sketch.curve.curve,
+        power_curve=None if curve is None else curve.curve,
         sweeps={
             "heat": heat.n_iter,
             "interval": max((plan.n_probes for plan in plans.values()), default=0),
@@ -158,6 +127,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
+@cache  # looking one up takes 10 ms
 def _version(package: str) -> str:
     try:
         return version(package)

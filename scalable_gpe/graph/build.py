@@ -1,6 +1,7 @@
 """How a graph is made: search, symmetrise, measure, commit."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import rows_per_shard
+from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph, check_search, open_graph, with_input
 from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
-from scalable_gpe.graph.precomputed import ListsFingerprint
+from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
 from scalable_gpe.graph.recall import ExactSample, exact_sample, measure_graph
 from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -103,13 +105,74 @@ def neighbor_graph(
     with workers_for(n_jobs) if store is not None else Workers(n_jobs) as workers:
         arrays = open_store(store, storage_options)
         context = make_context(arrays, workers, size, parse_bytes(memory_limit), resident_input=rows.resident)
-        name = graph_name(Source(fingerprint(rows)), parameters)
         with arrays.exclusive():
-            return find_graph(rows, context, name) or make_graph(rows, parameters, context, name)
+            return complete(GraphStage(parameters, rows), context)
 
 
-def find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborGraph | None:
-    """The complete graph of that name, or None; one that was made from other rows is an error."""
+@dataclass(frozen=True)
+class GraphStage:
+    """The graph of points, or of precomputed lists."""
+
+    parameters: SearchParameters
+    rows: InputRows | None
+    lists: Lists | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the input."""
+        return len(self.lists.indices) if self.lists is not None else self.rows.n_rows if self.rows is not None else 0
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the points; 0 without points."""
+        return 0 if self.rows is None else self.rows.n_features
+
+    @property
+    def n_neighbors(self) -> int:
+        """Neighbours in each list."""
+        return self.lists.indices.shape[1] if self.lists is not None else self.parameters.n_neighbors or 1
+
+    @property
+    def resident(self) -> bool:
+        """Whether the points are in the memory of this process."""
+        return self.rows is not None and self.rows.resident
+
+    @cached_property
+    def source(self) -> Source:
+        """What identifies the input."""
+        rows, lists = self.rows, self.lists
+        return Source(
+            rows=None if rows is None else fingerprint(rows),
+            neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances),
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the graph."""
+        return graph_name(self.source, self.parameters)
+
+    def find(self, context: Context) -> NeighborGraph | None:
+        """The complete graph, or None; one that was made from other rows is an error."""
+        return _find_graph(self.rows, context, self.name)
+
+    def make(self, context: Context) -> NeighborGraph:
+        """Search or take the lists, symmetrise, measure, and commit the graph."""
+        if self.lists is not None:
+            return _precomputed_graph(self.lists, self.rows, self.parameters.random_state, context, self.name)
+        assert self.rows is not None
+        return _make_graph(self.rows, self.parameters, context, self.name)
+
+
+def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
+    """Check precomputed lists, or that there are points instead."""
+    if neighbors is not None:
+        return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
+    if rows is None:
+        raise ValueError(Message("embed needs X, or neighbors=(indices, distances) in its place; got neither."))
+    return None
+
+
+def _find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborGraph | None:
     metadata = context.store.read(name, GraphMetadata)
     if metadata is None:
         return None
@@ -123,8 +186,7 @@ def find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborG
     return open_graph(context, name, rows)
 
 
-def make_graph(rows: InputRows, parameters: SearchParameters, context: Context, name: str) -> NeighborGraph:
-    """Search, symmetrise, measure, and commit the result."""
+def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context, name: str) -> NeighborGraph:
     shared = ensure_shared(rows, context)
     hashes = hash_rows(shared, context)
     first, group = distinct_rows(hashes)
@@ -146,7 +208,7 @@ def make_graph(rows: InputRows, parameters: SearchParameters, context: Context, 
     return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
 
 
-def precomputed_graph(
+def _precomputed_graph(
     lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""

@@ -17,13 +17,11 @@ _TELLING = 14  # neighbours in a list from which that can be told from chance
 _JOINED = 1e-6  # weight from which an edge joins two rows
 
 
-def choose_epsilon(graph: NeighborGraph, epsilon: float | str) -> float:
-    """One epsilon for all rows: checked, or found by a rule."""
-    if isinstance(epsilon, str):
-        checks.check_choice(epsilon, RULES, "epsilon")
-        squared = graph.sampled_distances() ** 2
-        return slope_epsilon(squared) if epsilon == "bgh" else effective_epsilon(squared)
-    return checks.check_positive(epsilon, "epsilon")
+def choose_epsilon(squared: np.ndarray, epsilon: float | str) -> float:
+    """One epsilon for all rows: the number, or what a rule finds from squared distances of the lists."""
+    if not isinstance(epsilon, str):
+        return epsilon
+    return slope_epsilon(squared) if epsilon == "bgh" else effective_epsilon(squared)
 
 
 def check_epsilon(epsilon: Any) -> float | str:

@@ -9,6 +9,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import Message, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult, local_context
 from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, scan_points
@@ -121,17 +122,35 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
         raise TypeError(
             Message(f"`graph` must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
         )
-    context, name = graph.context, kernel_name(graph.name, check_epsilon(epsilon))
-    if context.store.read(name, KernelMetadata) is not None:
-        return open_kernel(graph, context, name)
-    with context.store.exclusive():
-        return make_kernel(graph, epsilon, context, name)
+    return complete_alone(KernelStage(graph, check_epsilon(epsilon)), graph.context)
 
 
-def make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, name: str) -> SparseKernel:
-    """Weigh the edges of a graph, and commit the result."""
-    number = 0.0 if epsilon == "local" else choose_epsilon(graph, epsilon)
-    local = is_uneven(graph.sampled_distances() ** 2, number) if epsilon == "auto" else epsilon == "local"
+@dataclass(frozen=True)
+class KernelStage:
+    """The kernel of a graph; `epsilon` is a number or a rule."""
+
+    graph: NeighborGraph
+    epsilon: float | str
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel."""
+        return kernel_name(self.graph.name, self.epsilon)
+
+    def find(self, context: Context) -> SparseKernel | None:
+        """The complete kernel, or None."""
+        known = context.store.read(self.name, KernelMetadata)
+        return None if known is None else open_kernel(self.graph, context, self.name)
+
+    def make(self, context: Context) -> SparseKernel:
+        """Weigh the edges of the graph, and commit the kernel."""
+        return _make_kernel(self.graph, self.epsilon, context, self.name)
+
+
+def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, name: str) -> SparseKernel:
+    squared = graph.sampled_distances() ** 2
+    number = 0.0 if epsilon == "local" else choose_epsilon(squared, epsilon)
+    local = is_uneven(squared, number) if epsilon == "auto" else epsilon == "local"
     scales = make_scales(graph, context, f"{name}/sigma") if local else None
     number = number if scales is None else scales.metadata.median**2
     edges = graph.edges

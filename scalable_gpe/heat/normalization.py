@@ -10,6 +10,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import ConvergenceWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panels, replaced
+from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
 from scalable_gpe.storage.keys import heat_name
@@ -182,24 +183,37 @@ def heat_kernel(
         if not hasattr(kernel, "tocsr"):
             raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
         kernel = from_scipy(kernel)
-    context, name = kernel.context, heat_name(kernel.name, normalization, tol, max_iter)
-    if context.store.read(name, HeatMetadata) is not None:
-        return open_heat(kernel, context, name)
-    with context.store.exclusive():
-        return make_heat(kernel, normalization, tol, max_iter, context, name)
+    return complete_alone(HeatStage(kernel, normalization, tol, max_iter), kernel.context)
 
 
-def make_heat(
-    kernel: SparseKernel, normalization: str, tol: float, max_iter: int, context: Context, name: str
-) -> HeatKernel:
-    """Find the scale, and commit it."""
-    if normalization == "symmetric":
-        scale, metadata = _symmetric(kernel, context), HeatMetadata(normalization, 2, 0.0, True)
-    else:
-        scale, metadata = _bistochastic(kernel, tol, max_iter, context, name)
-    write_whole(context.store.table(f"{name}/scale", scale.shape, np.float64), scale)
-    context.store.commit(name, metadata)
-    return open_heat(kernel, context, name)
+@dataclass(frozen=True)
+class HeatStage:
+    """The heat kernel of a kernel: a scaling, and how exactly it is found."""
+
+    kernel: SparseKernel
+    normalization: str
+    tol: float = SINKHORN_TOL
+    max_iter: int = SINKHORN_PRODUCTS
+
+    @property
+    def name(self) -> str:
+        """Name of the heat kernel."""
+        return heat_name(self.kernel.name, self.normalization, self.tol, self.max_iter)
+
+    def find(self, context: Context) -> HeatKernel | None:
+        """The complete heat kernel, or None."""
+        known = context.store.read(self.name, HeatMetadata)
+        return None if known is None else open_heat(self.kernel, context, self.name)
+
+    def make(self, context: Context) -> HeatKernel:
+        """Find the scale, and commit it."""
+        if self.normalization == "symmetric":
+            scale, metadata = _symmetric(self.kernel, context), HeatMetadata("symmetric", 2, 0.0, True)
+        else:
+            scale, metadata = _bistochastic(self.kernel, self.tol, self.max_iter, context, self.name)
+        write_whole(context.store.table(f"{self.name}/scale", scale.shape, np.float64), scale)
+        context.store.commit(self.name, metadata)
+        return open_heat(self.kernel, context, self.name)
 
 
 def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:

@@ -6,8 +6,10 @@ from typing import Any
 
 from scalable_gpe import checks
 from scalable_gpe.execution.context import Context, open_store
+from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.columns import make_columns, plan_powers
+from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
 from scalable_gpe.sketch.publish import publish
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -87,16 +89,65 @@ def gp_embedding(
     arrays = heat.context.store if store is None else open_store(store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
     name = parameters.name(heat.name if str(arrays) == str(heat.context.store) else _identity(heat))
-    k = parameters.n_components
     with arrays.exclusive():
-        plans = plan_powers(heat, parameters.sketch, parameters.powers, parameters.tol, context, name)
-        columns = make_columns(heat, parameters.sketch, k, plans, context, name)
-        points = {}
+        columns = complete(SketchStage(heat, parameters, name), context).columns
+        k, points = parameters.n_components, {}
         for one in parameters.powers:
             place = f"{name}/points-{k}/{one}"
             publish(heat, columns[one], k, context, place)
             points[one] = arrays.detach(place)
     return points[parameters.powers[0]] if isinstance(power, Integral) else points
+
+
+@dataclass(frozen=True)
+class SketchResult:
+    """What the sketch stage has made: how each power was computed, and its columns."""
+
+    plans: dict[int, PowerPlan]
+    columns: dict[int, list[SketchColumns]]
+
+    @property
+    def n_panels(self) -> int:
+        """Groups of columns that went through the sweeps together."""
+        return max((len(parts) for parts in self.columns.values()), default=0)
+
+    @property
+    def sweeps_per_panel(self) -> int:
+        """Sweeps that a panel took, for all powers, the publishing ones included."""
+        counted: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}
+        for parts in self.columns.values():
+            for part in parts:
+                groups = counted.setdefault((part.first, part.stop), {})
+                together = part.metadata.together
+                groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
+        most = max((sum(groups.values()) for groups in counted.values()), default=0)
+        # stores of the first releases did not count: then the plan says it
+        return most + len(self.plans) if most or self._unswept else n_sweeps(list(self.plans.values()))
+
+    @property
+    def _unswept(self) -> bool:
+        """Whether no power needs a sweep before the publishing one."""
+        return all(power == 1 for power in self.plans)
+
+
+@dataclass(frozen=True)
+class SketchStage:
+    """A^(p-1) G for all powers of a sketch; columns that are stored already are used."""
+
+    heat: HeatKernel
+    parameters: SketchParameters
+    name: str
+
+    def find(self, context: Context) -> SketchResult | None:
+        """None: columns and powers are added to what is there, so that there is always something to look for."""
+        return None
+
+    def make(self, context: Context) -> SketchResult:
+        """Plan each power, and compute the columns that are missing."""
+        heat, asked = self.heat, self.parameters
+        plans = plan_powers(heat, asked.sketch, asked.powers, asked.tol, context, self.name)
+        columns = make_columns(heat, asked.sketch, asked.n_components, plans, context, self.name)
+        return SketchResult(plans, columns)
 
 
 def _identity(heat: HeatKernel) -> str:

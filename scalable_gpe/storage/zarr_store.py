@@ -105,7 +105,8 @@ class ZarrStore:
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
         if shard % chunk:  # a shard is a whole number of chunks
             chunk = shard
-        return StoredTable(self.handle, self._array(name, shape, dtype, (chunk, *shape[1:]), (shard, *shape[1:])))
+        widths = [max(1, size) for size in shape[1:]]  # zarr 3.2 refuses chunks of no columns
+        return StoredTable(self.handle, self._array(name, shape, dtype, (chunk, *widths), (shard, *widths)))
 
     def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
         """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""
