@@ -38,8 +38,8 @@ def embedding_bytes(folder):
 def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
     import scalable_gpe as gpe
 
-    X = gpe.datasets.patches(60_000, 16, dimension=4)
-    shape = memory_plan.ProblemSize(n_rows=60_000, n_features=16, n_neighbors=12, n_components=16)
+    X = gpe.datasets.patches(40_000, 16, dimension=4)
+    shape = memory_plan.ProblemSize(n_rows=40_000, n_features=16, n_neighbors=12, n_components=16)
     smallest = memory_plan.smallest_limit(shape)
     results = []
     for limit in (int(1.1 * smallest), 900 * 10**6):
