@@ -13,6 +13,7 @@ ALLOWED_SKIPS = [
     r"could not import '(scanpy|igraph)'",
     r"Fashion-MNIST",
     r"no browser here",
+    r"SCIPY_ARRAY_API is not set",  # a check of scikit-learn's own
     r"only for rows that repeat",  # one case of a fixture that has several
 ]
 # away from a checkout (.ci/full tests an installed package) there are no docs, examples and benchmarks to test

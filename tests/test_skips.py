@@ -2,8 +2,9 @@
 
 from types import SimpleNamespace
 
-import conftest
 import pytest
+
+import conftest
 
 
 def outcome(reason, monkeypatch, ci="true", **more):
