@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -107,8 +108,20 @@ def test_unknown_names_are_refused():
         _ = gpe.embedd
 
 
+def project_table() -> dict:
+    pyproject = ROOT.parent / "pyproject.toml"
+    if not pyproject.exists():
+        pytest.skip("installed without its source")
+    return tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+
+
 def test_version():
-    assert gpe.__version__ == version("scalable-gpe")
+    assert gpe.__version__ == version("scalable-gpe"), "the installed version is an older one: run pip install -e ."
+
+
+def test_the_version_is_in_one_place():
+    assert "version" in project_table()["dynamic"]
+    assert "\nversion:" not in (ROOT.parent / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_typed():
@@ -164,11 +177,7 @@ def test_one_room_per_foreign_part(package):
 
 
 def test_only_declared_packages_are_imported():
-    tomllib = pytest.importorskip("tomllib")
-    pyproject = ROOT.parent / "pyproject.toml"
-    if not pyproject.exists():
-        pytest.skip("installed without its source")
-    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    project = project_table()
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
     declared = {line.split(">=")[0].replace("-", "_") for line in [*project["dependencies"], *extras]}
     declared = (declared - {"scikit_learn"}) | {"sklearn", "scalable_gpe"}
