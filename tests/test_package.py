@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,8 +31,13 @@ HEAVY = [
 ]
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Dotted names of all modules that a file imports, at its top or inside a function."""
+    return frozenset(find_imports(path))
+
+
+def find_imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
