@@ -4,7 +4,9 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,8 +31,13 @@ HEAVY = [
 ]
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Dotted names of all modules that a file imports, at its top or inside a function."""
+    return frozenset(find_imports(path))
+
+
+def find_imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -107,8 +114,20 @@ def test_unknown_names_are_refused():
         _ = gpe.embedd
 
 
+def project_table() -> dict:
+    pyproject = ROOT.parent / "pyproject.toml"
+    if not pyproject.exists():
+        pytest.skip("installed without its source")
+    return tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+
+
 def test_version():
-    assert gpe.__version__ == version("scalable-gpe")
+    assert gpe.__version__ == version("scalable-gpe"), "the installed version is an older one: run pip install -e ."
+
+
+def test_the_version_is_in_one_place():
+    assert "version" in project_table()["dynamic"]
+    assert "\nversion:" not in (ROOT.parent / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_typed():
@@ -164,11 +183,7 @@ def test_one_room_per_foreign_part(package):
 
 
 def test_only_declared_packages_are_imported():
-    tomllib = pytest.importorskip("tomllib")
-    pyproject = ROOT.parent / "pyproject.toml"
-    if not pyproject.exists():
-        pytest.skip("installed without its source")
-    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    project = project_table()
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
     declared = {line.split(">=")[0].replace("-", "_") for line in [*project["dependencies"], *extras]}
     declared = (declared - {"scikit_learn"}) | {"sklearn", "scalable_gpe"}

@@ -43,8 +43,8 @@ def embedding_bytes(folder):
 def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
     import scalable_gpe as gpe
 
-    X = gpe.datasets.patches(60_000, 16, dimension=4)
-    smallest = smallest_limit(60_000, 16)
+    X = gpe.datasets.patches(40_000, 16, dimension=4)
+    smallest = smallest_limit(40_000, 16)
     results = []
     for limit in (int(1.1 * smallest), 900 * 10**6):
         peak, folder = peak_of(tmp_path, X, limit)

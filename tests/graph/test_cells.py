@@ -125,7 +125,7 @@ def rng():
 @pytest.mark.parametrize("part_rows", [None, 1100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_finds_the_neighbours(kind, part_rows, rng):
-    X = kind(rng, 3000).astype(np.float32)
+    X = kind(rng, 2400).astype(np.float32)
     found = search(X, 15, random_state=3, part_rows=part_rows)
     check_lists(found, X, 15)
     truth = share_found(found, X, 15)
@@ -166,7 +166,7 @@ def test_distances_that_overflow(rng):
 @pytest.mark.parametrize("part_rows", [None, 1100])
 @pytest.mark.parametrize("kind", [gaussian, wide])
 def test_same_bytes_on_any_threads_and_groups(kind, part_rows, rng, monkeypatch):
-    X = kind(rng, 4000).astype(np.float32)
+    X = kind(rng, 2400).astype(np.float32)
     first = None
     for n_jobs, n_parts in [(1, 1), (2, 1), (4, 3), (3, 4)]:
         monkeypatch.setattr(MemoryPlan, "parts_at_once", lambda self, n=n_parts: n)
