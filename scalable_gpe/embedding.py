@@ -37,7 +37,7 @@ from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 from scalable_gpe.storage.records import to_json
 from scalable_gpe.transform.new_points import NewPoints, embed_rows
 
-_REPAIRS = 8  # damaged stages that one call computes again
+_REPAIRS = 8  # damaged stages that one call recomputes
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Embedding:
     points : array (N, k) of float32, or {power: array}
         numpy, or zarr when stored; a dict when `power` was a sequence. Rows are in the order of the input.
     graph, kernel, heat : NeighborGraph, SparseKernel, HeatKernel
-        The stages.
+        Results of the stages.
     parameters, report : dict
-        What was asked for, and what was measured on the way.
+        The arguments of the run, and the figures that it measured.
     names : array of str or None
         Labels of the rows, when the input had any.
     """
@@ -76,17 +76,17 @@ class Embedding:
 
         .. math:: y(x) = a(x, \cdot)\, A^{p-1} G / \sqrt{k}
 
-        The row a(x, .) is the one that x would have had in training; a training row gets its own embedding. Each row
-        is embedded by itself, so a row alone and in a batch has the same bytes.
+        The row a(x, .) is the row of A that x would have had in training; a training row gets its own embedding. Each
+        row is embedded independently: alone or in a batch, the result has the same bytes.
 
         Parameters
         ----------
         X_new : array-like (M, d)
             Any input that `embed` takes, with the features of the training rows. Read batch by batch.
         power : int, optional
-            Which power of an embedding of several; by default all of them, as a dict.
+            One power of an embedding that has several; by default all of them, as a dict.
         storage_options : dict, optional
-            As in `embed`, where X_new is a URL.
+            As in `embed`, if X_new is a URL.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class Embedding:
 
     @cached_property
     def _new_points(self) -> NewPoints:
-        """What `transform` keeps from one call to the next."""
+        """State that `transform` reuses between calls."""
         return NewPoints(self.graph, self.heat, self.settings.metric)
 
     def __repr__(self) -> str:
@@ -151,52 +151,52 @@ def embed(
         E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
 
     with :math:`\epsilon_{ij} = \sigma_i \sigma_j`, or one :math:`\epsilon` for all pairs. The result is a function of
-    data, parameters and random_state alone; memory_limit, n_jobs and store change where and how fast it is computed,
-    not a single bit of it.
+    data, parameters and random_state alone; memory_limit, n_jobs and store change where it is computed and how fast,
+    but not a single bit of it.
 
     Parameters
     ----------
     X : array-like (N, d), optional
         numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, a path (.npy, .zarr, .csv, .parquet, .h5ad),
-        a URL (.npy, .zarr) or what `read_points` gives. May be left out when `neighbors` are given.
+        a URL (.npy, .zarr) or the result of `read_points`. Not needed if `neighbors` is given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
-        Other points in each neighbour list; min(32, N - 1) by default.
+        Number of other points in each neighbour list; min(32, N - 1) by default.
     epsilon : float or {"auto", "global", "local", "bgh"}
         Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
-        gives each row a length scale sigma of its own, proportional to the distance of its seventh neighbour. "auto" is
-        "global", or "local" where one epsilon would leave more than 6 % of the rows under-connected.
+        gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means
+        "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected.
     power : int, sequence of int, or "auto"
         The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
-        smallest power of two at which neighbours rise above the noise of the sketch.
+        smallest power of two at which neighbours stand out from the noise of the sketch.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
         Entries of the random matrix G.
     metric : {"euclidean", "cosine"}
-        Cosine is euclidean on rows of length 1; others come through `neighbors`.
+        Cosine is euclidean on rows scaled to length 1; pass other metrics through `neighbors`.
     neighbors : (indices, distances) or sparse matrix of distances, optional
-        Neighbour lists in place of a search.
+        Precomputed neighbour lists, used instead of a search.
     random_state : int, None or numpy generator
-        Seed of everything random.
+        Seed of all random numbers.
     precision : {"single", "double"}
-        Type of the panels that are multiplied.
+        Floating-point type of the panels.
     tol : float
-        Relative error of distances that the polynomial may make.
+        Largest relative error of distances that the polynomial may cause.
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The neighbour search.
     recall : float
-        Share of true neighbours to aim at.
+        Share of true neighbours to aim for; a lower measured share gives a warning.
     store : path or URL, optional
         A zarr store, "run.zarr" or "s3://bucket/run.zarr": results stream there, and a second call resumes where
         the first one stopped.
     storage_options : dict, optional
-        What fsspec needs to reach the URLs of `store` and `X`: credentials, endpoint. Never written to the store.
+        Options of fsspec for the URLs of `store` and `X`: credentials, endpoint. Never written to the store.
     memory_limit : int or str, optional
-        Resident memory of this process, interpreter and X included; "2GB" is 2e9 bytes.
+        Largest resident memory of each process, interpreter and X included; "2GB" is 2e9 bytes.
     n_jobs : int, optional
-        Threads; all cores by default.
+        Number of threads; all cores by default.
     resume : bool
         Use what the store already holds; False starts over.
     progress : None, False or callable(stage, done, total)
@@ -243,7 +243,7 @@ def embed(
 
 
 def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedding:
-    """The pipeline itself: each stage finds its result in the store, or makes it."""
+    """Run the pipeline: each stage finds its result in the store, or makes it."""
     keys = _make_keys(source, parameters)
     check_same_input(context.store, keys)
     log, rows = RunLog(context, keys, parameters), source.rows
@@ -287,26 +287,26 @@ def open_embedding(
     store : path or URL
         The store of an earlier ``embed(..., store=...)``.
     X : array-like, optional
-        The points, where the store does not hold them.
+        The points, if the store does not hold them.
     run : str, optional
-        Which run of several: its name, as ``scalable-gpe info`` lists it, or the beginning of it. By default the one
-        that `embed` was last called for.
+        Name of the run as ``scalable-gpe info`` lists it, or the beginning of the name. By default the run that `embed`
+        last used.
     storage_options : dict, optional
         As in `embed`.
     progress : None, False or callable(stage, done, total)
-        As in `embed`, for what is done with the embedding later.
+        As in `embed`, for later work with the embedding.
 
     Returns
     -------
     Embedding
-        Of a finished run.
+        The embedding of that run.
     """
     arrays = open_store(store, storage_options, read_only=True)
     record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
     report = record.report
-    assert report is not None  # of a finished run
+    assert report is not None  # a finished run has one
     size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.n_components, len(parameters.powers))
     context = make_context(arrays, Workers(progress=Progress(progress)), size)
     graph = open_graph(context, keys.graph, rows)
@@ -326,7 +326,7 @@ def _embedding(
     names: np.ndarray | None,
 ) -> Embedding:
     points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
-    assert graph is not None  # of a kernel that was made from points or lists
+    assert graph is not None  # only a kernel from the user's own matrix has none
     return Embedding(
         points=points if parameters.several else points[parameters.powers[0]],
         graph=graph,
@@ -353,7 +353,7 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
 
 
 def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *, persistent: bool) -> MemoryPlan:
-    """The memory plan of a run; a limit that cannot be kept is refused."""
+    """Make the memory plan of a run; refuse a limit that is too small."""
     size = ProblemSize(
         n_rows=source.n_rows,
         n_features=source.n_features,
@@ -388,7 +388,7 @@ def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
 def _choose_power(
     heat: HeatKernel, parameters: Parameters, context: Context, name: str
 ) -> tuple[Parameters, PowerCurve | None]:
-    """Choose the power where the user left it to us, and say from which curve."""
+    """Choose the power for ``power="auto"``; return it with the curve that it was chosen from."""
     if parameters.power != AUTO:
         return parameters, None
     curve = power_curve(heat, parameters.random_state, context, f"{name}/curve")
@@ -399,11 +399,11 @@ def _choose_power(
 
 
 def _open_sound(store: ArrayStore, name: str) -> Table:
-    """Open a published array after reading it back; a damaged one is published again."""
+    """Open a published array and check that every shard can be read; a damaged one is published again."""
     table = store.open_table(name)
     damaged = [start for start in range(0, table.shape[0], table.shard_rows) if not table.has(start)]
     if damaged:
-        raise DamageError(f"array {name!r} is damaged: rows {damaged[0]} and on do not read back", name)
+        raise DamageError(f"array {name!r} is damaged: rows from {damaged[0]} on cannot be read", name)
     return table
 
 
@@ -438,7 +438,7 @@ def _open_names(store: ArrayStore) -> np.ndarray | None:
 
 
 def _repaired(store: ArrayStore, work: Callable[[], Embedding]) -> Embedding:
-    """Do some work; stages that turn out to be damaged on the way are computed again."""
+    """Run `work`; stages that turn out to be damaged are recomputed."""
     for _ in range(_REPAIRS):
         try:
             return work()
@@ -450,7 +450,7 @@ def _repaired(store: ArrayStore, work: Callable[[], Embedding]) -> Embedding:
 
 @contextmanager
 def _opened(path: Any, storage_options: StorageOptions | None, resume: bool) -> Iterator[ArrayStore]:
-    """The store of a run, locked against other processes while it lasts."""
+    """Open the store of a run, and lock it against other processes until the run ends."""
     store = open_store(path, storage_options)
     with store.exclusive():
         if not resume:
@@ -464,7 +464,7 @@ def _opened(path: Any, storage_options: StorageOptions | None, resume: bool) -> 
 
 @contextmanager
 def _nothing_left(store: ArrayStore) -> Iterator[None]:
-    """Input that is refused before anything was found leaves no store behind."""
+    """Remove a new store if the input is refused before any result is stored."""
     try:
         yield
     except (ValueError, TypeError):

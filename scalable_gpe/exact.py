@@ -151,7 +151,7 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
     tol : float
         Largest deviation of a row sum from 1.
     max_iter : int
-        Largest number of products with K. If they do not suffice, the last matrix is returned with a
+        Largest number of products with K. If that is not enough, the last matrix is returned with a
         ``RuntimeWarning``.
 
     Returns
@@ -375,7 +375,7 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
 
 
 def _scale(K: Array, s: Array) -> Array:
-    # s_i s_j first: this product commutes, so the result is symmetric to the last bit
+    # s_i s_j first: multiplication commutes, so the result is symmetric to the last bit
     return np.outer(s, s) * K
 
 

@@ -19,7 +19,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Parameters:
-    """What `embed` was asked for; `powers` are those that are computed, `power` is what the user wrote."""
+    """Checked arguments of `embed`; `power` is as the user wrote it, `powers` are the powers to compute."""
 
     n_components: int
     powers: tuple[int, ...]
@@ -38,30 +38,30 @@ class Parameters:
 
     @property
     def search(self) -> SearchParameters:
-        """What concerns the graph."""
+        """Parameters of the graph stage."""
         return SearchParameters(self.n_neighbors, self.metric, self.method, self.recall, self.random_state)
 
     @property
     def sketching(self) -> SketchParameters:
-        """What concerns the sketch."""
+        """Parameters of the sketch stage."""
         sketch = Sketch(self.sketch, self.random_state, self.precision)
         return SketchParameters(self.n_components, self.powers, sketch, self.tol)
 
     @property
     def several(self) -> bool:
-        """Whether the user asked for several powers."""
+        """Whether the user passed a sequence of powers."""
         return isinstance(self.power, tuple)
 
     def with_power(self, power: int) -> "Parameters":
-        """The power that was chosen for the user."""
+        """Return a copy with the power that was chosen for ``power="auto"``."""
         return replace(self, powers=(power,))
 
     def for_rows(self, n_rows: int | None) -> "Parameters":
-        """With a number of neighbours that so many rows can have; None: the lists are precomputed."""
+        """Return a copy with n_neighbors checked against `n_rows`; unchanged for None (precomputed lists)."""
         return self if n_rows is None else replace(self, n_neighbors=check_n_neighbors(self.n_neighbors, n_rows))
 
     def as_dict(self) -> dict[str, Any]:
-        """Parameters as users see them."""
+        """Return the parameters as users see them."""
         shown = {name: value for name, value in asdict(self).items() if name != "powers"}
         return shown | {"power": list(self.power) if isinstance(self.power, tuple) else self.power}
 
@@ -82,7 +82,7 @@ def check_parameters(
     recall: Any,
     memory_limit: Any,
 ) -> Parameters:
-    """Check all arguments of `embed` that are neither data nor about where it runs."""
+    """Check all arguments of `embed`, except the data and where to run."""
     automatic = isinstance(power, str)
     if automatic and power != AUTO:
         raise ValueError(Message(f"`power` must be a whole number, several of them, or 'auto'; got {power!r}."))
@@ -91,7 +91,7 @@ def check_parameters(
     search = check_search(
         n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=None
     )
-    asked = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral) else sketching.powers
+    given = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral) else sketching.powers
     return Parameters(
         n_components=sketching.n_components,
         powers=sketching.powers,
@@ -102,7 +102,7 @@ def check_parameters(
         metric=search.metric,
         method=search.method,
         recall=search.recall,
-        power=asked,
+        power=given,
         epsilon=check_epsilon(epsilon),
         normalization=checks.check_choice(normalization, NORMALIZATIONS, "normalization"),
         n_neighbors=search.n_neighbors,

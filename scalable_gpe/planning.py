@@ -1,4 +1,4 @@
-"""What a run will take, before it starts."""
+"""Estimate of memory, disk space, sweeps and time, before a run starts."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def estimate(
     power: Any = 16,
     memory_limit: Any = None,
 ) -> dict[str, Any]:
-    """What a run through a store will take, before it starts.
+    """Estimate what a run with a store needs, before it starts.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def estimate(
     -------
     dict
         ``memory`` (bytes that the run will use, within memory_limit), ``disk`` (bytes of the store), ``sweeps``
-        (products over all columns times panels), ``panels``, ``seconds`` (rough, two cores) and ``smallest_limit``
-        (the least memory_limit that will do).
+        (products times panels), ``panels``, ``seconds`` (rough, two cores) and ``smallest_limit`` (the smallest
+        memory_limit that is enough).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run says about itself when it is done."""
+"""The report of a run: figures of all stages, reasons for missing figures, warnings."""
 
 import platform
 import resource
@@ -23,12 +23,12 @@ from scalable_gpe.storage.protocol import Table
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
-_VANISHED = 1e-5  # differences of rows, relative to the rows, that are rounding only
+_VANISHED = 1e-5  # differences between rows below this share of their size are rounding
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was measured on the way; what cannot be known is None, with the reason in ``reasons``."""
+    """Figures that a run measured; one that cannot be known is None, with the reason in ``reasons``."""
 
     n_rows: int
     n_distinct: int
@@ -79,7 +79,7 @@ def make_report(
     tables: dict[int, Table],
     seconds: dict[str, float],
 ) -> Report:
-    """Collect what the stages measured, and warn about what a user must know."""
+    """Collect the figures of all stages, and warn about problems."""
     plans, n_points = sketch.plans, graph.storage_order.n_points
     errors = {power: plan.error for power, plan in plans.items()}
     bistochastic = heat.normalization == "bistochastic"
@@ -123,7 +123,7 @@ def make_report(
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that shape a result, as far as they are known."""
+    """Versions of Python and of the libraries that affect results, or "unknown"."""
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
@@ -136,7 +136,7 @@ def _version(package: str) -> str:
 
 
 def peak_memory() -> int:
-    """Largest resident memory of this process in bytes; ru_maxrss would count that of the process which started it."""
+    """Peak resident memory of this process in bytes; ru_maxrss would include that of the parent process."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
@@ -147,7 +147,7 @@ def peak_memory() -> int:
 def _reasons(
     graph: NeighborGraph, kernel: SparseKernel, heat: HeatKernel, sketch: SketchResult, parameters: Parameters
 ) -> dict[str, str]:
-    """Why a figure of the report is None, or not what it seems."""
+    """Why a figure of the report is None, or how to read it."""
     reasons: dict[str, str] = {}
     if kernel.scales is None:
         reasons["sigma"] = "all rows share one epsilon"
@@ -162,28 +162,28 @@ def _reasons(
     if not any(plan.coefficients for plan in sketch.plans.values()):
         reasons["lambda_min"] = "plain products need no interval"
     if graph.method == "pynndescent":
-        reasons["method"] = "pynndescent's lists depend on the number of threads: not the same bytes everywhere"
+        reasons["method"] = "pynndescent's lists depend on the number of threads: results differ between machines"
     if parameters.power != AUTO:
         reasons["power_curve"] = "the power was given"
     return reasons
 
 
 def _warn_about(report: Report, tables: dict[int, Table]) -> list[str]:
-    """Warn about rows without neighbours and powers that leave nothing."""
-    said = []
+    """Warn about isolated rows and about powers that leave nothing of the data; return the texts."""
+    texts = []
     if report.n_isolated > 0.01 * report.n_rows:
         text = (
-            f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: they stay where the sketch "
-            "puts them. Raise `n_neighbors` or `epsilon`."
+            f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: the sketch alone decides "
+            "where they are. Raise `n_neighbors` or `epsilon`."
         )
-        said.append(warn(text, ConnectivityWarning))
+        texts.append(warn(text, ConnectivityWarning))
     for power, table in tables.items():
         rows = table.read(0, min(4096, table.shape[0]))
-        # rounding leaves a vector in which all rows are the same, and which no power of A shrinks
+        # rounding leaves a constant vector, which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
             text = (
                 f"`power={power}` leaves nothing of the data: all rows are equal up to rounding. Choose a smaller "
                 "power."
             )
-            said.append(warn(text, VanishingWarning))
-    return said
+            texts.append(warn(text, VanishingWarning))
+    return texts

@@ -1,4 +1,4 @@
-"""The record of a run in its store: what was asked for, how far it is, the seconds that each stage took."""
+"""The record of a run in its store: parameters, progress, and the seconds of each stage."""
 
 import time
 from collections.abc import Iterator
@@ -31,15 +31,15 @@ class RunRecord:
 
     @property
     def last_used(self) -> float:
-        """When `embed` was last called for this run: the latest one is the run that is opened."""
+        """Time of the last `embed` call for this run; by default the run with the latest time is opened."""
         return max(self.used_at, 0.0 if self.report is None else self.report.finished_at)
 
 
 class RunLog:
     """Writes the record of a run, stage by stage.
 
-    It is first written after the graph stage, which looks at every row and may refuse the input. `finished` is the
-    record of a run that is complete already; then nothing is written.
+    The record is first written after the graph stage, which reads every row and may refuse the input. `finished` is the
+    record of a run that is already complete; nothing is written for it.
     """
 
     def __init__(self, context: Context, keys: Keys, parameters: Parameters) -> None:
@@ -53,7 +53,7 @@ class RunLog:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time one stage, and write down that it is done."""
+        """Time one stage, and record that it is done."""
         began = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
@@ -61,11 +61,11 @@ class RunLog:
             self._store.commit(self._name, replace(self._record, seconds=dict(self.seconds)))
 
     def use(self, finished: RunRecord) -> None:
-        """Write down that a finished run was asked for again."""
+        """Record that a finished run was used again."""
         self._store.commit(self._name, replace(finished, used_at=time.time()), arrays=list(finished.arrays.values()))
 
     def finish(self, report: Report, arrays: dict[int, str], parameters: Parameters) -> None:
-        """Write down that all is done."""
+        """Record that the run is finished."""
         done = replace(
             self._record,
             parameters=parameters,
@@ -78,7 +78,7 @@ class RunLog:
 
 
 def _compare_versions(stored: dict[str, str]) -> None:
-    """Warn where a run resumes with other libraries than it began with."""
+    """Warn if a run resumes with other library versions than it began with."""
     now = versions()
     changed = [f"{name} {stored[name]} -> {now.get(name)}" for name in stored if stored[name] != now.get(name)]
     if changed:
@@ -86,17 +86,17 @@ def _compare_versions(stored: dict[str, str]) -> None:
 
 
 def read_runs(store: ArrayStore) -> dict[str, RunRecord]:
-    """All runs of a store by name, also those whose arrays are damaged."""
+    """Read all runs of a store by name, including those whose arrays are damaged."""
     runs = {name: store.peek(f"{RUNS}/{name}", RunRecord) for name in store.names(RUNS)}
     return {name: record for name, record in runs.items() if record is not None}
 
 
 def choose_run(store: ArrayStore, name: str | None, where: str) -> RunRecord:
-    """The finished run of a name (or of the beginning of one); without a name, the one last used."""
+    """Return the finished run with this name, or whose name begins so; without a name, the run last used."""
     runs = {one: record for one in store.names(RUNS) if (record := store.read(f"{RUNS}/{one}", RunRecord)) is not None}
     finished = {one: record for one, record in runs.items() if record.finished}
     if not finished:
-        state = "a run that is not finished" if runs else "no finished stage of a run"
+        state = "an unfinished run" if runs else "no finished stage of a run"
         raise StoreError(f"store {where!r} holds {state}. Run embed again with the same arguments to resume.")
     if name is None:
         return max(finished.values(), key=lambda record: record.last_used)
@@ -121,7 +121,7 @@ def check_same_input(store: ArrayStore, keys: Keys) -> None:
 
 
 def _difference(stored: Source, now: Source) -> str:
-    """How the input of a store differs from the one at hand."""
+    """Describe how the input of a store differs from the current one."""
     if stored.rows != now.rows:
         if stored.rows is None or now.rows is None:
             return _only_one("points", stored.rows is not None)
@@ -146,7 +146,7 @@ def _only_one(what: str, stored: bool) -> str:
 
 
 def embedding_names(store: ArrayStore, key: str, powers: tuple[int, ...]) -> dict[int, str]:
-    """Names of the published arrays: embedding/<power>, with the run's key where another run has that name."""
+    """Names of the published arrays: embedding/<power>, with the run's key if another run has that name."""
     others = (record for name, record in read_runs(store).items() if name != key)
     taken = {name for record in others for name in record.arrays.values()}
     return {p: name if (name := embedding_name(p)) not in taken else embedding_name(p, key) for p in powers}

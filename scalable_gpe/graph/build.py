@@ -1,4 +1,4 @@
-"""How a graph is made: search, symmetrise, measure, commit."""
+"""Make a graph: search, symmetrise, measure, commit."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,7 +32,7 @@ from scalable_gpe.storage.protocol import Table, write_whole
 
 @dataclass(frozen=True)
 class Source:
-    """What identifies the input of a graph: points, precomputed lists, or both."""
+    """Fingerprint of a graph's input: points, precomputed lists, or both."""
 
     rows: RowsFingerprint | None = None
     neighbors: ListsFingerprint | None = None
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Lists:
-    """Precomputed neighbour lists, as `check_lists` gives them."""
+    """Precomputed neighbour lists, as `check_lists` returns them."""
 
     indices: np.ndarray
     distances: np.ndarray
@@ -59,30 +59,30 @@ def neighbor_graph(
     memory_limit: Any = None,
     n_jobs: int | None = None,
 ) -> NeighborGraph:
-    """Nearest neighbours of each row: exact where that is affordable, else approximate with measured recall.
+    """Find the nearest neighbours of each row: exactly if that is affordable, else with measured recall.
 
     Parameters
     ----------
     X : array-like of shape (N, d)
         numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path or URL (see `read_points`).
     n_neighbors : int, optional
-        Other (distinct) points in each list; ``min(32, N - 1)`` by default.
+        Number of other (distinct) points in each list; ``min(32, N - 1)`` by default.
     metric : {"euclidean", "cosine"}
         Cosine is euclidean on rows scaled to length 1.
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The search; "auto" is exact in low dimension and for few rows.
     recall : float
-        Share of true neighbours to aim at; a lower one gives a warning.
+        Share of true neighbours to aim for; a lower measured share gives a warning.
     random_state : int, None or numpy generator
         Seed of the search and of the sample that measures its recall.
     store : path or URL, optional
         A zarr store for the lists; `embed` with the same store finds them.
     storage_options : dict, optional
-        What fsspec needs to reach the URLs of `store` and `X`.
+        Options of fsspec for the URLs of `store` and `X`.
     memory_limit : int or str, optional
-        Resident memory of this process, "2GB" is 2e9 bytes.
+        Largest resident memory of this process; "2GB" is 2e9 bytes.
     n_jobs : int, optional
-        Threads; all cores by default.
+        Number of threads; all cores by default.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def neighbor_graph(
 
 @dataclass(frozen=True)
 class GraphStage:
-    """The graph of points, or of precomputed lists."""
+    """Stage that makes the graph of points, or of precomputed lists."""
 
     parameters: SearchParameters
     rows: InputRows | None
@@ -119,17 +119,17 @@ class GraphStage:
 
     @property
     def n_rows(self) -> int:
-        """Rows of the input."""
+        """Number of rows of the input."""
         return len(self.lists.indices) if self.lists is not None else self.rows.n_rows if self.rows is not None else 0
 
     @property
     def n_features(self) -> int:
-        """Columns of the points; 0 without points."""
+        """Number of columns of the points; 0 without points."""
         return 0 if self.rows is None else self.rows.n_features
 
     @property
     def n_neighbors(self) -> int:
-        """Neighbours in each list."""
+        """Number of neighbours in each list."""
         return self.lists.indices.shape[1] if self.lists is not None else self.parameters.n_neighbors or 1
 
     @property
@@ -139,7 +139,7 @@ class GraphStage:
 
     @cached_property
     def source(self) -> Source:
-        """What identifies the input."""
+        """Fingerprint of the input."""
         rows, lists = self.rows, self.lists
         return Source(
             rows=None if rows is None else fingerprint(rows),
@@ -152,11 +152,11 @@ class GraphStage:
         return graph_name(self.source, self.parameters)
 
     def find(self, context: Context) -> NeighborGraph | None:
-        """The complete graph, or None; one that was made from other rows is an error."""
+        """Return the complete graph, or None; raise if it was made from other rows."""
         return _find_graph(self.rows, context, self.name)
 
     def make(self, context: Context) -> NeighborGraph:
-        """Search or take the lists, symmetrise, measure, and commit the graph."""
+        """Search for the lists or take the precomputed ones, symmetrise, measure, and commit the graph."""
         if self.lists is not None:
             return _precomputed_graph(self.lists, self.rows, self.parameters.random_state, context, self.name)
         assert self.rows is not None
@@ -164,11 +164,11 @@ class GraphStage:
 
 
 def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
-    """Check precomputed lists, or that there are points instead."""
+    """Check precomputed lists; without them, there must be points."""
     if neighbors is not None:
         return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
     if rows is None:
-        raise ValueError(Message("embed needs X, or neighbors=(indices, distances) in its place; got neither."))
+        raise ValueError(Message("embed needs X or neighbors=(indices, distances); got neither."))
     return None
 
 
@@ -230,7 +230,7 @@ def _precomputed_graph(
     metadata = finish.edges("precomputed")
     if rows is None or points is None:
         return finish.commit(metadata, None, None, None)
-    # ids of the source are the user's rows here: no row was merged with another
+    # ids of the source are the user's rows here: no rows were merged
     sample = exact_sample(ensure_shared(rows, context), lists.indices.shape[1], random_state, context)
     return finish.commit(with_input(metadata, rows), points, sample, None)
 
@@ -244,7 +244,7 @@ class _Finish:
     storage_order: StorageOrder
 
     def edges(self, method: str) -> GraphMetadata:
-        """Make the edges; what is known of the graph then."""
+        """Make the edges; return the metadata known so far."""
         context, name, n_points = self.context, self.name, self.storage_order.n_points
         lists, lengths = (context.store.open_table(f"{name}/{table}") for table in ("indices", "distances"))
         with context.workers.progress.stage("edges", -(-n_points // context.block_rows(n_points))):
@@ -261,7 +261,7 @@ class _Finish:
     def commit(
         self, metadata: GraphMetadata, points: Rows | None, sample: ExactSample | None, target: float | None
     ) -> NeighborGraph:
-        """Measure the graph where there are points, and mark it as complete."""
+        """Measure the graph if there are points, and commit it."""
         store, name = self.context.store, self.name
         if points is not None and sample is not None:
             edges = open_edges(self.context, f"{name}/edges", metadata.n_points, metadata.block_rows)
@@ -281,7 +281,7 @@ class _Finish:
 
 
 def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> int:
-    """Neighbours that distinct points can have."""
+    """Number of neighbours in each list, at most the number of other distinct points."""
     if n_points < 2:
         raise ValueError(
             Message(f"`X` must have at least 2 different rows; all {n_rows} rows are equal. There is nothing to embed.")
@@ -299,7 +299,7 @@ def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> 
 
 
 def _graph_order(indices: np.ndarray) -> np.ndarray:
-    """Reverse Cuthill-McKee order of the lists' graph: it keeps neighbours near each other, without X."""
+    """Reverse Cuthill-McKee order of the lists' graph, which keeps neighbours near each other and needs no X."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -326,7 +326,7 @@ def _points_table(n_points: int, n_features: int, context: Context, name: str) -
 
 
 def _save_points(found: NeighborLists, points: Rows, context: Context, name: str) -> Rows:
-    """Points in storage order: in a table where the store keeps a copy, else from the input."""
+    """Return the points in storage order: from a table if the store keeps a copy, else from the input."""
     table = _points_table(len(found.order), points.n_features, context, name)
     if table is None:
         return RowSubset(points, found.order)
@@ -342,10 +342,10 @@ def _save_points(found: NeighborLists, points: Rows, context: Context, name: str
 
 
 def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str) -> Rows:
-    """Points of an input in an order of their own.
+    """Return the points of an input in a given order.
 
     A table is filled in as few streaming passes over the input as memory allows, because taking rows by number would
-    read all of a chunked input for every shard.
+    read a whole chunked input once per shard.
     """
     n_points, n_features = len(order), source.n_features
     table = _points_table(n_points, n_features, context, name)
@@ -384,7 +384,7 @@ def _list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[T
 
 
 def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: str) -> None:
-    """Lists of storage numbers, with distances."""
+    """Write the lists as numbers in storage order, with distances."""
     order = found.order
     lists, lengths = _list_tables((len(order), n_neighbors), context, name)
     panels = Panels(context)

@@ -1,4 +1,4 @@
-"""The first pass over the rows: finite, hashed, duplicates found, the input's fingerprint."""
+"""The first pass over the rows: check that they are finite, hash them, find duplicates, fingerprint the input."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from scalable_gpe.storage.blocks import ranges
 
 
 def hash_rows(rows: Rows, context: Context) -> np.ndarray:
-    """Two 64-bit hashes per row; every row is checked to be finite on the way."""
+    """Two 64-bit hashes per row; reading also checks that every row is finite."""
     from scalable_gpe.loops import points
 
     panels = Panels(context)
@@ -58,7 +58,7 @@ def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
 
 @dataclass(frozen=True)
 class RowsFingerprint:
-    """What identifies an input before all of it was read: its shape and a checksum of rows at even steps."""
+    """Fingerprint of an input before all of it is read: its shape and a checksum of rows at even steps."""
 
     n_rows: int
     n_features: int

@@ -39,16 +39,16 @@ class Block(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _reader() -> ThreadPoolExecutor:
-    """The thread of this process that reads ahead."""
+    """The one thread of this process that reads ahead."""
     return ThreadPoolExecutor(1, thread_name_prefix="gpe-read")
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Symmetric sparse matrix in row blocks: each row holds its diagonal and ascends in the user's row numbers.
+    """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
-    Blocks that fit `resident_bytes` stay in memory after they were read once. Others are read in every sweep: while a
-    block is multiplied, the block `ahead` of it is read.
+    Blocks that fit in `resident_bytes` stay in memory after the first read. Others are read in every sweep: while block
+    b is multiplied, block b + `ahead` is read.
     """
 
     degree: np.ndarray
@@ -107,7 +107,7 @@ class Edges:
         return Block(start, indptr, self.indices.read(number, length), self.values.read(number, length))
 
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Columns and values of some rows, with their place in `points`; each block is read once."""
+        """Yield (number in `points`, columns, values) of some rows; each block is read once."""
         order = np.argsort(points, kind="stable")
         blocks = points[order] // self.block_rows
         for number in np.unique(blocks):
@@ -124,19 +124,19 @@ class Edges:
         self.__dict__.update(state, _kept={}, _coming={}, _guard=threading.Lock())
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, ahead: int = 0) -> "Edges":
-        """Make the same pattern with other values."""
+        """Return the same pattern with other values."""
         return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, ahead)
 
 
 def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context: Context, name: str) -> Edges:
-    """Union of the neighbour lists and their reversals, with distances, as row blocks in storage order."""
+    """Make the union of the neighbour lists and their reversals, with distances, as row blocks in storage order."""
     from scalable_gpe.loops import sparse
 
     n_points, n_neighbors = indices.shape
     rows = context.block_rows(n_points)
     pieces = ranges(n_points, rows)
     panels = Panels(context)
-    mine = panels.of(user_row)
+    user_rows = panels.of(user_row)
     incoming = _reverse_edges(indices, distances, pieces, context)
     longest = max(
         int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
@@ -150,7 +150,7 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
         if columns.has(number) and lengths.has(number) and degree.has(start):
             return
         own = np.ascontiguousarray(indices.read(start, stop)), np.ascontiguousarray(distances.read(start, stop))
-        indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, mine.whole())
+        indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, user_rows.whole())
         columns.write(number, column)
         lengths.write(number, length)
         degree.write(start, np.diff(indptr))
@@ -162,14 +162,14 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
 
 
 def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
-    """Edges of a store."""
+    """Open the edges of a graph."""
     store = context.store
     degree = store.open_table(f"{name}/degree").read(0, n_points)
     return Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
 
 
 def count_components(edges: Edges, most: float = np.inf) -> int:
-    """Connected components by the edges that are no longer than `most` (all of them by default)."""
+    """Number of connected components; edges longer than `most` do not count (by default all count)."""
     from scalable_gpe.loops import sparse
 
     parent = np.arange(edges.n_points, dtype=np.int32)
@@ -189,7 +189,7 @@ class _Bucket(NamedTuple):
 
 
 class _Incoming:
-    """Reversed edges, sorted by the block of their target: in memory, and one scratch array per group of blocks."""
+    """Reversed edges, sorted by the block of their target: in memory, or in one scratch array per group of blocks."""
 
     def __init__(self, n_blocks: int) -> None:
         self.counts = np.zeros(n_blocks, np.int64)
@@ -202,7 +202,7 @@ class _Incoming:
         self._held.append(buckets)
 
     def keep(self, scratch: ScratchBlocks, counts: np.ndarray) -> None:
-        """Remember a group of source blocks that is in the store."""
+        """Register a group of source blocks that is in the store."""
         self.counts += counts
         self._stored.append((scratch, counts))
 
@@ -215,7 +215,7 @@ class _Incoming:
         return targets, sources, lengths.view(np.float32)
 
     def clear(self) -> None:
-        """Remove what the shuffle alone needed."""
+        """Free the reversed edges."""
         self._held.clear()
         for scratch, _ in self._stored:
             scratch.remove()
@@ -229,7 +229,7 @@ def _pack(buckets: list[_Bucket], block: int) -> np.ndarray:
 
 
 def _reverse_edges(indices: Table, distances: Table, pieces: list[tuple[int, int]], context: Context) -> _Incoming:
-    """Reverse all lists, group after group of source blocks; what this process can hold stays in memory."""
+    """Reverse all lists, one group of source blocks after another; groups that fit stay in memory."""
     from scalable_gpe.loops import sparse
 
     rows, n_blocks, n_neighbors = pieces[0][1], len(pieces), indices.shape[1]

@@ -1,4 +1,4 @@
-"""The neighbour graph: lists, their union, and what is known about them."""
+"""The neighbour graph: lists, their union, and their metadata."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,9 +23,9 @@ _DEFAULT_NEIGHBORS = 32
 
 @dataclass(frozen=True)
 class GraphMetadata:
-    """What is known about a graph, stored with it.
+    """Metadata of a graph, stored with it.
 
-    `content` is a checksum of all rows, `offset` what was subtracted from them, `duplicates` whether rows repeat.
+    `content` is a checksum of all rows, `offset` was subtracted from them, `duplicates` says whether rows repeat.
     """
 
     method: str
@@ -44,9 +44,9 @@ class GraphMetadata:
 
 @dataclass(frozen=True)
 class NeighborGraph(StoredResult):
-    """Nearest neighbours of every row, and the symmetric graph they make.
+    """Nearest neighbours of every row, and their symmetric graph.
 
-    Distances are kept, so another epsilon needs no new search. Rows that are equal share one point with a weight.
+    Distances are stored, so another epsilon needs no new search. Equal rows share one point with a weight.
     ``indices`` and ``distances`` are N x n_neighbors in the order of the input.
     """
 
@@ -67,17 +67,17 @@ class NeighborGraph(StoredResult):
 
     @property
     def n_rows(self) -> int:
-        """Rows of the input."""
+        """Number of rows of the input."""
         return self.storage_order.n_rows
 
     @property
     def n_neighbors(self) -> int:
-        """Neighbours in each list."""
+        """Number of neighbours in each list."""
         return self.lists.shape[1]
 
     @property
     def n_connected_components(self) -> int:
-        """Parts of the graph that no edge joins."""
+        """Number of connected components."""
         return self.metadata.n_connected_components
 
     @property
@@ -94,8 +94,8 @@ class NeighborGraph(StoredResult):
     def indices(self) -> np.ndarray:
         """Neighbours of each row, nearest first; -1 where a list is shorter."""
         lists = read_whole(self.lists)
-        mine: np.ndarray = np.where(lists >= 0, self.storage_order.user_row[lists], -1)
-        return self.storage_order.spread(mine)
+        neighbors: np.ndarray = np.where(lists >= 0, self.storage_order.user_row[lists], -1)
+        return self.storage_order.spread(neighbors)
 
     @property
     def distances(self) -> np.ndarray:
@@ -110,18 +110,18 @@ class NeighborGraph(StoredResult):
         return radius
 
     def sampled_distances(self, most: int = 16_384) -> np.ndarray:
-        """Lists of distances of at most so many points, at even steps of the user's order."""
+        """Lists of distances of at most `most` points, at even steps of the user's order."""
         return self.list_distances.take(self.sampled_points(most)).astype(np.float64)
 
     def sampled_points(self, most: int) -> np.ndarray:
-        """At most so many points, at even steps of the user's order, as ascending storage numbers."""
+        """At most `most` points, at even steps of the user's order, as ascending numbers in storage order."""
         n_points = self.storage_order.n_points
         drawn = np.unique(np.linspace(0, n_points - 1, min(most, n_points)).astype(np.int64))
         return np.sort(self.storage_order.by_user[drawn])
 
 
 def open_graph(context: Context, name: str, points: InputRows | Rows | None = None) -> NeighborGraph:
-    """Open a complete graph; `points` are used where the store keeps none."""
+    """Open a complete graph; `points` are used if the store keeps none."""
     store, metadata = context.store, context.store.read(name, GraphMetadata)
     if metadata is None:
         raise KeyError(name)
@@ -150,20 +150,20 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
 
 
 def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
-    """Add what new rows must have in common with an input."""
+    """Add the number of features and the offset of an input, which new rows must match."""
     offset = None if rows.offset is None else tuple(float(value) for value in rows.offset)
     return replace(metadata, n_features=rows.n_features, offset=offset)
 
 
 def _renamed(metadata: GraphMetadata) -> GraphMetadata:
-    # what stores of the first releases say
+    # stores of the first releases say "brought"
     return replace(metadata, method="precomputed") if metadata.method == "brought" else metadata
 
 
 def check_search(
     *, n_neighbors: Any, metric: str, method: str, recall: Any, random_state: int, n_rows: int | None
 ) -> SearchParameters:
-    """Check what a search is asked for; without a number of rows, n_neighbors may be left out."""
+    """Check the parameters of a search; without `n_rows`, n_neighbors may be None."""
     if n_rows is not None:
         n_neighbors = check_n_neighbors(n_neighbors, n_rows)
     elif n_neighbors is not None:
@@ -178,7 +178,7 @@ def check_search(
 
 
 def check_n_neighbors(n_neighbors: Any, n_rows: int) -> int:
-    """Check a number of neighbours that so many rows can have."""
+    """Check n_neighbors against the number of rows."""
     if n_rows > _MOST_ROWS:
         raise ValueError(
             Message(f"`X` must have at most 2**31 - 1 rows; got {n_rows}. Embed a sample and transform the rest.")

@@ -10,7 +10,7 @@ from scalable_gpe.storage.protocol import Table
 
 
 class RowSubset:
-    """Some rows of another source, in an order of their own."""
+    """Some rows of another source, in a given order."""
 
     def __init__(self, rows: Rows, ids: np.ndarray | Panel) -> None:
         self._rows, self._ids = rows, MemoryPanel(ids) if isinstance(ids, np.ndarray) else ids
@@ -20,8 +20,8 @@ class RowSubset:
         """Rows start to stop."""
         ids = self._ids.rows(start, stop)
         if len(ids) and int(ids[-1]) - int(ids[0]) < 2 * len(ids) and (np.diff(ids) > 0).all():
-            near: np.ndarray = self._rows.read(int(ids[0]), int(ids[-1]) + 1)[ids - ids[0]]
-            return near
+            rows: np.ndarray = self._rows.read(int(ids[0]), int(ids[-1]) + 1)[ids - ids[0]]
+            return rows
         return self._rows.take(ids)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
@@ -48,7 +48,7 @@ class TableRows:
 
 
 def take_any_order(table: Table, ids: np.ndarray) -> np.ndarray:
-    """Rows of a table by number; a table on disk is asked for them in ascending order."""
+    """Rows of a table by number, in any order; a table on disk is read in ascending order."""
     ids = np.asarray(ids)
     if (ids[1:] >= ids[:-1]).all():
         return table.take(ids)
@@ -59,6 +59,6 @@ def take_any_order(table: Table, ids: np.ndarray) -> np.ndarray:
 
 
 def ensure_shared(rows: InputRows, context: Context) -> Rows:
-    """Rows that every worker can read: rows that only this process has are written to the store first."""
+    """Return rows that every worker can read; rows that only this process has are first written to the store."""
     table = shared_copy(rows, context)
     return rows if table is None else TableRows(table)

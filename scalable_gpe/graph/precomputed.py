@@ -13,7 +13,7 @@ from scalable_gpe.errors import Message
 def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return (indices, distances), N x m, nearest first, without the rows themselves; -1 and infinity end a list.
 
-    `neighbors` is such a pair, in any order of the lists, or a sparse N x N matrix of distances whose stored
+    `neighbors` is such a pair with lists in any order, or a sparse N x N matrix of distances whose stored
     entries are the edges (a stored 0 is an edge of length 0).
     """
     if hasattr(neighbors, "tocsr"):
@@ -74,9 +74,9 @@ def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -
     distances = np.where(indices >= 0, distances, np.inf)
     by = np.lexsort((distances, indices), axis=1)
     indices, distances = np.take_along_axis(indices, by, 1), np.take_along_axis(distances, by, 1)
-    again = np.zeros(indices.shape, bool)
-    again[:, 1:] = indices[:, 1:] == indices[:, :-1]
-    indices, distances = np.where(again, -1, indices), np.where(again, np.inf, distances)
+    repeated = np.zeros(indices.shape, bool)
+    repeated[:, 1:] = indices[:, 1:] == indices[:, :-1]
+    indices, distances = np.where(repeated, -1, indices), np.where(repeated, np.inf, distances)
     by = np.lexsort((indices, distances), axis=1)
     indices, distances = np.take_along_axis(indices, by, 1), np.take_along_axis(distances, by, 1)
     longest = max(1, int((indices >= 0).sum(axis=1).max()))
@@ -92,14 +92,14 @@ def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -
 
 @dataclass(frozen=True)
 class ListsFingerprint:
-    """What identifies precomputed lists: their shape and a checksum."""
+    """Fingerprint of precomputed lists: their shape and a checksum."""
 
     shape: tuple[int, ...]
     content: str
 
 
 def fingerprint_lists(indices: np.ndarray, distances: np.ndarray) -> ListsFingerprint:
-    """Shape and checksum of lists as `check_lists` gives them."""
+    """Shape and checksum of lists as `check_lists` returns them."""
     digest = hashlib.sha256()
     for array in (indices, distances):
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -1,7 +1,7 @@
-"""Exact scans of sampled points: how good the neighbour lists are, and what the kernel leaves out.
+"""Exact scans of sampled points: recall of the neighbour lists, and the mass that the kernel leaves out.
 
-One scan serves all: it takes sampled points past all points, block by block, with a compiled loop. Which loop, and how
-the results of the blocks are put together, is a `ScanLoop`.
+There is one scan: it compares sampled points with all points, block by block, with a compiled loop. A `ScanLoop`
+defines the loop and how the results of blocks are merged.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 class ScanLoop(Protocol[Result]):
     """A compiled loop over samples and blocks of points, with its results.
 
-    ``begin`` makes the results of a piece, ``update`` adds a block to those of the samples `lane`, ``pack`` makes the
-    results of a piece small, ``merge`` puts packed results of two pieces together, in their order.
+    ``begin`` makes empty results for a piece, ``update`` adds a block to the results of the samples in `lane`, ``pack``
+    makes the results of a piece small, ``merge`` joins the packed results of two pieces, in order.
     """
 
     def begin(self, n_samples: int) -> Result: ...
@@ -53,19 +53,19 @@ def scan_samples(
     panels = Panels(context)
     shared, numbers = panels.of(np.ascontiguousarray(samples)), panels.of(np.asarray(own, np.int64))
     step = max(1024, min(16_384, 2**22 // points.n_features))
-    # a function of the rows alone, because sums depend on it
+    # depends on the rows alone, because sums depend on it
     piece_rows = step * -(-points.n_rows // (step * _MOST_PIECES))
 
     def scan_piece(piece: tuple[int, int]) -> Result:
-        rows, mine = shared.whole(), numbers.whole()
-        lanes = [slice(*lane) for lane in ranges(len(mine), _LANES)]
+        rows, sample_ids = shared.whole(), numbers.whole()
+        lanes = [slice(*lane) for lane in ranges(len(sample_ids), _LANES)]
         columns = [np.ascontiguousarray(rows[lane].T) for lane in lanes]
-        found = loop.begin(len(mine))
+        found = loop.begin(len(sample_ids))
         for start in range(*piece, step):
             stop = min(start + step, piece[1])
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
-                loop.update(some, mine[lane], block, ids, lane, found)
+                loop.update(some, sample_ids[lane], block, ids, lane, found)
         return loop.pack(found)
 
     pieces = ranges(points.n_rows, piece_rows)
@@ -80,7 +80,7 @@ def scan_samples(
 
 @dataclass(frozen=True)
 class NearestPoints:
-    """The nearest points of each sample, nearest first, and how many pairs have which distance."""
+    """The nearest points of each sample, nearest first, and a histogram of all distances."""
 
     squares: np.ndarray
     ids: np.ndarray
@@ -90,13 +90,13 @@ class NearestPoints:
 
 @dataclass(frozen=True)
 class NearestLoop:
-    """Finds the nearest points of samples; counts all distances in `n_bins` bins."""
+    """Finds the nearest points of each sample, and counts all distances in `n_bins` bins."""
 
     n_keep: int
     n_bins: int = 0
 
     def begin(self, n_samples: int) -> NearestPoints:
-        """Nothing found yet."""
+        """Start with empty lists."""
         squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
         ids = np.full((n_samples, self.n_keep), -1, np.int64)
         return NearestPoints(squares, ids, np.arange(self.n_bins), np.zeros(self.n_bins, np.int64))
@@ -110,12 +110,12 @@ class NearestLoop:
         scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
 
     def pack(self, found: NearestPoints) -> NearestPoints:
-        """Leave empty bins out."""
+        """Drop empty bins."""
         filled = np.flatnonzero(found.counts)
         return NearestPoints(found.squares, found.ids, found.bins[filled], found.counts[filled])
 
     def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
-        """The nearest of both."""
+        """Keep the nearest points of both pieces."""
         squares = np.concatenate([left.squares, right.squares], axis=1)
         ids = np.concatenate([left.ids, right.ids], axis=1)
         best = np.lexsort((ids, squares))[:, : self.n_keep]
@@ -153,7 +153,7 @@ class ExactSample:
 
 
 def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:
-    """Sample some points and scan all others once."""
+    """Sample some points, and scan all points once."""
     from scalable_gpe.loops.scan import N_BINS
 
     n_points = points.n_rows
@@ -167,10 +167,10 @@ def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Con
 
 @dataclass(frozen=True)
 class Scan:
-    """Exact distances of sampled points to all others, summed up.
+    """Summary of the exact distances from sampled points to all others.
 
     ``missing`` counts, in fine bins of the squared distance, the pairs that the graph leaves out; ``listed`` holds the
-    distances of those it has. So the lost mass is known for every epsilon.
+    distances of the pairs that it has. Together they give the lost mass for every epsilon.
     """
 
     recall: float
@@ -197,13 +197,13 @@ def bin_centres() -> np.ndarray:
 
 
 def measure_graph(sample: ExactSample, points: Rows, edges: Edges, lists: Table, by_user: np.ndarray) -> Scan:
-    """Compare the lists and the edges of the sampled points with what an exact scan found."""
+    """Compare the lists and the edges of the sampled points with the exact scan."""
     own = by_user[sample.points].astype(np.int64)
     ascending = np.argsort(own)
     lengths = np.empty((len(own), lists.shape[1]))
     lengths[ascending] = lists.take(own[ascending])
     recall, error = sample.recall(lengths)
-    rows = [(own[place], columns.copy(), values.copy()) for place, columns, values in edges.rows(own)]
+    rows = [(own[i], columns.copy(), values.copy()) for i, columns, values in edges.rows(own)]
     missing = sample.histogram.copy()
     _subtract_listed(points, [(row, columns[columns != row]) for row, columns, _ in rows], missing)
     listed = np.concatenate([values[columns != row] for row, columns, values in rows])
@@ -211,7 +211,7 @@ def measure_graph(sample: ExactSample, points: Rows, edges: Edges, lists: Table,
 
 
 def _subtract_listed(points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray) -> None:
-    """Take the pairs that the graph has out of a histogram of all pairs."""
+    """Subtract the pairs of the graph from a histogram of all pairs."""
     from scalable_gpe.loops import scan
 
     left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])

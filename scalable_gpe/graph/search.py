@@ -1,4 +1,4 @@
-"""Neighbour search: which one, and its lists in one form, whichever search made them."""
+"""Choice of the neighbour search, and its lists in one form for all searches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _BRUTE_ROWS = 20_000
 
 @dataclass(frozen=True)
 class SearchParameters:
-    """What a search is asked for; its fields enter the name of the graph."""
+    """Parameters of a search; they enter the name of the graph."""
 
     n_neighbors: int | None
     metric: str
@@ -34,10 +34,10 @@ class SearchParameters:
 
 
 class NeighborLists(Protocol):
-    """Lists in storage order: row i is row ``order[i]`` of the source, whose row numbers the lists hold.
+    """Lists in storage order: row i is row ``order[i]`` of the source; the lists hold row numbers of the source.
 
-    ``lists(start, stop)`` gives neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
-    list sorted by (squared distance, row); ``rows(start, stop)`` the rows themselves.
+    ``lists(start, stop)`` returns neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
+    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves.
     """
 
     @property
@@ -47,7 +47,7 @@ class NeighborLists(Protocol):
 
 
 def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int) -> str:
-    """Search that suits the points: exact where that is affordable."""
+    """Choose the search for these points: an exact one if that is affordable."""
     if method != "auto":
         return method
     if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points:
@@ -64,7 +64,7 @@ def search(
     context: Context,
     name: str,
 ) -> NeighborLists:
-    """Lists of `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
+    """Find `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method != "cells":
         return _IndexedLists(points, n_neighbors, method, parameters.random_state, context)
     from scalable_gpe.graph.cells.rounds import search_cells
@@ -88,7 +88,7 @@ class _Readable(Protocol):
 
 @dataclass(frozen=True)
 class _StoredLists:
-    """Lists and rows that are in tables."""
+    """Lists and rows that are stored in tables."""
 
     order: np.ndarray
     neighbors: _Readable
@@ -119,9 +119,9 @@ class _Index(NamedTuple):
 
 
 class _IndexedLists:
-    """A search that needs all rows at once; each process that is asked for lists makes its own index, once.
+    """A search that needs all rows at once; each process that computes lists makes its own index, once.
 
-    pynndescent searches in this process alone, because its result depends on where it runs.
+    pynndescent runs in this process only, because its result depends on where it runs.
     """
 
     def __init__(self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context) -> None:
@@ -187,12 +187,12 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> t
     from sklearn.neighbors import NearestNeighbors
     from threadpoolctl import threadpool_limits
 
-    # centred, so that the expanded square |x|^2 - 2xy + |y|^2 does not cancel; a far point must not move the centre
+    # centred, so that |x|^2 - 2xy + |y|^2 does not cancel; at the median, which an outlier does not move
     centred = X.astype(np.float64) - np.median(X, axis=0)
     model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
 
     def indices(rows: np.ndarray) -> np.ndarray:
-        # one thread: with several, which of many equally far points are listed depends on their number
+        # one thread: with several, the choice among equally distant points depends on the number of threads
         with threadpool_limits(1):
             return drop_self(model.kneighbors(centred[rows], return_distance=False), rows)
 
@@ -209,7 +209,7 @@ def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int
 
 
 def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Lists of m + 1 rows without the row itself; without the last one where the row is not there."""
+    """Drop the row itself from lists of m + 1 rows, or the last entry of a list that does not hold it."""
     own = found == rows[:, None]
     own[~own.any(axis=1), -1] = True
     own &= np.cumsum(own, axis=1) == 1
@@ -218,7 +218,7 @@ def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Search rows anew, exactly, whose list has a -1, a repeat or the row itself."""
+    """Search again, exactly, for rows whose list has a -1, a repeat or the row itself."""
     ranked = np.sort(indices, axis=1)
     bad = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
     bad |= (indices == np.arange(len(indices))[:, None]).any(axis=1)

@@ -18,7 +18,7 @@ class StorageOrder:
     user_row : (n,) int64
         The user's (first) row of each point in storage order.
     group : (N,) int32 or None
-        For each of the user's rows its distinct point, counted by first appearance; None: no row repeats.
+        The distinct point of each of the user's rows, numbered by first appearance; None if no row repeats.
     """
 
     user_row: np.ndarray
@@ -26,12 +26,12 @@ class StorageOrder:
 
     @property
     def n_points(self) -> int:
-        """Distinct points."""
+        """Number of distinct points."""
         return len(self.user_row)
 
     @property
     def n_rows(self) -> int:
-        """The user's rows."""
+        """Number of the user's rows."""
         return self.n_points if self.group is None else len(self.group)
 
     @cached_property
@@ -54,7 +54,7 @@ class StorageOrder:
 
     @cached_property
     def rows_by_point(self) -> tuple[np.ndarray, np.ndarray]:
-        """All rows of the user, sorted by point (storage order), and where the rows of each point begin and end."""
+        """All rows of the user, sorted by point (storage order), and the bounds of each point's rows."""
         if self.group is None:
             return self.user_row, np.arange(self.n_points + 1)
         rows = np.argsort(self.position, kind="stable")
@@ -62,11 +62,11 @@ class StorageOrder:
         return rows, np.concatenate([[0], np.cumsum(counts)])
 
     def spread(self, values: np.ndarray) -> np.ndarray:
-        """Values of points (storage order) as values of the user's rows."""
+        """Expand values of points (storage order) to the user's rows."""
         return np.take(values, self.position, axis=0)
 
     def collect(self, values: np.ndarray) -> np.ndarray:
-        """Sums of values of the user's rows over each point (storage order)."""
+        """Sum values of the user's rows over each point (storage order)."""
         if self.group is None:
             return np.take(values, self.user_row, axis=0)
         out = np.zeros((self.n_points, *values.shape[1:]), values.dtype)

@@ -11,14 +11,14 @@ from scalable_gpe.graph.neighbors import NeighborGraph
 
 RULES = ("auto", "global", "local", "bgh")
 _SHARE = 7  # n_neighbors / effective neighbours under "auto"
-_FIFTH = 5  # a row is under-connected with less than a fifth of the median row's effective neighbours
+_FIFTH = 5  # a row with less than a fifth of the median row's effective neighbours is under-connected
 _UNDER_CONNECTED = 0.06  # share of under-connected rows above which one epsilon does not suit the data
-_TELLING = 14  # neighbours in a list from which that can be told from chance
-_JOINED = 1e-6  # weight from which an edge joins two rows
+_TELLING = 14  # in lists shorter than this, under-connected rows may be chance
+_JOINED = 1e-6  # smallest weight of an edge that connects two rows
 
 
 def choose_epsilon(squared: np.ndarray, epsilon: float | str) -> float:
-    """One epsilon for all rows: the number, or what a rule finds from squared distances of the lists."""
+    """Return one epsilon for all rows: the number, or what a rule gives for the squared distances of the lists."""
     if not isinstance(epsilon, str):
         return epsilon
     return slope_epsilon(squared) if epsilon == "bgh" else effective_epsilon(squared)
@@ -34,8 +34,8 @@ def check_epsilon(epsilon: Any) -> float | str:
 def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     r"""Epsilon at which the median row has :math:`\sum_j e^{-d_j^2/\epsilon} = \max(m/7, 1)` effective neighbours.
 
-    Small in low dimension, where the last weight is then near 1e-3, and large in high dimension, where
-    all neighbours are about equally far and a smaller one would isolate every row.
+    In low dimension it is small, and the last weight is near 1e-3. In high dimension it is large: all neighbours are
+    about equally far, and a smaller epsilon would isolate every row.
     """
     longest = int(np.isfinite(squared).sum(axis=1).max())
     target = max(longest / _SHARE, min(1.0, 0.9 * longest))
@@ -62,9 +62,9 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
 def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
     """Whether `epsilon`, which suits the median row, leaves more than 6 % of the rows under-connected.
 
-    A row is under-connected with less than a fifth of the median row's effective neighbours: it would keep most of
-    its heat. Evenly sampled manifolds have 0 to 4 % of such rows by chance, in lists of 16 and more neighbours;
-    shorter ones say nothing.
+    A row is under-connected if it has less than a fifth of the median row's effective neighbours: it would keep most
+    of its heat. Evenly sampled manifolds have 0 to 4 % of such rows by chance, in lists of 16 or more neighbours. Lists
+    of fewer than 14 are too short to judge.
     """
     if int(np.isfinite(squared).sum(axis=1).max(initial=0)) < _TELLING:
         return False
@@ -76,7 +76,7 @@ def slope_epsilon(squared: np.ndarray) -> float:
     r"""Epsilon at which :math:`\log \sum e^{-d^2/\epsilon}` grows fastest with :math:`\log \epsilon`.
 
     The criterion is that of Berry, Giannakis and Harlim. pyDiffMap's epsilon for the same data is a quarter of
-    ours, because it means :math:`e^{-d^2/4\epsilon}`.
+    ours, because its kernel is :math:`e^{-d^2/4\epsilon}`.
     """
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
@@ -94,7 +94,7 @@ def _sum(squared: np.ndarray, epsilon: float) -> float:
 
 
 def intrinsic_dimension(graph: NeighborGraph) -> float | None:
-    """Dimension by maximum likelihood (Levina and Bickel) from the neighbour lists; None when they say nothing."""
+    """Dimension by maximum likelihood (Levina and Bickel) from the neighbour lists; None if they are too short."""
     lengths = graph.sampled_distances(8192)
     full = lengths[np.isfinite(lengths).all(axis=1) & (lengths[:, 0] > 0)]
     if full.shape[1] < 3 or not len(full):
@@ -106,14 +106,14 @@ def intrinsic_dimension(graph: NeighborGraph) -> float | None:
 def _check_number(epsilon: Any) -> float:
     if isinstance(epsilon, str):
         raise ValueError(
-            f"epsilons must be positive numbers; got {str(epsilon)!r}. The lost_mass and the epsilon of "
-            f"gaussian_kernel(graph, {str(epsilon)!r}) say what a rule gives."
+            f"epsilons must be positive numbers; got {str(epsilon)!r}. To see what a rule gives, read epsilon and "
+            f"lost_mass of gaussian_kernel(graph, {str(epsilon)!r})."
         )
     return checks.check_positive(epsilon, "epsilons")
 
 
 def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.ndarray]:
-    """What each epsilon would mean, from the stored distances: no new search.
+    """Compare values of epsilon, from the stored distances, without a new search.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from scalable_gpe.storage.keys import kernel_name, matrix_name
 
 @dataclass(frozen=True)
 class KernelMetadata:
-    """What is known about a kernel, stored with it."""
+    """Metadata of a kernel, stored with it."""
 
     epsilon: float
     lost_mass: float | None = None
@@ -35,7 +35,8 @@ class KernelMetadata:
 class SparseKernel(StoredResult):
     """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order.
 
-    ``epsilon`` is the bandwidth; with epsilon="local" the median of sigma^2, each row having its own ``sigma``.
+    ``epsilon`` is the bandwidth. With epsilon="local" each row has its own ``sigma``, and ``epsilon`` is the median of
+    sigma^2.
     """
 
     context: Context
@@ -80,11 +81,11 @@ class SparseKernel(StoredResult):
         return apply(self, other, None)
 
     def to_scipy(self) -> Any:
-        """Give the whole matrix as a scipy CSR matrix (float32), rows and columns in the user's order."""
+        """Return the whole matrix as a scipy CSR matrix (float32), rows and columns in the user's order."""
         return to_scipy(self, None)
 
     def to_dask(self) -> Any:
-        """Row blocks as a dask array of scipy CSR blocks, rows and columns in the user's order."""
+        """Return the matrix as a dask array of scipy CSR blocks, rows and columns in the user's order."""
         from scalable_gpe.execution.dask_array import dask_rows
 
         return dask_rows(self.to_scipy(), self.edges.block_rows)
@@ -96,7 +97,7 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon) \text{ if } j \in N(i) \text{ or } i \in N(j), \quad K_{ii} = 1
 
     With local length scales the bandwidth of a pair is :math:`\sigma_i \sigma_j`, and :math:`\sigma_i` is proportional
-    to the distance of i to its seventh neighbour.
+    to the distance from i to its seventh neighbour.
 
     Parameters
     ----------
@@ -104,8 +105,9 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
         Neighbour lists with distances.
     epsilon : float or {"auto", "global", "local", "bgh"}
         The bandwidth, in squared units of X. "global" and "local" give the median row n_neighbors / 7 effective
-        neighbours, the one with one epsilon for all rows, the other with a length scale for each. "auto" is "global",
-        or "local" where that would leave more than 6 % of the rows under-connected.
+        neighbours: "global" with one epsilon for all rows, "local" with one length scale per row. "auto" means
+        "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected. "bgh" is one epsilon
+        by the criterion of Berry, Giannakis and Harlim.
 
     Returns
     -------
@@ -120,14 +122,14 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     """
     if not isinstance(graph, NeighborGraph):
         raise TypeError(
-            Message(f"`graph` must be a NeighborGraph, as neighbor_graph makes it; got {type(graph).__name__}.")
+            Message(f"`graph` must be a NeighborGraph, as neighbor_graph returns it; got {type(graph).__name__}.")
         )
     return complete_alone(KernelStage(graph, check_epsilon(epsilon)), graph.context)
 
 
 @dataclass(frozen=True)
 class KernelStage:
-    """The kernel of a graph; `epsilon` is a number or a rule."""
+    """Stage that makes the kernel of a graph; `epsilon` is a number or a rule."""
 
     graph: NeighborGraph
     epsilon: float | str
@@ -138,7 +140,7 @@ class KernelStage:
         return kernel_name(self.graph.name, self.epsilon)
 
     def find(self, context: Context) -> SparseKernel | None:
-        """The complete kernel, or None."""
+        """Return the complete kernel, or None."""
         known = context.store.read(self.name, KernelMetadata)
         return None if known is None else open_kernel(self.graph, context, self.name)
 
@@ -200,13 +202,13 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
 
 @dataclass(frozen=True)
 class _DenseMass:
-    """Sums rows of the dense kernel; the bandwidth of a pair is a factor of the sample times one of the point."""
+    """Sums rows of the dense kernel; the bandwidth of a pair is the sample's factor times the point's factor."""
 
     epsilon: np.ndarray
     scales: LocalScales | None
 
     def begin(self, n_samples: int) -> np.ndarray:
-        """No mass yet."""
+        """Start with no mass."""
         return np.zeros(n_samples)
 
     def update(
@@ -219,17 +221,17 @@ class _DenseMass:
         scan.dense_mass(columns, own, block, ids, self.epsilon[lane], scale, into[lane])
 
     def pack(self, found: np.ndarray) -> np.ndarray:
-        """One number or a few for each sample are small enough."""
+        """Return the sums as they are: they are small."""
         return found
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The mass of both."""
+        """Add the sums of two pieces."""
         total: np.ndarray = left + right
         return total
 
 
 def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of some rows (ascending), the diagonal left out: of the dense kernel, and of this one."""
+    """Row sums without the diagonal, for some rows (ascending): of the dense kernel, and of this one."""
     scales = kernel.scales
     if scales is None:
         epsilon = np.full(len(own), kernel.epsilon, dtype=np.float64)
@@ -264,7 +266,7 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
 
 
 def from_scipy(matrix: Any) -> SparseKernel:
-    """Kernel of a symmetric scipy matrix with positive diagonal and no negative entries."""
+    """Make a kernel from a symmetric scipy matrix with positive diagonal and no negative entries."""
     csr = matrix.tocsr().astype(np.float32)
     csr.sum_duplicates()
     csr.sort_indices()
@@ -286,7 +288,7 @@ def _check_matrix(csr: Any) -> None:
     if csr.shape[0] != csr.shape[1]:
         raise ValueError(f"kernel must be a square matrix; got shape {csr.shape}.")
     if not np.isfinite(csr.data).all() or (csr.data < 0).any():
-        raise ValueError("kernel must have finite entries of at least 0; it has others. Pass affinities.")
+        raise ValueError("kernel must have finite entries of at least 0; got negative or infinite ones. Pass affinities.")
     zero = np.flatnonzero(csr.diagonal() <= 0)
     if zero.size:
         raise ValueError(
@@ -319,7 +321,7 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
 
 
 def to_scipy(kernel: SparseKernel, scale: np.ndarray | None) -> Any:
-    """Give ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order."""
+    """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order."""
     from scipy.sparse import csr_matrix
 
     edges, n_points = kernel.edges, kernel.edges.n_points

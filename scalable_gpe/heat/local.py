@@ -35,7 +35,7 @@ class ScaleMetadata:
 
 @dataclass(frozen=True)
 class LocalScales:
-    """The length scale sigma of every point, and how that of a new one follows from its distances."""
+    """The length scale sigma of every point, and the rule that gives new points theirs."""
 
     table: Table
     metadata: ScaleMetadata
@@ -55,7 +55,7 @@ class LocalScales:
 
 
 def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScales:
-    """Length scales of all points of a graph, stored as the table `name`."""
+    """Compute the length scales of all points of a graph, and store them as the table `name`."""
     n_points = graph.storage_order.n_points
     panels = Panels(context)
     found = panels.new((n_points,), np.float32)
@@ -70,12 +70,12 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
     panels.clear()
     lengths = graph.sampled_distances()
     own = _at_rank(lengths, RANK)[:, None]
-    # rows whose list is empty or all zeros say nothing
+    # a row whose list is empty or all zeros has no scale of its own
     units = np.divide(lengths, own, out=np.full(lengths.shape, np.inf), where=own > 0)
     factor = effective_epsilon(units**2, "local")
-    nowhere = ~(reach > 0)
-    if nowhere.any():
-        reach[nowhere] = np.median(reach[~nowhere])
+    unknown = ~(reach > 0)
+    if unknown.any():
+        reach[unknown] = np.median(reach[~unknown])
     table = context.store.table(name, (n_points,), np.float32)
     reach *= np.float32(np.sqrt(factor))
     write_whole(table, reach)
@@ -84,7 +84,7 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
 
 
 def _at_rank(lengths: np.ndarray, rank: int) -> np.ndarray:
-    """The rank-th positive length of each sorted list, or its last one where it is shorter; 0 where there is none."""
+    """The rank-th positive length of each sorted list, or the last one of a shorter list; 0 if there is none."""
     zeros = (lengths == 0).sum(axis=1)
     positive = np.isfinite(lengths).sum(axis=1) - zeros
     column = np.clip(zeros + np.minimum(rank, positive) - 1, 0, None)

@@ -24,7 +24,7 @@ _SAVE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class HeatMetadata:
-    """How a scaling was found, stored with it."""
+    """Metadata of a heat kernel: how its scaling was found."""
 
     normalization: str
     n_iter: int
@@ -35,9 +35,9 @@ class HeatMetadata:
 
 @dataclass(frozen=True)
 class HeatKernel(StoredResult):
-    """The operator A = S K S; never formed, ``@`` multiplies in the user's order.
+    """The operator A = S K S, which is never formed; ``@`` multiplies in the user's order.
 
-    ``residual`` is the largest difference of a row sum from 1 (bistochastic), 0 for the symmetric form.
+    ``residual`` is the largest difference of a row sum from 1 (bistochastic), or 0 (symmetric).
     """
 
     kernel: SparseKernel
@@ -86,47 +86,47 @@ class HeatKernel(StoredResult):
 
     @property
     def isolated(self) -> np.ndarray:
-        """Points that keep more than 0.99 of their heat (with their duplicates), as a mask in storage order."""
+        """Mask (storage order) of the points that, with their duplicates, keep more than 0.99 of their heat."""
         return self.step_scale > _ISOLATED
 
     @property
     def n_isolated(self) -> int:
-        """Rows that keep more than 0.99 of their heat to themselves (and their duplicates)."""
+        """Number of rows that, with their duplicates, keep more than 0.99 of their heat."""
         return int(self.weights[self.isolated].sum())
 
     @property
     def is_centred(self) -> bool:
-        """Whether the constant vector is an eigenvector of eigenvalue 1, so that it may be removed."""
+        """Whether the constant vector is an eigenvector with eigenvalue 1, so that it can be removed."""
         return self.normalization == "bistochastic" and self.converged
 
     def __matmul__(self, other: Any) -> np.ndarray:
         return apply(self.kernel, other, self.scale_points)
 
     def to_scipy(self) -> Any:
-        """Give the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
+        """Return the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
         return to_scipy(self.kernel, self.scale_points)
 
 
 @dataclass(frozen=True)
 class StepScale:
-    """The diagonal of S^2 M: one application of A to a panel Z = S x."""
+    """The diagonal of S^2 M, which applies A to a panel Z = S x."""
 
     heat: HeatKernel
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Some entries."""
+        """Entries start to stop."""
         return self.heat.step_scale[start:stop]
 
 
 @dataclass(frozen=True)
 class OutputScale:
-    """The diagonal of S / divisor: the last application of A, which gives x itself."""
+    """The diagonal of S / divisor, for the last application of A, which gives x itself."""
 
     heat: HeatKernel
     divisor: float = 1.0
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Some entries."""
+        """Entries start to stop."""
         scale: np.ndarray = self.heat.scale_points[start:stop] / self.divisor
         return scale
 
@@ -138,7 +138,7 @@ class RootScale:
     heat: HeatKernel
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Some entries."""
+        """Entries start to stop."""
         scale: np.ndarray = np.sqrt(self.heat.step_scale[start:stop])
         return scale
 
@@ -163,7 +163,7 @@ def heat_kernel(
     tol : float
         Largest difference of a row sum from 1.
     max_iter : int
-        Products after which the iteration gives up (with a warning; the result is still usable).
+        Largest number of products; then the iteration stops with a warning, and the result is still usable.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def heat_kernel(
 
 @dataclass(frozen=True)
 class HeatStage:
-    """The heat kernel of a kernel: a scaling, and how exactly it is found."""
+    """Stage that makes the heat kernel of a kernel, with a scaling to within `tol`."""
 
     kernel: SparseKernel
     normalization: str
@@ -201,12 +201,12 @@ class HeatStage:
         return heat_name(self.kernel.name, self.normalization, self.tol, self.max_iter)
 
     def find(self, context: Context) -> HeatKernel | None:
-        """The complete heat kernel, or None."""
+        """Return the complete heat kernel, or None."""
         known = context.store.read(self.name, HeatMetadata)
         return None if known is None else open_heat(self.kernel, context, self.name)
 
     def make(self, context: Context) -> HeatKernel:
-        """Find the scale, and commit it."""
+        """Compute the scale, and commit it."""
         if self.normalization == "symmetric":
             scale, metadata = _symmetric(self.kernel, context), HeatMetadata("symmetric", 2, 0.0, True)
         else:
@@ -255,7 +255,7 @@ def _symmetric(kernel: SparseKernel, context: Context) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _SinkhornState:
-    """How far an interrupted iteration is."""
+    """Progress of an interrupted iteration."""
 
     n_iter: int
 
@@ -263,7 +263,7 @@ class _SinkhornState:
 def _bistochastic(
     kernel: SparseKernel, tol: float, max_iter: int, context: Context, name: str
 ) -> tuple[np.ndarray, HeatMetadata]:
-    """Damped Sinkhorn: ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 to `tol`; kept as v = m / d."""
+    """Damped Sinkhorn iteration ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 within `tol`; stores v = m / d."""
     m = kernel.weights
     panels = Panels(context, f"{name}/saved", _SAVE_SECONDS)
     saved = panels.load(_SinkhornState)
@@ -275,7 +275,7 @@ def _bistochastic(
         for n_iter in range(done + 1, max_iter + 1):
             with replaced(spare) as after:
                 residuals = sweep(kernel, SinkhornStep(kernel), v, after, context, purpose="heat")
-            residual = float(np.max(residuals))  # a NaN stays
+            residual = float(np.max(residuals))  # NaN propagates
             converged = residual <= tol
             if converged:
                 break

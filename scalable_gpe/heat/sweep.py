@@ -1,7 +1,7 @@
 """One sweep: a pass over all blocks of K with a compiled loop.
 
 For every block of rows: read it, multiply, write the rows of the target. Sinkhorn, products, Chebyshev steps, Lanczos,
-row sums, the audit and the last write are all this function with another loop.
+row sums, the audit and the last write all call this function, each with its own loop.
 """
 
 import re
@@ -64,7 +64,7 @@ def sweep(
     update: Panel | None = None,
     sums: Sequence[Accumulator] = (),
 ) -> list[Result]:
-    """Pass over all blocks of K once; returns what the loop returned for each block.
+    """Pass over all blocks of K once; return the loop's result for each block.
 
     `update` is a panel whose rows the loop changes; they are written to `target`, which replaces it. The sweep is
     counted under its `purpose`, and as one step of progress.
@@ -75,7 +75,7 @@ def sweep(
 
         block = kernel.edges.block(number)
         rows = block.first, block.stop
-        # in this order: what is not used again was used first, and is dropped first
+        # rows that are not used again are read first, so that the cache evicts them first
         out = target.room(*rows) if update is None else update.rows(*rows)
         added = [one.old.rows(*rows) for one in sums]
         result = loop(block, source.whole(block.indices), out)
@@ -85,7 +85,7 @@ def sweep(
             one.new.put(block.first, total)
         return result
 
-    visit.__name__ = _snake_case(type(loop).__name__)  # what a dashboard shows
+    visit.__name__ = _snake_case(type(loop).__name__)  # the task's name on a dashboard
     results = context.workers.map(visit, range(kernel.edges.n_blocks), count=False)
     context.tally.count(purpose)
     context.workers.progress.advance()
@@ -150,7 +150,7 @@ class ChebyshevStep:
 
 @dataclass(frozen=True)
 class LanczosStep:
-    """``out <- factor * diag(scale) K source - before * out``, with one factor for each column."""
+    """``out <- factor * diag(scale) K source - before * out``, with one factor per column."""
 
     scale: RowVector
     factor: np.ndarray

@@ -1,4 +1,4 @@
-"""The spectral density of A: its lower end, and what A^p leaves of G."""
+"""The spectral density of A: its lower end, and the size of A^p G."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Quadrature of the spectral density: `nodes` in [-1, 1] and `weights` that sum to the share of the space left.
+    """Quadrature of the spectral density: `nodes` in [-1, 1], and `weights` that sum to 1 (less if G is centred).
 
     ``size(p)`` is |A^p G| / |G| for a random G; ``effective_rank(p)`` is (tr A^2p)^2 / tr A^4p.
     """

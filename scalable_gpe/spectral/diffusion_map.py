@@ -1,4 +1,4 @@
-"""Diffusion maps: the top eigenvectors of the same operator."""
+"""Diffusion maps: the top eigenvectors of A."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ from scalable_gpe.spectral.chebyshev import series
 Multiply = Callable[[np.ndarray], np.ndarray]
 
 _TOL = 1e-7
-_FILTERS = (65, 65, 257, 1025, 4097, 4097)  # odd: the order of the eigenvalues stays
-_DENSE = 200  # points up to which all eigenvectors are found at once
+_FILTERS = (65, 65, 257, 1025, 4097, 4097)  # odd, to keep the order of the eigenvalues
+_DENSE = 200  # up to this many points a dense solver is used
 
 
 def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> tuple[np.ndarray, np.ndarray]:
-    r"""Diffusion map :math:`(\lambda_1^t v_1, \dots, \lambda_k^t v_k)`, the known top eigenvector left out.
+    r"""Diffusion map :math:`(\lambda_1^t v_1, \dots, \lambda_k^t v_k)`, without the known top eigenvector.
 
     The top eigenvector (constant for the bistochastic kernel, :math:`\sqrt v` for the symmetric one) is removed from
     the operator exactly before anything is solved, so it cannot mix with others when the graph is disconnected.
@@ -29,7 +29,7 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     heat : HeatKernel
         The operator A.
     n_components : int
-        Eigenvectors to return.
+        Number of eigenvectors.
     power : float
         The time t; eigenvalues are raised to it.
 
@@ -49,7 +49,7 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     ((300, 2), True)
     """
     if not isinstance(heat, HeatKernel):
-        raise TypeError(f"heat must be a HeatKernel, as heat_kernel makes it; got {type(heat).__name__}.")
+        raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     n_points = heat.kernel.edges.n_points
     most = n_points - 1
     k = checks.check_count(n_components, "n_components")
@@ -67,7 +67,7 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
 
 
 def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenvectors, in the space of distinct points and the user's order of sums, without the known one."""
+    """Leading eigenvectors of distinct points, without the known one; sums run in the user's order."""
     storage_order = heat.kernel.storage_order
     n_points = storage_order.n_points
     known = top_eigenvector(heat)[storage_order.by_user]
@@ -81,7 +81,7 @@ def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
         return left.reshape(vectors.shape)
 
     if n_points <= max(_DENSE, 3 * k):
-        # the known vector goes below the spectrum, where it cannot be mistaken for an eigenvalue 0
+        # the known vector is moved below the spectrum, where it cannot be mistaken for an eigenvalue 0
         values, vectors = np.linalg.eigh(multiply(np.eye(n_points)) - 2 * np.outer(known, known))
         order = np.argsort(values)[::-1][:k]
         values, vectors = values[order], vectors[:, order]
@@ -93,7 +93,7 @@ def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """ARPACK, which is quick; a block iteration where eigenvalues coincide, as in disconnected graphs."""
+    """Solve with ARPACK, which is fast, or by block iteration if eigenvalues coincide, as in disconnected graphs."""
     found = _arpack(multiply, known, k)
     if found is not None:
         return found
@@ -105,7 +105,7 @@ def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, n
             return values, vectors
     warn(
         f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
-        "a graph that nearly falls into pieces. Raise `n_neighbors` or epsilon, or use gp_embedding, which needs none.",
+        "a nearly disconnected graph. Raise `n_neighbors` or epsilon, or use gp_embedding, which needs no eigenvectors.",
         ConvergenceWarning,
     )
     return values, vectors
@@ -135,10 +135,10 @@ def _arpack(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, 
 def _ritz(multiply: Multiply, basis: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Best approximations to k eigenvectors in the span of a basis, and the largest residual."""
     image = multiply(basis)
-    values, turn = np.linalg.eigh(basis.T @ image)
-    values, turn = values[::-1][:k], turn[:, ::-1][:, :k]
-    vectors = basis @ turn
-    return vectors, values, float(np.abs(image @ turn - vectors * values).max())
+    values, rotation = np.linalg.eigh(basis.T @ image)
+    values, rotation = values[::-1][:k], rotation[:, ::-1][:, :k]
+    vectors = basis @ rotation
+    return vectors, values, float(np.abs(image @ rotation - vectors * values).max())
 
 
 def _filtered(multiply: Multiply, power: int) -> Multiply:
@@ -158,7 +158,7 @@ def _filtered(multiply: Multiply, power: int) -> Multiply:
 
 
 def top_eigenvector(heat: HeatKernel) -> np.ndarray:
-    """Unit eigenvector of eigenvalue 1 in the space of distinct points: ``sqrt(m)``, or ``sqrt(m v)``.
+    """Unit eigenvector with eigenvalue 1, for distinct points: ``sqrt(m)``, or ``sqrt(m v)`` (symmetric).
 
     For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
     """
@@ -177,7 +177,7 @@ def _root_v(heat: HeatKernel) -> np.ndarray:
 
 
 def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:
-    """``A V`` in the space of distinct points, storage order, float64: one sweep."""
+    """``A V`` for distinct points in storage order, float64: one sweep."""
     context = heat.context
     panels = Panels(context)
     source = panels.of(np.ascontiguousarray(np.sqrt(heat.step_scale)[:, None] * vectors))

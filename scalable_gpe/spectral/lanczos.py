@@ -24,9 +24,9 @@ def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None
     heat : HeatKernel
         The operator.
     n_steps : int
-        Lanczos steps; powers up to about ``n_steps**2 / 4`` are resolved.
+        Number of Lanczos steps; powers up to about ``n_steps**2 / 4`` are resolved.
     n_probes : int, optional
-        Random vectors; 1 to 4 by default, fewer for more points.
+        Number of random vectors; 1 to 4 by default, fewer for more points.
     random_state : int
         Seed of the random vectors.
 
@@ -48,12 +48,12 @@ def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None
 
 
 def steps_for(power: int) -> int:
-    """Lanczos steps that resolve A^power."""
+    """Number of Lanczos steps that resolve A^power."""
     return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 256))
 
 
 class Lanczos:
-    """Lanczos iteration on several random vectors at once; the first steps are the same however many follow."""
+    """Lanczos iteration on several random vectors at once; the first steps do not depend on how many follow."""
 
     def __init__(self, heat: HeatKernel, seed: int, n_probes: int | None = None) -> None:
         self._heat, self._seed, self._context = heat, seed, heat.context
@@ -83,15 +83,16 @@ class Lanczos:
 
         size = min(n_steps, self._length(probe))
         diagonal = np.array([alpha[probe] for alpha in self._alpha[:size]])
-        beside = np.array([beta[probe] for beta in self._beta[: size - 1]])
+        off_diagonal = np.array([beta[probe] for beta in self._beta[: size - 1]])
         try:
-            nodes, vectors = eigh_tridiagonal(diagonal, beside)
-        except np.linalg.LinAlgError:  # of some LAPACKs, where coefficients are as small as rounding
-            nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+            nodes, vectors = eigh_tridiagonal(diagonal, off_diagonal)
+        except np.linalg.LinAlgError:  # some LAPACKs fail when coefficients are as small as rounding
+            matrix = np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1)
+            nodes, vectors = np.linalg.eigh(matrix)
         return nodes, vectors[0] ** 2 * self._share[probe]
 
     def _length(self, probe: int) -> int:
-        """Steps until the iteration of one probe ended (its Krylov space was exhausted)."""
+        """Number of steps until the iteration of one probe ended (its Krylov space was exhausted)."""
         ended = [step + 1 for step, beta in enumerate(self._beta) if beta[probe] == 0]
         return ended[0] if ended else len(self._alpha)
 
@@ -136,7 +137,7 @@ class Lanczos:
         self._previous, self._current = current, fresh
 
     def _start(self) -> tuple[Panel, np.ndarray]:
-        """Random signs of unit length, without the constant direction where that is removed; and what is left."""
+        """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
         from scalable_gpe.loops import random
 
         heat, n_points = self._heat, self._heat.kernel.storage_order.n_points
@@ -159,17 +160,17 @@ class Lanczos:
         norm = np.sqrt(np.where(share > 0, share, 1.0))
         with replaced(left) as unit:
 
-            def shorten(piece: tuple[int, int]) -> None:
+            def normalise(piece: tuple[int, int]) -> None:
                 out = left.rows(*piece)
                 out /= norm
                 unit.put(piece[0], out)
 
-            self._context.workers.map(shorten, pieces, count=False)
+            self._context.workers.map(normalise, pieces, count=False)
         return unit, share
 
 
 def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
-    """Inner products ``Z'S^-2 Z`` of equal columns."""
+    """Inner products ``Z'S^-2 Z`` of corresponding columns."""
 
     def inner(start: int, stop: int) -> np.ndarray:
         return chunk_products(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])

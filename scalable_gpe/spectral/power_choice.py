@@ -1,18 +1,18 @@
-"""Choosing the power from the spectral density: as little smoothing as lets neighbours stand out of the sketch.
+"""Choice of the power from the spectral density: the least smoothing at which neighbours stand out from the noise.
 
-A^p sets apart what is near from what is far by
+A^p separates near rows from far rows by
 
     rho(p) = sum_ij A_ij |a_i - a_j|^2 / mean_ij |a_i - a_j|^2 / N = 1 - tr A^(2p+1) / tr A^(2p),
 
 the squared diffusion distance of neighbours (weighted by A) relative to that of any two rows; about d / (4p) on a
-manifold of d dimensions. The sketch multiplies each squared distance by chi-square(k) / k, and with k small it makes
-far rows look near: one pair in twenty is shortened to the 5 % quantile of that law, or more. Neighbours are recognised
-when they are nearer than that by a margin, which gives the rule: the smallest power of two with
+manifold of d dimensions. The sketch multiplies each squared distance by chi-square(k) / k, and for small k it makes
+far rows look near: for one pair in twenty the factor is below the 5 % quantile. Neighbours are recognised when they are
+nearer than that by a margin, which gives the rule: the smallest power of two with
 
     rho(p) <= quantile_5%(chi-square(k) / k) / 17,
 
 unless fewer than four directions would be left (effective rank). The 17 was chosen on a torus, digits and
-Fashion-MNIST. A rule by the effective rank alone, so many times k, does not fit all of these: the best power leaves a
+Fashion-MNIST. A rule by the effective rank alone (a multiple of k) does not fit all of these: the best power leaves a
 rank of 13 to 34 k on Fashion-MNIST and of 0.6 to 2 k on digits.
 """
 
@@ -33,7 +33,7 @@ FEW_DIRECTIONS = 4.0  # effective rank below which a power is too large
 
 @dataclass(frozen=True)
 class PowerRow:
-    """What one power leaves: its effective rank, and the roughness rho."""
+    """Effective rank and roughness rho of one power."""
 
     power: int
     effective_rank: float
@@ -42,27 +42,27 @@ class PowerRow:
 
 @dataclass(frozen=True)
 class PowerCurve:
-    """What the powers of two leave, stored once it is known."""
+    """Effective rank and roughness of the powers of two; stored once measured."""
 
     curve: tuple[PowerRow, ...]
 
     def choose(self, n_components: int) -> int:
-        """Apply the rule."""
+        """Choose the power by the rule above."""
         from scipy.stats import chi2
 
-        wanted = float(chi2.ppf(_QUANTILE, n_components)) / n_components / _MARGIN
+        target = float(chi2.ppf(_QUANTILE, n_components)) / n_components / _MARGIN
         chosen = self.curve[0].power
         for row in self.curve:
             if row.effective_rank < FEW_DIRECTIONS:
                 break
             chosen = row.power
-            if row.roughness <= wanted:
+            if row.roughness <= target:
                 break
         return chosen
 
 
 def power_curve(heat: HeatKernel, seed: int, context: Context, name: str) -> PowerCurve:
-    """The curve from which a power is chosen; it is stored under `name`."""
+    """Read the curve from which a power is chosen, or measure it and store it under `name`."""
     known = context.store.read(name, PowerCurve)
     if known is None:
         known = measure_curve(heat, Lanczos(heat, seed).spectrum(steps_for(_POWERS[-1])))
@@ -71,7 +71,7 @@ def power_curve(heat: HeatKernel, seed: int, context: Context, name: str) -> Pow
 
 
 def measure_curve(heat: HeatKernel, spectrum: Spectrum) -> PowerCurve:
-    """Effective rank and roughness of each power; isolated rows have eigenvalues of 1 and are left out."""
+    """Measure effective rank and roughness of each power; isolated rows have eigenvalue 1 and are left out."""
     alone = heat.step_scale[heat.isolated]
 
     def moment(power: int) -> float:

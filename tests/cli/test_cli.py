@@ -98,7 +98,7 @@ def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
     assert cli.main(["info", store]) == 0
     assert "still in stage heat, or stopped there" in capsys.readouterr().out
     assert cli.main(["plot", store, str(tmp_path / "p.png")]) == 1
-    assert "a run that is not finished. Run embed again" in capsys.readouterr().err
+    assert "an unfinished run. Run embed again" in capsys.readouterr().err
 
 
 def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsys):

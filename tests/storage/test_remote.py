@@ -67,7 +67,7 @@ def in_s3(X, options):
 
     with pytest.raises(KeyboardInterrupt):
         gpe.embed(X, store=url, storage_options=options, **{**HOW, "progress": interrupt})
-    with pytest.raises(StoreError, match="a run that is not finished"):
+    with pytest.raises(StoreError, match="an unfinished run"):
         gpe.open(url, storage_options=options)
     seen = set()
     how = {**HOW, "progress": lambda stage, *_: seen.add(stage)}

@@ -291,7 +291,7 @@ def test_an_interrupted_run_goes_on(X, store, stage):
     with block_sizes(block_rows=170, panel_columns=2):
         with pytest.raises(KeyboardInterrupt):
             gpe.embed(X, store=store, progress=interrupt, n_jobs=1 + len(stage) % 2, **OPTIONS)
-        with pytest.raises(StoreError, match=r"holds (a run that is not finished|no finished stage)"):
+        with pytest.raises(StoreError, match=r"holds (an unfinished run|no finished stage)"):
             gpe.open(store)
         assert not list(store.rglob("*.partial"))
         resumed = gpe.embed(X, store=store, **OPTIONS)

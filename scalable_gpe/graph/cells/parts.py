@@ -1,4 +1,4 @@
-"""The search inside one part: trees whose leaves are compared, then cells joined with neighbours of neighbours."""
+"""The search inside one part: compare rows inside the leaves of trees, then cells with neighbours of neighbours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scalable_gpe.storage.blocks import inverse_order
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists after a round, and at which position the list of each row is."""
+    """Lists after a round, and the position of each row's list."""
 
     position: Panel
     neighbors: PartedTable
@@ -38,9 +38,9 @@ class Lists:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What earlier rounds know about the rows of a part; read when it is needed, because a part is large.
+    """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
-    `places` is where the list of each row is; `origins` the part of the last round that a row was in, None where there
+    `places` holds the position of each row's list; `origins` the part of each row in the last round, or None if there
     is only one part.
     """
 
@@ -57,7 +57,7 @@ class Earlier:
         return self.found.neighbors.take(places), self.found.distances.take(places)
 
     def known(self, order: Ints) -> Ints:
-        """Lists of places inside the part (-1: outside)."""
+        """Lists as positions inside the part (-1: outside)."""
         known: Ints = self.inside.whole()[self.found.neighbors.take(self.places[order])]
         known -= np.int32(self.start)
         known[(known < 0) | (known >= self.stop - self.start)] = -1
@@ -72,7 +72,7 @@ class Reduction:
     directions: Panel
 
     def apply(self, X: Floats, each: Each) -> Floats:
-        """Rows along the directions."""
+        """Project rows onto the directions."""
         return reduced(X, self.mean.whole(), self.directions.whole(), each)
 
 
@@ -85,7 +85,7 @@ def search_part(
     reduction: Reduction | None,
     each: Each,
 ) -> tuple[Ints, Ints, Floats]:
-    """The order of the first tree's cells, and in that order the lists; X is put into that order too."""
+    """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
     Z = X if reduction is None else reduction.apply(X, each)
     order, cells, origins, leaves, rows = _cells(Z, earlier, plan, seeds, each)
     loops.permute_rows(X, order)
@@ -105,16 +105,16 @@ def search_part(
     neighbors, distances[:] = np.full(shape, -1, np.int32), np.inf
     joined = Candidates(known, n_used, plan.max_candidates, origins)
     compare(each, X, np.arange(len(X), dtype=np.int32), cells, joined, neighbors, distances)
-    del known, joined, distances  # a part is the largest thing that a search holds
+    del known, joined, distances  # a part is the largest object that a search holds
 
     names = names[order]
     if earlier is None:
-        near, far = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
+        lists, squares = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
     else:
-        near, far = earlier.lists(order)
-    on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, near, far))
-    repair(X, names, near, far)
-    return order, near, far
+        lists, squares = earlier.lists(order)
+    on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, lists, squares))
+    repair(X, names, lists, squares)
+    return order, lists, squares
 
 
 def _cells(
@@ -132,7 +132,7 @@ def _cells(
 
 
 def _joined(earlier: Earlier, order: Ints, neighbors: Ints) -> Ints:
-    """What earlier rounds and this one know, side by side."""
+    """Lists of earlier rounds and of this one, side by side."""
     inside = np.append(inverse_order(order), np.int32(-1))  # -1, a row outside the part, stays -1
     known = np.empty((*neighbors.shape, 2), np.int32)
     known[:, :, 0], known[:, :, 1] = inside[earlier.known(order)], neighbors

@@ -26,7 +26,7 @@ class SearchPlan:
 
     @property
     def n_parts(self) -> int:
-        """Parts of a round."""
+        """Number of parts of a round."""
         return -(-self.n_rows // self.part_rows)
 
     @property
@@ -41,12 +41,12 @@ class SearchPlan:
 
     @property
     def n_used(self) -> int:
-        """Listed neighbours whose own neighbours become candidates."""
+        """Number of listed neighbours whose own neighbours become candidates."""
         return min(self.n_neighbors, 20)
 
     @property
     def max_candidates(self) -> int:
-        """Candidates of one cell."""
+        """Largest number of candidates of one cell."""
         return max(4096, self.cell_rows * (1 + 3 * self.n_neighbors))
 
     def part(self, part: int) -> tuple[int, int]:

@@ -1,14 +1,14 @@
-"""Approximate nearest neighbours by cells: rows in parts, and rounds that cut the parts anew.
+"""Approximate nearest neighbours by cells: each round cuts the rows into parts and searches every part.
 
-One round cuts the rows into parts of at most `part_rows` along a tree that a sample of the rows has grown. Inside a
+One round cuts the rows into parts of at most `part_rows` along a tree that is grown on a sample of the rows. Inside a
 part, trees of median splits end in leaves where all pairs are compared by one matrix product; then each small cell of
-rows is compared, again at once, with the neighbours of its neighbours. The next round cuts along other directions, so
-that rows which a border had kept apart meet, and starts from the lists found so far. Recall is measured on sampled
-rows, and rounds are spent until it suffices or the gain no longer pays.
+rows is compared, again by one product, with the neighbours of its neighbours. The next round cuts along other
+directions, so that rows which were separated by a border meet, and starts from the lists found so far. Recall is
+measured on sampled rows; rounds continue until it is high enough or the gain becomes too small.
 
-The lists are a function of the rows, the parameters and `random_state`: a part is a pure function that writes its own
-range, leaves and cells are disjoint, and joins read a snapshot. How many parts are held at once, where rows and lists
-are stored, and the number of threads change nothing.
+The lists are a function of the rows, the parameters and `random_state`: the search of a part is a pure function that
+writes its own range, leaves and cells are disjoint, and joins read a snapshot. The number of parts held at once, the
+storage of rows and lists, and the number of threads change nothing.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Load = Callable[[int, Ints], Floats]
 
 @dataclass(frozen=True)
 class CellsResult:
-    """What a search found, row by row in storage order: row i is the source's row ``order[i]``.
+    """Result of a search, in storage order: row i is row ``order[i]`` of the source.
 
     `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
-    sorted by (distance, row); `rows` the rows themselves, in that order, where the store keeps a copy of them.
+    sorted by (distance, row); `rows` holds the rows themselves, in that order, if the store keeps a copy of them.
     """
 
     order: np.ndarray
@@ -65,7 +65,7 @@ def search_cells(
     recall: float = 0.95,
     part_rows: int | None = None,
 ) -> CellsResult:
-    """The nearest other rows of each row of `source`; tables and finished parts are stored under `name`.
+    """Find the nearest other rows of each row of `source`; tables and finished parts are stored under `name`.
 
     No two rows may be equal. `sample` measures the recall after each round.
     """
@@ -75,7 +75,7 @@ def search_cells(
         search = _Search(source, plan, context, name, panels, Seeds(random_state), each)
         found = search.round(0, None)
         (measured, error), n_rounds, gain = search.recall(sample, found), 1, 1.0
-        # one cut leaves the rows along its borders with poor lists, however good the mean: a second cut mends them
+        # rows along the borders of one cut have poor lists even if the mean recall is good: a second cut repairs them
         least = 1 if plan.n_parts == 1 else 2
         while n_rounds < least or (measured - error < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS):
             found = search.round(n_rounds, found)
@@ -89,7 +89,7 @@ def search_cells(
 
 
 class _Search:
-    """One search: what all its rounds share."""
+    """State that all rounds of one search share."""
 
     def __init__(
         self, source: Rows, plan: SearchPlan, context: Context, name: str, panels: Panels, seeds: Seeds, each: Each
@@ -105,7 +105,7 @@ class _Search:
         self._reduction = self._fit_reduction() if plan.n_reduced else None
 
     def __getstate__(self) -> dict[str, Any]:
-        # for a task in another process: it works alone there
+        # a task in another process runs without threads
         return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "each": alone}
 
     def _fit_reduction(self) -> Reduction:
@@ -113,7 +113,7 @@ class _Search:
         return Reduction(self._panels.of(found[0]), self._panels.of(found[1]))
 
     def _sample(self, n: int, *names: Any) -> Floats:
-        """Some rows, each at most once, in ascending order."""
+        """Sample some rows, each at most once, in ascending order."""
         draw = np.random.default_rng(int(self.seeds.of("sample", *names)))
         rows = np.sort(draw.choice(self.plan.n_rows, min(n, self.plan.n_rows), replace=False))
         return np.array(self.source.take(rows), np.float32, order="C")
@@ -125,9 +125,9 @@ class _Search:
         return measured, half_width / 1.96
 
     def round(self, n: int, found: Lists | None) -> Lists:
-        """Cut the rows into parts and search each of them, starting from what has been found.
+        """Cut the rows into parts and search each of them, starting from the lists found so far.
 
-        A part is written cell after cell, so that lists which the next round or the final order needs together are
+        A part is written cell by cell, so that lists which the next round or the final order reads together are stored
         near each other.
         """
         members = self._partition(n)
@@ -147,25 +147,25 @@ class _Search:
 
     def _search_parts(self, n: int, members: Ints, load: Load, found: Lists | None) -> Lists:
         plan, panels = self.plan, self._panels
-        inside, mine = panels.of(inverse_order(members)), panels.of(members)
+        inside, by_part = panels.of(inverse_order(members)), panels.of(members)
         order = self._tables.table(f"order-{n}", 1, np.int32)
         neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
         distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
 
         def search_one(part: int) -> None:
             start, stop = plan.part(part)
-            ids = mine.rows(start, stop)
+            ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
             seeds = self.seeds.below(n, part)
-            cell_order, near, far = search_part(X, ids, earlier, plan, seeds, self._reduction, self.each)
+            cell_order, lists, squares = search_part(X, ids, earlier, plan, seeds, self._reduction, self.each)
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])
-            neighbors.write(start, near)
-            distances.write(start, far)
+            neighbors.write(start, lists)
+            distances.write(start, squares)
 
-        search_one.__name__ = "search_part"  # what a dashboard shows
+        search_one.__name__ = "search_part"  # the task's name on a dashboard
         self._parts.run(search_one, plan.n_parts, "part", n)
         final = np.concatenate([order.read(*plan.part(part))[:, 0] for part in range(plan.n_parts)])
         position = panels.of(inverse_order(final))
@@ -174,10 +174,10 @@ class _Search:
         return Lists(position, neighbors, distances)
 
     def _first_load(self, members: Ints) -> Load:
-        """How the first round gets the rows of a part.
+        """Return the function that loads the rows of a part in the first round.
 
-        Rows that are not in memory are first moved, range by range, next to those of the same part: one pass that
-        reads and writes everything once, where taking the rows of every part would read everything once per part.
+        Rows that are not in memory are first sorted by part, range by range: one pass that reads and writes everything
+        once. Taking the rows of each part directly would read everything once per part.
         """
         plan = self.plan
         if self.rows is None or plan.n_parts == 1:
@@ -211,17 +211,17 @@ class _Search:
         return load
 
     def _later_load(self, part: int, ids: Ints) -> Floats:
-        """The rows of a part in a later round."""
+        """Load the rows of a part in a later round."""
         return self.source.take(ids) if self.rows is None else self.rows.take(self.position.whole()[ids])
 
     def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
-        """What has been found about the rows `ids`, which are at `start` to `stop` of this round's parts."""
+        """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
         places = found.position.whole()[ids]
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
         return Earlier(found, places, inside, start, stop, origins)
 
     def in_storage_order(self, found: Lists) -> Lists:
-        """The lists in storage order, the order of the first round."""
+        """Return the lists in storage order, which is the order of the first round."""
         if found.position is self.position:
             return found
         plan, order = self.plan, self.order
@@ -238,7 +238,7 @@ class _Search:
         return Lists(self.position, neighbors, distances)
 
     def _partition(self, n: int) -> Ints:
-        """The rows, part after part and ascending inside a part."""
+        """Return the rows part by part, ascending inside each part."""
         plan = self.plan
         if plan.n_parts == 1:
             return np.arange(plan.n_rows, dtype=np.int32)

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds of the steps below some names."""
+    """Seeds of the steps of a search, by name."""
 
     random_state: int
     names: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""Where a search keeps its lists, part by part, and which parts are finished."""
+"""Tables of a search, written part by part, and the record of finished parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SHARD_BYTES = 2**24
 
 
 class PartedTable:
-    """A table that is written part by part; each part begins at a shard of its own, `part_rows` after the last one."""
+    """A table that is written part by part; each part begins at a new shard, `part_rows` after the previous one."""
 
     def __init__(self, table: Table, starts: np.ndarray, part_rows: int) -> None:
         self._table, self._starts, self._part_rows = table, starts, part_rows
@@ -44,7 +44,7 @@ class PartedTable:
         return take_any_order(self._table, self._places(np.asarray(ids)))
 
     def write(self, start: int, values: np.ndarray, order: np.ndarray | None = None) -> None:
-        """Write one whole part, shard by shard: the rows, or the rows in an order."""
+        """Write one whole part, shard by shard; `order` rearranges its rows."""
         first = int(self._places(np.array([start]))[0])
         for begin, end in ranges(self._part_rows, self._table.shard_rows):
             rows = values[begin:end] if order is None else values[order[begin:end]]
@@ -60,13 +60,13 @@ class PartedTables:
         self._starts = np.array([plan.part(part)[0] for part in range(plan.n_parts)] + [plan.n_rows])
 
     def table(self, name: str, width: int, dtype: type) -> PartedTable:
-        """Make a table, or open the one that an interrupted search has left."""
+        """Make a table, or open the one that an interrupted search left behind."""
         shape, shard, part_rows = self._layout(width, dtype)
         table = self._store.table(f"{self._name}/{name}", shape, dtype, shard_rows=shard)
         return PartedTable(table, self._starts, part_rows)
 
     def input_copy(self, name: str, width: int) -> PartedTable | None:
-        """Make a table for the rows themselves, where the store keeps a copy of them."""
+        """Make a table for the rows themselves, or return None if the store keeps no copy of them."""
         shape, shard, part_rows = self._layout(width, np.float32)
         table = self._store.input_copy(f"{self._name}/{name}", shape, shard)
         return None if table is None else PartedTable(table, self._starts, part_rows)
@@ -78,7 +78,7 @@ class PartedTables:
     def _layout(self, width: int, dtype: type) -> tuple[tuple[int, int], int, int]:
         """Shape, rows of a shard, and rows between the beginnings of two parts."""
         longest = int(np.diff(self._starts).max())
-        # a shard is copied some times while it is written, so that a part of wide rows has several
+        # a shard is copied several times while it is written: a part of wide rows has several small ones
         n_shards = max(1, longest * width * np.dtype(dtype).itemsize // _SHARD_BYTES)
         shard = -(-longest // (n_shards * _CHUNK_ROWS)) * _CHUNK_ROWS
         part_rows = -(-longest // shard) * shard
@@ -87,11 +87,11 @@ class PartedTables:
 
 @dataclass(frozen=True)
 class _Finished:
-    """The record of a finished part, which says nothing more."""
+    """Empty record of a finished part."""
 
 
 class Parts:
-    """Runs the parts of a search, and remembers in the store which are finished."""
+    """Runs the parts of a search, and records in the store which are finished."""
 
     def __init__(self, context: Context, name: str) -> None:
         self._context, self._name = context, name
@@ -105,6 +105,6 @@ class Parts:
         def finish(part: int) -> None:
             store.commit(names[part], _Finished())
             workers.progress.advance()
-            release_freed_memory()  # what a part has freed would count against the limit
+            release_freed_memory()  # freed memory would count against the limit
 
         workers.map(task, left, count=False, at_once=self._context.plan.parts_at_once(), done=finish)

@@ -1,4 +1,4 @@
-"""Inside one part: trees of median splits, cells that are compared at once, and the threads that share the work."""
+"""Steps of the search inside one part: trees of median splits, comparisons of cells, and threads to run them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Each = Callable[[int, Callable[[int, int], Any]], None]
 
 @dataclass(frozen=True)
 class Candidates:
-    """With what the rows of a cell are compared, besides one another (see `loops.compare_cells`)."""
+    """Rows that a cell is compared with, besides its own (see `loops.compare_cells`)."""
 
     known: Ints
     n_used: int
@@ -40,7 +40,7 @@ def compare(
     neighbors: Ints,
     distances: Floats,
 ) -> None:
-    """Improve the lists of all cells; a snapshot is read and each list belongs to one cell, so order is no matter."""
+    """Improve the lists of all cells; order does not matter: a snapshot is read, and each list belongs to one cell."""
     with_what = (candidates.origins, candidates.n_used, candidates.max_candidates, candidates.known)
     on_ranges(each, loops.compare_cells, len(cells) - 1, (Z, rows, cells), (*with_what, neighbors, distances))
 
@@ -51,7 +51,7 @@ def root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
 
 
 def groups_of(labels: Ints) -> tuple[Ints, NDArray[np.int64]]:
-    """The rows label after label, and where each label begins and the last one ends."""
+    """The rows grouped by label, and the bounds of the groups."""
     rows = np.argsort(labels, kind="stable").astype(np.int32)
     begins = np.flatnonzero(np.diff(labels[rows], prepend=-1))
     return rows, np.append(begins, len(labels)).astype(np.int64)
@@ -60,7 +60,7 @@ def groups_of(labels: Ints) -> tuple[Ints, NDArray[np.int64]]:
 def grow(
     Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, each: Each
 ) -> tuple[Ints, NDArray[np.int64]]:
-    """Halve nodes along their spread until none has more than `leaf_rows` rows: the rows in order, and the bounds."""
+    """Halve nodes along their spread to at most `leaf_rows` rows each; return the rows in order and the bounds."""
     rows = rows.copy()
     level = 0
     while np.diff(bounds).max() > leaf_rows:
@@ -75,7 +75,7 @@ def grow(
 def halve(
     Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, each: Each
 ) -> tuple[Floats, Floats, Floats]:
-    """Order the rows of every node with more than `leaf_rows` rows by the side of its plane; the planes."""
+    """Split every node with more than `leaf_rows` rows: order its rows by side of a plane; return the planes."""
     n_nodes = len(bounds) - 1
     planes = (
         np.zeros((n_nodes, Z.shape[1]), np.float32),
@@ -101,7 +101,7 @@ def fit_reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floa
 
 
 def reduced(X: Floats, mean: Floats, directions: Floats, each: Each) -> Floats:
-    """Rows along some directions, in products of one shape, so that threads change no bit."""
+    """Project rows onto directions, in products of one shape, so that threads do not change a bit."""
     out = np.empty((len(X), directions.shape[1]), np.float32)
 
     def project(first: int, last: int) -> None:
@@ -132,13 +132,13 @@ def on_ranges(each: Each, loop: Callable[..., Any], n: int, before: tuple[Any, .
 
 
 def alone(n: int, task: Callable[[int, int], Any]) -> None:
-    """A loop without threads."""
+    """Run a task without threads."""
     task(0, n)
 
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[Each]:
-    """A function that runs a task on the ranges of 0..n in threads, with BLAS kept to one thread each."""
+    """Give a function that runs a task on ranges of 0..n in threads, with BLAS limited to one thread each."""
     n_threads = n_jobs if n_jobs is not None and n_jobs > 0 else os.cpu_count() or 1
     with ThreadPoolExecutor(n_threads) as pool, threadpool_limits(limits=1, user_api="blas"):
 
