@@ -1,9 +1,9 @@
-"""How exact is an embedding: measured on sampled rows, with error bars, in bounded memory at any size.
+"""The audit: how exact an embedding is, measured on sampled rows with error bars, in bounded memory at any size.
 
-What an embedding states is |y_i - y_j| ~ |(A^p)_i - (A^p)_j|. For sampled rows i the right-hand side is computed: unit
-vectors go through A^{2p} in double precision, and C_ij = (A^{2p})_ij gives d_ij^2 = C_ii + C_jj - 2 C_ij exactly.
-Whatever separates the two sides is then seen: the sketch, the polynomial, rounding. Recall and lost mass say how far
-the truncated kernel itself is from the dense one.
+An embedding promises |y_i - y_j| ~ |(A^p)_i - (A^p)_j|. The audit computes the right-hand side for sampled rows: it
+multiplies unit vectors by A^{2p} in double precision, and C_ij = (A^{2p})_ij gives d_ij^2 = C_ii + C_jj - 2 C_ij
+exactly. The difference of the two sides shows the errors of the sketch, the polynomial and rounding. Recall and lost
+mass show how far the truncated kernel itself is from the dense one.
 """
 
 import json
@@ -31,12 +31,12 @@ from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.storage.blocks import take_rows
 
-LEAST_POINTS = 10  # below this a sample says nothing
-_DENSE_ROWS = 2000  # up to here the dense kernel is cheap enough to compare with
+LEAST_POINTS = 10  # fewer points are too few for a sample
+_DENSE_ROWS = 2000  # up to this many rows the dense kernel is cheap enough to compare with
 
 
 class Audit(dict[str, Any]):
-    """What an audit measured: a dict that prints as a table and saves as JSON."""
+    """Figures of an audit: a dict that prints as a table and saves as JSON."""
 
     def __str__(self) -> str:
         lines = self.lines()
@@ -46,7 +46,7 @@ class Audit(dict[str, Any]):
     __repr__ = __str__
 
     def lines(self) -> list[tuple[str, str]]:
-        """Give the table as pairs of a name and a text."""
+        """Return the table as pairs of name and text."""
         return list(formatting.table(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -67,20 +67,20 @@ def audit(
     r"""Measure how far an embedding can be trusted.
 
     The headline is the relative error of distances, :math:`|\,|y_i - y_j| / d_{ij} - 1|` with
-    :math:`d_{ij} = |(A^p)_i - (A^p)_j|` the diffusion distance of the truncated kernel: its median and the bound that
-    95 % of pairs keep, each with a 95 % interval. The sketch alone gives a relative standard deviation of
+    :math:`d_{ij} = |(A^p)_i - (A^p)_j|` the diffusion distance of the truncated kernel: its median and a bound for
+    95 % of the pairs, each with a 95 % interval. The sketch alone gives a relative standard deviation of
     :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding, which are measured too.
 
     Parameters
     ----------
     embedding : Embedding
-        Of `embed` or `open`.
+        A result of `embed` or `open`.
     X : array-like, optional
-        The points, where the embedding does not hold them (it was made from neighbours alone).
+        The points, if the embedding does not hold them (it was made from neighbours alone).
     n_probes : int
-        Rows whose neighbours are searched exactly, for recall, lost mass and trustworthiness.
+        Number of rows whose neighbours are searched exactly, for recall, lost mass and trustworthiness.
     n_exact : int
-        Rows whose diffusion distances are computed exactly; all pairs of them are compared.
+        Number of rows whose diffusion distances are computed exactly; all pairs of them are compared.
     random_state : int, None or numpy generator
         Seed of the samples.
 
@@ -89,8 +89,8 @@ def audit(
     Audit
         A dict: ``headline`` (text), ``recall`` and ``lost_mass`` (``value``, ``low``, ``high``), and under ``powers``
         for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``sketch`` (what the sketch
-        alone would give), ``law`` (against chi-square), ``rounding``, ``dense`` and ``trustworthiness``. What cannot
-        be known is None, with the reason under ``reasons``; ``warnings`` are those of the run.
+        alone would give), ``law`` (against chi-square), ``rounding``, ``dense`` and ``trustworthiness``. A figure that
+        cannot be known is None, with the reason under ``reasons``; ``warnings`` are those of the run.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def audit(
     (1.0, True)
     """
     if not isinstance(embedding, Embedding):
-        raise TypeError(f"embedding must be an Embedding, as embed makes it; got {type(embedding).__name__}.")
+        raise TypeError(f"embedding must be an Embedding, as embed returns it; got {type(embedding).__name__}.")
     n_probes, n_exact = (
         checks.check_count(n_probes, "n_probes", minimum=2),
         checks.check_count(n_exact, "n_exact", minimum=3),
@@ -115,7 +115,7 @@ def audit(
 
 @dataclass(frozen=True)
 class PowerAudit:
-    """What an audit measured of one power."""
+    """Figures of an audit for one power."""
 
     errors: DistanceErrors
     sketch: SketchAlone

@@ -1,6 +1,6 @@
 """Products in double precision: unit vectors of sampled rows, and some columns of the sketch again.
 
-All powers share one expansion, on [-1, 1], where no spectrum need be known.
+All powers share one expansion on [-1, 1], which needs no knowledge of the spectrum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from scalable_gpe.spectral.chebyshev import series
 from scalable_gpe.storage.blocks import ranges
 
 _N_COLUMNS = 4  # columns of G that are multiplied again
-_CUT = 1e-15  # of the Chebyshev series, relative to a unit vector
+_CUT = 1e-15  # truncation of the Chebyshev series, relative to a unit vector
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rounding:
 
 
 class ExactRows:
-    """Sampled rows of A^p, by way of the entries of A^{2p} between them."""
+    """Sampled rows of A^p, represented by the entries of A^{2p} between them."""
 
     def __init__(self, heat: HeatKernel, n_exact: int, seed: int) -> None:
         self._heat = heat
@@ -43,7 +43,7 @@ class ExactRows:
         self.points = heat.kernel.storage_order.position[self.rows]
 
     def covariances(self, powers: Sequence[int]) -> dict[int, np.ndarray]:
-        """``C = (A^{2p})_ij`` of the sampled rows, without the constant direction where the embedding has none."""
+        """``C = (A^{2p})_ij`` of the sampled rows, without the constant direction if the embedding is centred."""
         parts: dict[int, list[np.ndarray]] = {power: [] for power in powers}
         for first, stop in ranges(self.n_exact, _width(self._heat, len(powers), self.n_exact)):
             start = partial(self._units, self.points[first:stop])
@@ -53,7 +53,7 @@ class ExactRows:
         return {power: (one + one.T) / 2 for power, one in whole.items()}
 
     def _units(self, points: np.ndarray, panels: Panels) -> Panel:
-        """``Z = S e_i``, one column for each point; centred with the embedding."""
+        """``Z = S e_i``, one column per point; centred if the embedding is."""
         heat = self._heat
         panel = np.zeros((heat.kernel.edges.n_points, len(points)))
         if heat.is_centred:
@@ -63,7 +63,7 @@ class ExactRows:
 
 
 def measure_rounding(embedding: Embedding) -> dict[int, Rounding]:
-    """Some columns of A^p G again, for each power: what polynomial and rounding have done."""
+    """Recompute some columns of A^p G for each power, to measure the error of polynomial and rounding."""
     heat, sketching, published = embedding.heat, embedding.settings.sketching, embedding.by_power
     k = sketching.n_components
     columns = np.unique(np.linspace(0, k - 1, min(_N_COLUMNS, k)).astype(np.int64))
@@ -77,11 +77,11 @@ def measure_rounding(embedding: Embedding) -> dict[int, Rounding]:
                 shown = np.asarray(published[power][slice(*rows)], dtype=np.float64)[:, chosen] * np.sqrt(k)
                 error[power] += float(((shown - truth) ** 2).sum())
                 size[power] += float((truth**2).sum())
-    promised = embedding.report["polynomial_error"]
+    reported = embedding.report["polynomial_error"]
     return {
         power: Rounding(
             measured=float(np.sqrt(error[power] / size[power])) if size[power] > 0 else 0.0,
-            reported=float(promised[power] if isinstance(promised, dict) else promised),
+            reported=float(reported[power] if isinstance(reported, dict) else reported),
             n_columns=len(columns),
         )
         for power in published
@@ -93,14 +93,14 @@ def _columns(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Pane
 
 
 def _width(heat: HeatKernel, n_powers: int, wanted: int) -> int:
-    """Columns in double precision that are multiplied at once."""
+    """Number of columns in double precision that are multiplied together."""
     return heat.context.plan.audit_columns(heat.kernel.edges.n_points, n_powers, wanted)
 
 
 def _iterate(
     heat: HeatKernel, start: Callable[[Panels], Panel], powers: Sequence[int], times: int = 1
 ) -> Iterator[tuple[int, Panel]]:
-    """``Z`` after one application of A less than each power (times a number), in double precision."""
+    """Yield ``Z`` after ``times * power - 1`` applications of A, for each power, in double precision."""
     panels = Panels(heat.context)
     plans = [_plan(times * power) for power in powers]
     with heat.context.workers.progress.stage("audit", n_sweeps(plans) - len(plans)):
@@ -119,13 +119,13 @@ def _plan(power: int) -> PowerPlan:
 def _rows_of_product(heat: HeatKernel, panel: Panel, points: np.ndarray) -> np.ndarray:
     """``s (K Z)`` of some points only: rows of A times a panel."""
     out = np.empty((len(points), panel.shape[1]))
-    for place, columns, weights in heat.kernel.edges.rows(points):
-        out[place] = heat.scale_points[points[place]] * (weights.astype(np.float64) @ panel.whole(columns)[columns])
+    for i, columns, weights in heat.kernel.edges.rows(points):
+        out[i] = heat.scale_points[points[i]] * (weights.astype(np.float64) @ panel.whole(columns)[columns])
     return out
 
 
 def _images(heat: HeatKernel, panel: Panel) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """``s (K Z)``, the last application of A, in the user's order: ranges of rows and their values."""
+    """Yield ranges of the user's rows and their ``s (K Z)``, the last application of A."""
     context, storage_order = heat.context, heat.kernel.storage_order
     panels = Panels(context)
     target = panels.new(panel.shape, panel.dtype)

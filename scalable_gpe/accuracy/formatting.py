@@ -1,4 +1,4 @@
-"""An audit as text."""
+"""Text of an audit: headline and table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -66,10 +66,10 @@ def _power_lines(figures: Any) -> list[Line]:
 def _dense(figures: Any, lost_mass: Any) -> str:
     """Distances of the truncated kernel against those of the dense one."""
     median, bound = _percent(figures["median"]), _percent(figures["bound_95"])
-    words = f"median {median}, 95 % within {bound} (kernel, not sketch)"
+    text = f"median {median}, 95 % within {bound} (kernel, not sketch)"
     if figures["median"] > 0.5 and lost_mass:
-        words += f": another kernel, of which the lists miss {_percent(lost_mass['value'])}"
-    return words
+        text += f": the lists miss {_percent(lost_mass['value'])} of the dense kernel"
+    return text
 
 
 def _percent(share: float) -> str:

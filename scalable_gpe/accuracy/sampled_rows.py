@@ -1,4 +1,4 @@
-"""Sampled rows against all rows: recall, lost mass and trustworthiness; and against the dense kernel."""
+"""Comparison of sampled rows with all rows (recall, lost mass, trustworthiness), and with the dense kernel."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,7 +29,7 @@ class DenseComparison:
 
 @dataclass(frozen=True)
 class Trustworthiness(Interval):
-    """Trustworthiness of an embedding, for so many neighbours."""
+    """Trustworthiness of an embedding for `n_neighbors` neighbours."""
 
     n_neighbors: int
 
@@ -54,7 +54,7 @@ class Dense:
         return exact.heat_kernel(X, kernel.epsilon, normalization)
 
     def compare(self, power: int, covariance: np.ndarray) -> DenseComparison:
-        """Diffusion distances of the truncated kernel against those of the dense one."""
+        """Compare diffusion distances of the truncated kernel with those of the dense one."""
         rows, n_rows = self._exact.rows, self._exact.n_rows
         columns = np.zeros((n_rows, len(rows)))
         columns[rows, np.arange(len(rows))] = 1
@@ -72,12 +72,12 @@ class Dense:
 
 @dataclass(frozen=True)
 class _Counts:
-    """How many points lie between consecutive limits of each sample."""
+    """Counts the points between consecutive limits of each sample."""
 
     limits: np.ndarray
 
     def begin(self, n_samples: int) -> np.ndarray:
-        """None yet."""
+        """Start with no counts."""
         return np.zeros(self.limits.shape, np.int64)
 
     def update(
@@ -89,11 +89,11 @@ class _Counts:
         scan.count_closer(columns, own, block, ids, self.limits[lane], into[lane])
 
     def pack(self, found: np.ndarray) -> np.ndarray:
-        """One number or a few for each sample are small enough."""
+        """Return the counts as they are: they are small."""
         return found
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The counts of both."""
+        """Add the counts of two pieces."""
         total: np.ndarray = left + right
         return total
 
@@ -139,7 +139,7 @@ class Probes:
         value = float(shares.mean())
         if self.n_probes == self.n_points:
             return Interval(value, value, value)
-        # with no miss among n trials, 3 / n is the 95 % bound of the share of misses
+        # without a miss in n trials, the 95 % bound for the share of misses is 3 / n
         return share(value, max(1.96 * float(shares.std(ddof=1)) / np.sqrt(self.n_probes), 3 / found.size))
 
     def lost_mass(self) -> Interval:

@@ -1,11 +1,11 @@
-"""Errors of distances, their intervals, and the law that the sketch alone would follow."""
+"""Errors of distances, their intervals, and the distribution that the sketch alone would give."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-_TAIL = 1.2  # a tail is made by few rows: without this its interval covered 87 to 99 % where 95 % were meant
-_N_LEVELS = 4096  # errors at which the distribution is looked at
+_TAIL = 1.2  # few rows make the tail: without this factor, 95 % intervals covered 87 to 99 %
+_N_LEVELS = 4096  # errors at which the distribution is evaluated
 _KEPT = 1e-6  # eigenvalues of C below this share of the largest are rounding
 
 
@@ -28,7 +28,7 @@ def share(value: float, half_width: float) -> Interval:
 
 @dataclass(frozen=True)
 class DistanceErrors:
-    """Relative errors of the distances of some pairs: the median, and the bound that 95 % of the pairs keep."""
+    """Relative errors of the distances of some pairs: the median, and a bound for 95 % of the pairs."""
 
     n_pairs: int
     median_error: Interval
@@ -37,7 +37,7 @@ class DistanceErrors:
 
 @dataclass(frozen=True)
 class SketchAlone:
-    """Errors of distances that the sketch alone would make."""
+    """Errors of distances that the sketch alone would cause."""
 
     standard_deviation: float
     median_error: float
@@ -46,7 +46,7 @@ class SketchAlone:
 
 @dataclass(frozen=True)
 class SketchLaw:
-    """Squared ratios of distances against chi-square(k) / k, and p-values of exact tests."""
+    """Squared ratios of distances compared with chi-square(k) / k, and p-values of exact tests."""
 
     ratio_mean: float
     ratio_sd: float
@@ -65,7 +65,7 @@ def distances(covariance: np.ndarray) -> np.ndarray:
 
 
 def distance_errors(covariance: np.ndarray, embedded: np.ndarray, points: np.ndarray) -> DistanceErrors:
-    """Errors of the distances of all pairs of rows; `points` tells which rows are equal."""
+    """Errors of the distances of all pairs of rows; equal rows have the same entry in `points`."""
     wide = embedded.astype(np.float64)
     truth = distances(covariance)
     shown = np.linalg.norm(wide[:, None] - wide[None], axis=2)
@@ -125,7 +125,7 @@ def sketch_alone(k: int) -> SketchAlone:
 
 
 def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int) -> SketchLaw:
-    """Squared ratios against chi-square(k)/k, and an exact test on what the covariance makes independent.
+    """Compare squared ratios with chi-square(k) / k, and test exactly the entries made independent by whitening.
 
     The columns of the sketch are independent with covariance C / k, so C^(-1/2) Y sqrt(k) has independent standard
     entries: its sum of squares is chi-square, its entries are normal. The ratios themselves are not independent.

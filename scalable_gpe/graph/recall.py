@@ -148,7 +148,7 @@ class ExactSample:
         if len(self.points) == self.n_points:
             return float(shares.mean()), 0.0
         spread = 1.96 * float(shares.std()) / np.sqrt(len(shares))
-        # with no miss among n trials, 3 / n is the 95 % bound of the share of misses
+        # without a miss in n trials, the 95 % bound for the share of misses is 3 / n
         return float(shares.mean()), max(spread, 3 / lengths.size)
 
 

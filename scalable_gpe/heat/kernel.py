@@ -288,7 +288,7 @@ def _check_matrix(csr: Any) -> None:
     if csr.shape[0] != csr.shape[1]:
         raise ValueError(f"kernel must be a square matrix; got shape {csr.shape}.")
     if not np.isfinite(csr.data).all() or (csr.data < 0).any():
-        raise ValueError("kernel must have finite entries of at least 0; got negative or infinite ones. Pass affinities.")
+        raise ValueError("kernel must have finite entries of at least 0; some are negative, infinite or NaN.")
     zero = np.flatnonzero(csr.diagonal() <= 0)
     if zero.size:
         raise ValueError(

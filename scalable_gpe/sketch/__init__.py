@@ -1,1 +1,1 @@
-"""From a heat kernel to an embedding: random matrix, polynomial, eigenvectors, new points."""
+"""From a heat kernel to an embedding: random matrix, polynomial, power iteration, publishing."""

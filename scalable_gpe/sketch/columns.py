@@ -1,4 +1,4 @@
-"""The columns of a sketch: how each power is computed, and A^(p-1) G in ranges of columns, stored as they are made."""
+"""The columns of a sketch: plan each power, compute A^(p-1) G in ranges of columns, store each finished range."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from scalable_gpe.storage.keys import columns_name, power_name
 from scalable_gpe.storage.protocol import Table
 
 _SAVE_SECONDS = 30.0
-_PLAIN_UP_TO = 8  # powers for which no interval is worth finding
+_PLAIN_UP_TO = 8  # up to this power, finding an interval costs more than plain products
 
 
 @dataclass(frozen=True)
 class ColumnsMetadata:
-    """Column means of G, and what the panel took that the columns were in: sweeps, for the powers `together`."""
+    """Column means of G, and the sweeps that the columns' panel took for the powers `together`."""
 
     means: tuple[float, ...]
     n_sweeps: int = 0
@@ -43,7 +43,7 @@ class SketchColumns:
 def plan_powers(
     heat: HeatKernel, sketch: Sketch, powers: Sequence[int], tol: float, context: Context, name: str
 ) -> dict[int, PowerPlan]:
-    """Plan each power by itself, so that it does not matter which others are asked for."""
+    """Plan each power independently, so that its result does not depend on the other powers of the run."""
     lanczos = Lanczos(heat, sketch.seed)
     plans = {}
     for power in powers:
@@ -59,7 +59,7 @@ def plan_powers(
 def make_columns(
     heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[int, PowerPlan], context: Context, name: str
 ) -> dict[int, list[SketchColumns]]:
-    """Compute the columns that are not stored yet; powers that lack the same columns go together."""
+    """Compute the columns that are not stored yet; powers that miss the same columns share their sweeps."""
     done = {power: _stored_columns(context, name, power, n_components) for power in plans}
     reach = {power: (known[-1].stop if known else 0) for power, known in done.items()}
     edges = heat.kernel.edges
@@ -79,17 +79,17 @@ def make_columns(
 
 
 def _stored_columns(context: Context, name: str, power: int, n_components: int) -> list[SketchColumns]:
-    """Column ranges of a power that are complete, chained from column 0."""
+    """Complete column ranges of a power, without gaps from column 0 on."""
     found = [one.split("-") for one in context.store.names(power_name(name, power))]
     ends = {int(one[0]): int(one[1]) for one in found if len(one) == 2 and all(part.isdigit() for part in one)}
     known: list[SketchColumns] = []
     stop = 0
     while stop in ends and stop < n_components:
-        place = columns_name(name, power, stop, ends[stop])
-        metadata = context.store.read(place, ColumnsMetadata)
+        range_name = columns_name(name, power, stop, ends[stop])
+        metadata = context.store.read(range_name, ColumnsMetadata)
         if metadata is None:
             break
-        known.append(SketchColumns(context.store.open_table(f"{place}/columns"), stop, ends[stop], metadata))
+        known.append(SketchColumns(context.store.open_table(f"{range_name}/columns"), stop, ends[stop], metadata))
         stop = ends[stop]
     return known
 
@@ -97,7 +97,7 @@ def _stored_columns(context: Context, name: str, power: int, n_components: int) 
 def _panel_columns(
     heat: HeatKernel, sketch: Sketch, plans: Sequence[PowerPlan], panel: tuple[int, int], context: Context, name: str
 ) -> dict[int, SketchColumns]:
-    """Apply each power to some columns; each result is committed as soon as it is there."""
+    """Apply each power to some columns; each result is committed as soon as it is complete."""
     columns = np.arange(*panel)
     panels = Panels(context, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
     start = _Start(heat, sketch, columns, panels)
@@ -107,24 +107,24 @@ def _panel_columns(
     n_repeated = 0
     for power, values in iteration:
         wrong = iteration.wrong if by_power[power].coefficients else iteration.wrong[:0]
-        right = None
+        corrected = None
         if len(wrong):
             repeated = _on_wide_interval(heat, sketch, by_power[power], columns[wrong], panels)
-            right, n_repeated = repeated[0], n_repeated + repeated[1]
-        place = columns_name(name, power, *panel)
-        made[power] = _keep(context, values, wrong, right, f"{place}/columns"), place
+            corrected, n_repeated = repeated[0], n_repeated + repeated[1]
+        range_name = columns_name(name, power, *panel)
+        made[power] = _keep(context, values, wrong, corrected, f"{range_name}/columns"), range_name
         metadata = ColumnsMetadata(
             tuple(start.means.tolist()), iteration.n_sweeps + n_repeated, tuple(sorted(by_power))
         )
-        context.store.commit(place, metadata)
+        context.store.commit(range_name, metadata)
     panels.clear()
-    # all powers of a panel say what the whole panel took
+    # every power of a panel reports the sweeps of the whole panel
     total = replace(metadata, n_sweeps=iteration.n_sweeps + n_repeated)
     return {power: SketchColumns(table, *panel, total) for power, (table, _) in made.items()}
 
 
 class _Start:
-    """The panel that an iteration starts from, made when it is asked for, and the means of its columns of G."""
+    """Makes the first panel of an iteration when it is needed; `means` are the means of its columns of G."""
 
     def __init__(self, heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> None:
         self._heat, self._sketch, self._columns, self._panels = heat, sketch, columns, panels
@@ -141,14 +141,14 @@ class _Start:
 def _on_wide_interval(
     heat: HeatKernel, sketch: Sketch, plan: PowerPlan, columns: np.ndarray, panels: Panels
 ) -> tuple[Panel, int]:
-    """Columns for which the interval proved too short, on [-1, 1]; and the sweeps that took."""
+    """Recompute on [-1, 1] the columns for which the interval proved too short; return them and the sweeps made."""
     iteration = PowerIteration(heat, _Start(heat, sketch, columns, panels), [widen(plan)], Panels(heat.context))
     _, panel = next(iter(iteration))
     return panel, iteration.n_sweeps
 
 
 def _keep(context: Context, values: Panel, wrong: np.ndarray, right: Panel | None, name: str) -> Table:
-    """Write a panel to a table of the store, with some columns from another panel."""
+    """Write a panel to a table of the store, with the columns `wrong` taken from the panel `right`."""
     table = context.store.table(name, values.shape, values.dtype)
 
     def keep(piece: tuple[int, int]) -> None:

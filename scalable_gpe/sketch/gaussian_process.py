@@ -20,7 +20,7 @@ PRECISIONS = ("single", "double")
 
 @dataclass(frozen=True)
 class SketchParameters:
-    """What a sketch is asked for."""
+    """Parameters of a sketch."""
 
     n_components: int
     powers: tuple[int, ...]
@@ -48,7 +48,7 @@ def gp_embedding(
 
     .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
 
-    For a converged bistochastic kernel the columns of G are centred, which shifts all points alike.
+    For a converged bistochastic kernel the columns of G are centred, which shifts all points by the same vector.
 
     Parameters
     ----------
@@ -57,19 +57,19 @@ def gp_embedding(
     n_components : int
         Dimension k of the embedding.
     power : int or sequence of int
-        The power p; several share their products.
+        The power p; several powers share their products.
     sketch : {"gaussian", "bernoulli"}
         Entries of G.
     random_state : int, None or numpy generator
-        Seed of G; entry (i, j) does not depend on anything else.
+        Seed of G; entry (i, j) depends on nothing else.
     precision : {"single", "double"}
-        Type of the panels that are multiplied.
+        Floating-point type of the panels.
     tol : float
-        Relative error of distances that the polynomial may make.
+        Largest relative error of distances that the polynomial may cause.
     store : path or URL, optional
         A zarr store for the result.
     storage_options : dict, optional
-        What fsspec needs to reach the URL of `store`.
+        Options of fsspec for the URL of `store`.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def gp_embedding(
     (300, 2)
     """
     if not isinstance(heat, HeatKernel):
-        raise TypeError(f"heat must be a HeatKernel, as heat_kernel makes it; got {type(heat).__name__}.")
+        raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     parameters = check_sketch(n_components, power, sketch, checks.check_random_state(random_state), precision, tol)
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
@@ -93,27 +93,27 @@ def gp_embedding(
         columns = complete(SketchStage(heat, parameters, name), context).columns
         k, points = parameters.n_components, {}
         for one in parameters.powers:
-            place = f"{name}/points-{k}/{one}"
-            publish(heat, columns[one], k, context, place)
-            points[one] = arrays.detach(place)
+            array_name = f"{name}/points-{k}/{one}"
+            publish(heat, columns[one], k, context, array_name)
+            points[one] = arrays.detach(array_name)
     return points[parameters.powers[0]] if isinstance(power, Integral) else points
 
 
 @dataclass(frozen=True)
 class SketchResult:
-    """What the sketch stage has made: how each power was computed, and its columns."""
+    """Result of the sketch stage: plan and columns of each power."""
 
     plans: dict[int, PowerPlan]
     columns: dict[int, list[SketchColumns]]
 
     @property
     def n_panels(self) -> int:
-        """Groups of columns that went through the sweeps together."""
+        """Number of panels: groups of columns that share their sweeps."""
         return max((len(parts) for parts in self.columns.values()), default=0)
 
     @property
     def sweeps_per_panel(self) -> int:
-        """Sweeps that a panel took, for all powers, the publishing ones included."""
+        """Number of sweeps of a panel for all powers, including the last ones, which publish."""
         counted: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}
         for parts in self.columns.values():
             for part in parts:
@@ -121,7 +121,7 @@ class SketchResult:
                 together = part.metadata.together
                 groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
         most = max((sum(groups.values()) for groups in counted.values()), default=0)
-        # stores of the first releases did not count: then the plan says it
+        # stores of the first releases have no counts: use the plan
         return most + len(self.plans) if most or self._unswept else n_sweeps(list(self.plans.values()))
 
     @property
@@ -132,32 +132,32 @@ class SketchResult:
 
 @dataclass(frozen=True)
 class SketchStage:
-    """A^(p-1) G for all powers of a sketch; columns that are stored already are used."""
+    """Stage that makes A^(p-1) G for all powers of a sketch; stored columns are reused."""
 
     heat: HeatKernel
     parameters: SketchParameters
     name: str
 
     def find(self, context: Context) -> SketchResult | None:
-        """None: columns and powers are added to what is there, so that there is always something to look for."""
+        """Return None: `make` looks for stored columns itself, and adds those that are missing."""
         return None
 
     def make(self, context: Context) -> SketchResult:
         """Plan each power, and compute the columns that are missing."""
-        heat, asked = self.heat, self.parameters
-        plans = plan_powers(heat, asked.sketch, asked.powers, asked.tol, context, self.name)
-        columns = make_columns(heat, asked.sketch, asked.n_components, plans, context, self.name)
+        heat, parameters = self.heat, self.parameters
+        plans = plan_powers(heat, parameters.sketch, parameters.powers, parameters.tol, context, self.name)
+        columns = make_columns(heat, parameters.sketch, parameters.n_components, plans, context, self.name)
         return SketchResult(plans, columns)
 
 
 def _identity(heat: HeatKernel) -> str:
-    """Name of a heat kernel in a store that does not hold it: its content counts, not only sampled rows of X."""
+    """Name of a heat kernel in a store that does not hold it; it includes a checksum of all rows of X."""
     graph = heat.kernel.graph
     return heat.name if graph is None else f"{heat.name}-{graph.metadata.content}"
 
 
 def check_sketch(n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any) -> SketchParameters:
-    """Check what a sketch is asked for."""
+    """Check the parameters of a sketch."""
     kind = checks.check_choice(sketch, KINDS, "sketch")
     return SketchParameters(
         n_components=checks.check_count(n_components, "n_components"),

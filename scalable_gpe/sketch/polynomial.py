@@ -1,7 +1,7 @@
-"""How a power of A is computed: plain products, or a Chebyshev expansion and one plain product.
+"""Plan of a power of A: plain products, or a Chebyshev expansion and one plain product.
 
 x^p on [lower, 1] needs about sqrt(p) Chebyshev polynomials instead of p products. Rounding of the Chebyshev
-vectors is relative to G, which may be much larger than A^p G; where that would cost more than the tolerance, the
+vectors is relative to G, which may be much larger than A^p G; if that error would exceed the tolerance, all
 products are plain. The last product is always plain: it publishes the embedding, and embeds new points.
 """
 
@@ -15,11 +15,11 @@ from scalable_gpe.spectral.density import Spectrum
 
 # measured rounding of a whole expansion, relative to G, with panels in single and in double precision
 _ROUNDING = {"single": 4e-8, "double": 1e-16}
-# float32 weights and float32 results, whatever the panels are, and what many products make of the former
+# error of float32 weights and results, whatever the type of the panels, and its growth per product
 _FLOOR, _DRIFT = 1.2e-7, 3e-9
-# the part of tol that the cut may take: distances feel some ten times the error of the whole matrix
+# share of tol for the truncation: the error of distances is about ten times that of the whole matrix
 _SHARE = {"single": 0.2, "double": 1e-3}
-_NOISE = 0.5  # the part that rounding may take
+_NOISE = 0.5  # share of tol for rounding
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class PowerPlan:
     Attributes
     ----------
     coefficients : tuple of float
-        Of the Chebyshev expansion of x^(power - 1) on [lower, 1]; empty when all products are plain.
+        Chebyshev coefficients of x^(power - 1) on [lower, 1]; empty if all products are plain.
     error : float
-        Estimated relative error of A^p G in the Frobenius norm: cut and rounding.
+        Estimated relative error of A^p G in the Frobenius norm, from truncation and rounding.
     n_probes : int
-        Sweeps that found the interval.
+        Number of sweeps that found the interval.
     """
 
     power: int = 0
@@ -44,14 +44,15 @@ class PowerPlan:
 
     @property
     def degree(self) -> int:
-        """Chebyshev products."""
+        """Degree of the expansion, which is its number of products."""
         return max(0, len(self.coefficients) - 1)
 
 
 def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float, residual: float = 0.0) -> PowerPlan:
-    """Cheapest way to A^power within `tol`; without a spectrum, or when nothing else meets `tol`, plain products.
+    """Choose the cheapest plan within `tol`; plain products without a spectrum, or if nothing else meets `tol`.
 
-    `residual` is that of the scaling: so much of each product leaks into the constant, which no power shrinks.
+    `residual` is that of the scaling: this share of each product leaks into the constant vector, which no power
+    shrinks.
     """
     floor = _FLOOR + _DRIFT * power
     if spectrum is None:
@@ -73,7 +74,7 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
 
 
 def widen(plan: PowerPlan) -> PowerPlan:
-    """Make the same power on [-1, 1], which always holds the spectrum, cut where its tail is as small."""
+    """Plan the same power on [-1, 1], which always contains the spectrum, with as small a truncation error."""
     tail = float(np.abs(series(plan.power - 1, plan.lower)[plan.degree + 1 :]).sum())
     coefficients = series(plan.power - 1, -1.0)
     degree = int(np.flatnonzero(_tails(coefficients) > max(tail, 1e-15))[-1])
@@ -81,12 +82,12 @@ def widen(plan: PowerPlan) -> PowerPlan:
 
 
 def _tails(coefficients: np.ndarray) -> np.ndarray:
-    """Sum of the absolute coefficients from each one on."""
+    """Sums of the absolute coefficients from each index to the end."""
     return np.cumsum(np.abs(coefficients[::-1]))[::-1]
 
 
 def n_sweeps(plans: Sequence[PowerPlan]) -> int:
-    """Sweeps that one panel takes for several plans together, the publishing ones included."""
+    """Number of sweeps of one panel for several plans together, including the last ones, which publish."""
     plain = max((plan.power - 1 for plan in plans if not plan.coefficients), default=0)
     degree = max((plan.degree for plan in plans), default=0)
     return plain + degree + len(plans)

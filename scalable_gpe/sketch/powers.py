@@ -1,8 +1,8 @@
 """Power iteration: A^p applied to a panel of columns of G.
 
 A panel is kept as Z = S x (times the multiplicities), for which one application of A is ``Z <- S^2 M K Z``: the inner
-loop then multiplies by K alone. What is stored of a power p is Z after p - 1 applications; the last one gives the
-embedding, ``y = s (K Z) / sqrt(k)``, and is the same formula that embeds new points.
+loop then multiplies by K alone. For a power p, Z is stored after p - 1 applications; the last application gives the
+embedding, ``y = s (K Z) / sqrt(k)``, and the same formula embeds new points.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ GROWTH = 1.1  # |T_j G| beyond this times |G| means an eigenvalue outside the in
 
 
 def column_means(heat: HeatKernel, sketch: Sketch, columns: np.ndarray) -> np.ndarray:
-    """Means of the columns of G over the user's rows; zero where nothing is removed."""
+    """Means of the columns of G over the user's rows; zero if the columns are not centred."""
     if not heat.is_centred:
         return np.zeros(len(columns))
 
@@ -86,9 +86,9 @@ def chebyshev(
     beginning: bool = False,
     purpose: str = "sketch",
 ) -> tuple[Panel, list[Panel]]:
-    """``T_(j+1)`` from T_j and T_(j-1) on [lower, 1], which replaces T_(j-1); each of `sums` with its share of it.
+    """Compute ``T_(j+1)`` on [lower, 1], which replaces T_(j-1), and add its share to each of `sums`.
 
-    The first step makes T_1 from T_0 and zeros, which is half of the recurrence.
+    The first step makes T_1 from T_0 and zeros; it takes half of the recurrence.
     """
     half = 0.5 if beginning else 1.0
     loop = ChebyshevStep(StepScale(heat), half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower))
@@ -101,7 +101,7 @@ def chebyshev(
 
 @dataclass(frozen=True)
 class IterationState:
-    """How far an interrupted iteration is: the powers still to come, and where the squared lengths began."""
+    """Progress of an interrupted iteration: the powers left, and the squared lengths at the start."""
 
     powers: tuple[int, ...]
     phase: str
@@ -112,11 +112,11 @@ class IterationState:
 
 
 class PowerIteration:
-    """One panel on its way to several powers; iterating gives ``(power, Z after power - 1 applications)``.
+    """Applies several powers to one panel; iterating yields ``(power, Z after power - 1 applications)``.
 
-    Powers that go by plain products come first, in ascending order, then those that are expanded. `start` makes the
-    panel. Columns for which the interval proved too short are in `wrong` once the first expanded power is given.
-    `n_sweeps` counts the sweeps, those before an interruption included.
+    Powers by plain products come first, in ascending order, then those by expansion. `start` makes the panel. `wrong`
+    holds the columns for which the interval proved too short, once the first expanded power is yielded. `n_sweeps`
+    counts all sweeps, including those before an interruption.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class PowerIteration:
                 yield power, sums.pop(power)
 
     def _saved(self) -> tuple[IterationState | None, dict[str, Panel]]:
-        """The state that was saved for just these powers, or nothing."""
+        """Load the state that was saved for exactly these powers, if there is one."""
         found = self._panels.load(IterationState)
         if found is None or found[0].powers != self._powers():
             return None, {}
@@ -157,7 +157,7 @@ class PowerIteration:
         return (*self._plain, *(plan.power for plan in self._expanded))
 
     def _multiply(self, state: IterationState | None, saved: dict[str, Panel]) -> Iterator[tuple[int, Panel]]:
-        """Plain products; a panel that is given is to be used before the next one is asked for."""
+        """Apply plain products; a yielded panel is valid until the next one is requested."""
         panel = self._start() if state is None else saved["panel"]
         done, other = 0 if state is None else state.step, self._panels.new(panel.shape, panel.dtype)
         while self._plain:
@@ -171,7 +171,7 @@ class PowerIteration:
             self._panels.offer(IterationState(self._powers(), "plain", done, self.n_sweeps), {"panel": panel})
 
     def _expand(self, state: IterationState | None, saved: dict[str, Panel]) -> dict[int, Panel]:
-        """Sum the Chebyshev series of each power (one interval for all), watching the growth of the vectors."""
+        """Sum the Chebyshev series of each power (one interval for all), and check the growth of the vectors."""
         plans, lower = self._expanded, self._expanded[0].lower
         if state is not None:
             current, previous, done = saved["current"], saved["previous"], state.step
@@ -191,7 +191,7 @@ class PowerIteration:
             self.n_sweeps += 1
             sums |= {plan.power: total for plan, total in zip(adding, totals, strict=True)}
             if any(plan.degree == degree for plan in plans):
-                # not (<=): a recurrence that overflowed ends in NaN
+                # ~(<=) and not >, because a recurrence that overflowed ends in NaN
                 grown |= ~(_squared_lengths(self._heat, current) <= GROWTH**2 * length)
             self._panels.offer(
                 IterationState(

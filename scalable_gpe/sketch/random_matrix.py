@@ -1,4 +1,4 @@
-"""The random matrix G, entry by entry a function of (random_state, row, column)."""
+"""The random matrix G; each entry is a function of (random_state, row, column)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +62,7 @@ def sketch_matrix(
 
 @dataclass(frozen=True)
 class Sketch:
-    """Which random matrix: kind, seed, and the type of the panels that are multiplied."""
+    """A random matrix: its kind, its seed, and the floating-point type of its panels."""
 
     kind: str
     seed: int

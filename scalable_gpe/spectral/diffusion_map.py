@@ -105,7 +105,7 @@ def _solve(multiply: Multiply, known: np.ndarray, k: int) -> tuple[np.ndarray, n
             return values, vectors
     warn(
         f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
-        "a nearly disconnected graph. Raise `n_neighbors` or epsilon, or use gp_embedding, which needs no eigenvectors.",
+        "a nearly disconnected graph. Raise `n_neighbors` or epsilon, or use gp_embedding: it needs no eigenvectors.",
         ConvergenceWarning,
     )
     return values, vectors

@@ -1,1 +1,1 @@
-"""Where results live: arrays in memory or in a zarr store, commits, locks, scratch."""
+"""Storage of results: arrays in memory or in a zarr store, commits, locks, scratch."""

@@ -1,4 +1,4 @@
-"""The arrays of a zarr store: tables in shards of rows, and ragged blocks. Damage is named, never returned."""
+"""The arrays of a zarr store: tables in shards of rows, and ragged blocks. Damaged data raises, naming the array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold
 class _Stored:
     """An array of a store.
 
-    Pickled, it is the store and a name; another process opens it once, however many tasks carry it.
+    A pickle holds the store and the name; another process opens the array once for all its tasks.
     """
 
     write_empty = True  # whether chunks of zeros are written
@@ -38,7 +38,7 @@ class _Stored:
         return _opened, (type(self), self.handle, self.name, self._layout)
 
     def readable(self, *index: int) -> bool:
-        """Whether a shard (or chunk) is stored and reads back."""
+        """Whether a shard (or chunk) is stored and can be read."""
         if not self.handle.backend.exists(f"{self.name}/{chunk_name(index)}"):
             return False
         steps = self.array.shards or self.array.chunks
@@ -54,7 +54,7 @@ class _Stored:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors of a chunk name its array."""
+        """Make errors of a chunk name its array."""
         try:
             with self.handle.backend.io(f"array {self.name!r}", missing=True):
                 yield
@@ -70,10 +70,10 @@ class _Stored:
 
 @lru_cache(maxsize=512)
 def _opened(kind: type[_Stored], handle: StoreHandle, name: str, layout: tuple[Any, ...]) -> _Stored:
-    """Open the array that another process has sent by name."""
+    """Open an array that another process sent by name."""
     stored = kind(handle, handle.find(name, write_empty=kind.write_empty))
     if stored._layout != layout:
-        raise DamageError(f"array {name!r} of store {str(handle)!r} is not the one that it was", name)
+        raise DamageError(f"array {name!r} of store {str(handle)!r} was replaced by another one", name)
     return stored
 
 
@@ -87,7 +87,7 @@ class StoredTable(_Stored):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells this table from all others."""
+        """Unique key of this table."""
         return str(self.handle.backend), self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -96,11 +96,11 @@ class StoredTable(_Stored):
             return np.asarray(self.array[start:stop])
 
     def read_into(self, start: int, out: np.ndarray) -> None:
-        """Rows from start on, into an array."""
+        """Read rows from `start` on into an array."""
         out[:] = self.read(start, start + len(out))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by ascending number; touches only the chunks that hold them."""
+        """Rows by ascending number; reads only the chunks that hold them."""
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
         step = self.array.chunks[0]
         cuts = np.flatnonzero(np.diff(ids // step)) + 1
@@ -135,7 +135,7 @@ class StoredTable(_Stored):
                 self.array[start : start + len(values)] = values
 
     def has(self, start: int) -> bool:
-        """Whether the shard that begins at `start` is stored and reads back."""
+        """Whether the shard that begins at `start` is stored and can be read."""
         return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
 
 
@@ -166,7 +166,7 @@ class StoredRagged(_Stored):
             self.array[block : block + 1] = row
 
     def has(self, block: int) -> bool:
-        """Whether a block is stored and reads back."""
+        """Whether a block is stored and can be read."""
         return self.readable(block, 0)
 
 
@@ -176,19 +176,19 @@ def chunk_name(index: Sequence[int]) -> str:
 
 
 def _read_row(array: ZarrArray, shard: bytes, length: int) -> np.ndarray:
-    """The first entries of a row, from the shard (or chunk) that it is.
+    """Decode the first entries of a row from its shard (or chunk).
 
     Blocks of K are read in every sweep. This reads a file in one piece, verifies the same checksums and copies each
     chunk once, which is faster than zarr's general machinery; everything else goes through zarr.
     """
     data = np.frombuffer(shard, np.uint8)
     chunk, width = array.chunks[1], array.shape[1]
-    places = np.array([[0, len(data)]], np.uint64)
+    index = np.array([[0, len(data)]], np.uint64)
     if array.shards is not None:
-        places = checked(data[len(data) - 16 * (width // chunk) - 4 :]).view("<u8").reshape(-1, 2)
+        index = checked(data[len(data) - 16 * (width // chunk) - 4 :]).view("<u8").reshape(-1, 2)
     out = np.zeros(length, array.dtype)
     for number, start in enumerate(range(0, length, chunk)):
-        offset, size = (int(value) for value in places[number])
+        offset, size = (int(value) for value in index[number])
         if offset != _ABSENT:  # else a chunk of zeros, which is not written
             values = checked(data[offset : offset + size]).view(array.dtype)
             out[start : start + chunk] = values[: length - start]

@@ -1,7 +1,7 @@
 """Storage backends: a local directory, or a prefix of an object store that fsspec reaches by its URL.
 
-A backend knows files and nothing else. Keys are names below it, with slashes. `zarr_store` says what a store consists
-of, `lock` who may write to it.
+A backend handles files and nothing else. Keys are names below it, with slashes. `zarr_store` defines what a store
+contains, `lock` who may write to it.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _S3 = re.compile(r"s3a?://", re.IGNORECASE)
-# libraries below fsspec whose errors of network and credentials are no OSError
+# libraries used by fsspec whose network and credential errors are no OSError
 _NETWORK = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs"}
 
 
 class StorageBackend(Protocol):
     """Files of a store, by their names.
 
-    `network`: a read that fails says nothing about the bytes.
+    `network`: a failed read does not mean that the bytes are damaged.
     """
 
     network: bool
@@ -69,7 +69,7 @@ def local_path(path: Any) -> str:
 
 
 def check_options(storage_options: Any, *paths: Any) -> None:
-    """Check storage_options: a dict, and some URL that it is for."""
+    """Check storage_options: a dict, and at least one URL to use it for."""
     if storage_options is None:
         return
     if not isinstance(storage_options, dict):
@@ -84,7 +84,7 @@ def check_options(storage_options: Any, *paths: Any) -> None:
 
 
 def open_backend(path: Any, storage_options: StorageOptions | None = None) -> StorageBackend:
-    """The backend of a path or URL; nothing is read or written."""
+    """Return the backend of a path or URL; nothing is read or written."""
     return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
 
 
@@ -105,13 +105,13 @@ class LocalBackend:
         return LocalBackend, (str(self.path),)
 
     def zarr(self, *, read_only: bool) -> Any:
-        """What zarr opens."""
+        """The store object for zarr."""
         from zarr.storage import LocalStore
 
         return LocalStore(self.path, read_only=read_only)
 
     def is_empty(self) -> bool:
-        """Whether there is nothing yet."""
+        """Whether the directory is missing, or holds nothing but the lock."""
         return not self.path.exists() or all(entry.name == LOCK_FILE for entry in self.path.iterdir())
 
     def exists(self, key: str) -> bool:
@@ -119,7 +119,7 @@ class LocalBackend:
         return (self.path / key).exists()
 
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """The bytes of a file, or some of them."""
+        """Read a file, or a range of its bytes."""
         if start is None and stop is None:
             return (self.path / key).read_bytes()
         with open(self.path / key, "rb") as file:
@@ -127,7 +127,7 @@ class LocalBackend:
             return file.read() if stop is None else file.read(stop - (start or 0))
 
     def read_into(self, key: str, *buffers: Any) -> None:
-        """The bytes of a file, which must just fill the buffers."""
+        """Read a file into buffers, which it must fill exactly."""
         with open(self.path / key, "rb", buffering=0) as file:
             for buffer in buffers:
                 left = memoryview(buffer).cast("B")
@@ -140,9 +140,9 @@ class LocalBackend:
                 raise ValueError("too long")
 
     def write(self, key: str, *pieces: Any, over: str | None = None) -> None:
-        """Write one file, whole or not at all; two writers of one file leave the bytes of one of them.
+        """Write one file, completely or not at all; of two writers of one file, one wins.
 
-        `over`: a file that nobody reads any more, of about this length; if it is still there it is used up.
+        `over`: an obsolete file of about this length; if it still exists, its space is reused.
         """
         file = f"{self.path}/{key}"
         partial = f"{file}.{uuid.uuid4().hex}.partial"
@@ -160,7 +160,7 @@ class LocalBackend:
         os.replace(partial, file)
 
     def _begin(self, partial: str, over: str | None) -> Any:
-        """A file to be written from its beginning: one that was there already, or a new one."""
+        """Open a file for writing: the obsolete one `over` under a new name, or a new one."""
         if over is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self.path / over, partial)
@@ -188,13 +188,13 @@ class LocalBackend:
         (self.path / key).unlink(missing_ok=True)
 
     def remove(self, prefix: str, first: str) -> None:
-        """Remove all that is below a prefix, one file of it first."""
+        """Remove everything below a prefix, the file `first` before all others."""
         if (self.path / prefix).exists():
             self.delete(f"{prefix}/{first}")
             shutil.rmtree(self.path / prefix)
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
-        """Fsync the files of a folder (and below), then the folder, so that a commit never precedes its data."""
+        """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data."""
         for parent, _, names in os.walk(self.path / prefix):
             for name in [*names, "."]:
                 handle = os.open(os.path.join(parent, name), os.O_RDONLY)
@@ -217,33 +217,33 @@ class LocalBackend:
             self.path.rmdir()
 
     def lock(self) -> Lock:
-        """Keep other processes away."""
+        """Take the lock of the store."""
         return LocalLock(self.path)
 
     @contextlib.contextmanager
     def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
-        """Say what could not be written or read, and why, in one sentence; files may be `missing`."""
+        """Turn an OSError into a StoreError that says what failed and why; with `missing`, a file may be absent."""
         try:
             yield
         except OSError as error:
             if isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError)):
                 raise
             raise StoreError(
-                f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; make room or repair the "
-                "disk and run the same call again to resume."
+                f"{what or f'store {str(self)!r}'}: {_reason(error)}. Finished results are kept; make room or repair "
+                "the disk, and run the same call again to resume."
             ) from error
 
 
 class FsspecBackend:
-    """A prefix of an object store (s3://, gs://, memory://, ...), where each object is written whole or not at all."""
+    """A prefix of an object store (s3://, gs://, memory://, ...), where an object is written completely or not at all."""
 
     network = True
 
     def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
         self.url = url.rstrip("/")
         self.options = dict(storage_options or {})
-        # listings must be those of now, because other processes write too; s3fs asks for the size of an object before
-        # it reads it, unless it may make one request at a time
+        # no cached listings, because other processes write too; one request at a time, because otherwise s3fs asks for
+        # the size of an object before it reads it
         self._settings = {
             "use_listings_cache": False,
             **({"max_concurrency": 1} if _S3.match(url) else {}),
@@ -259,7 +259,7 @@ class FsspecBackend:
         return FsspecBackend, (self.url, self.options)
 
     def zarr(self, *, read_only: bool) -> Any:
-        """What zarr opens; it has a connection of its own, because it runs in another event loop."""
+        """The store object for zarr, with its own connection, because zarr runs in another event loop."""
         from zarr.storage import FsspecStore
 
         if self._zarr is None:
@@ -267,7 +267,7 @@ class FsspecBackend:
         return self._zarr.with_read_only(read_only)
 
     def is_empty(self) -> bool:
-        """Whether there is nothing yet."""
+        """Whether there are no objects below the prefix."""
         return not self._ls("")
 
     def exists(self, key: str) -> bool:
@@ -276,23 +276,23 @@ class FsspecBackend:
             return bool(self._fs.exists(self._path(key)))
 
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """The bytes of an object, or some of them."""
+        """Read an object, or a range of its bytes."""
         with self.io(missing=True):
             return bytes(self._fs.cat_file(self._path(key), start=start, end=stop))
 
     def read_into(self, key: str, *buffers: Any) -> None:
-        """The bytes of an object, which must just fill the buffers."""
+        """Read an object into buffers, which it must fill exactly."""
         content = memoryview(self.read(key))
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         if len(content) != sum(map(len, views)):
-            raise ValueError("of another length")
+            raise ValueError("wrong length")
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]
 
     def write(self, key: str, *pieces: Any, over: str | None = None, create: bool = False) -> None:
-        """Write one object; with `create` only if there is none, where the object store can promise that.
+        """Write one object; with `create` only if it does not exist, if the object store supports that.
 
-        An object takes the place of none, so that `over` is left alone.
+        `over` is ignored: an object cannot reuse the space of another.
         """
         with self.io():
             self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
@@ -303,7 +303,7 @@ class FsspecBackend:
             return sorted(path[len(self._root) + 1 :] for path in self._fs.find(self._path(prefix)))
 
     def folders(self, prefix: str = "") -> list[str]:
-        """Names of what looks like folders directly below a prefix."""
+        """Names of the folders (common prefixes) directly below a prefix."""
         return sorted(one["name"].rstrip("/").rpartition("/")[2] for one in self._ls(prefix) if one["type"] != "file")
 
     def objects(self, prefix: str = "") -> list[str]:
@@ -321,7 +321,7 @@ class FsspecBackend:
             self._fs.rm_file(self._path(key))
 
     def remove(self, prefix: str, first: str) -> None:
-        """Remove all that is below a prefix, one object of it first."""
+        """Remove everything below a prefix, the object `first` before all others."""
         files = self.files(prefix)
         if f"{prefix}/{first}" in files:
             self.delete(f"{prefix}/{first}")
@@ -331,7 +331,7 @@ class FsspecBackend:
                 self._fs.rm([self._path(file) for file in files])
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
-        """Nothing to do: an object that was written is safe."""
+        """Nothing to do: a written object is durable."""
 
     def remove_partial(self) -> None:
         """Nothing to do: a killed writer leaves no part of an object."""
@@ -340,7 +340,7 @@ class FsspecBackend:
         """Nothing to do: an empty prefix does not exist."""
 
     def lock(self) -> Lock:
-        """Keep other processes away."""
+        """Take the lock of the store."""
         return ObjectLock(self)
 
     def _path(self, key: str) -> str:
@@ -353,7 +353,7 @@ class FsspecBackend:
 
     @contextlib.contextmanager
     def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
-        """Say what could not be reached, and why, in one sentence; objects may be `missing`."""
+        """Turn a failure into a StoreError that says what failed and why; with `missing`, an object may be absent."""
         try:
             yield
         except Exception as error:
@@ -362,7 +362,7 @@ class FsspecBackend:
                 raise
             raise StoreError(
                 Message(
-                    f"{what or f'store {str(self)!r}'}: {_reason(error)}. What is finished stays; check the URL, "
+                    f"{what or f'store {str(self)!r}'}: {_reason(error)}. Finished results are kept; check the URL, "
                     "`storage_options`, credentials and network, and run the same call again to resume."
                 )
             ) from error
@@ -374,15 +374,15 @@ def _file_system(url: str, options: StorageOptions) -> tuple[Any, str]:
     try:
         fs, root = url_to_fs(url, **options)
     except ImportError as error:
-        way_out = " pip install 'scalable-gpe[remote]' brings it." if _S3.match(url) else ""
-        raise ImportError(f"{url!r} needs a package that is not installed: {error}.{way_out}") from error
+        hint = " Run: pip install 'scalable-gpe[remote]'" if _S3.match(url) else ""
+        raise ImportError(f"{url!r} needs a package that is not installed: {error}.{hint}") from error
     except ValueError as error:
-        raise ValueError(f"{url!r} is no path and no URL that fsspec knows: {error}.") from error
+        raise ValueError(f"{url!r} is neither a path nor a URL that fsspec knows: {error}.") from error
     return fs, root.rstrip("/")
 
 
 def _is_failure(error: Exception) -> bool:
-    """Whether an error comes from the network, its event loop or the credentials, and not from the bytes."""
+    """Whether an error comes from the network, its event loop or the credentials, not from damaged bytes."""
     return isinstance(error, OSError | RuntimeError) or type(error).__module__.partition(".")[0] in _NETWORK
 
 

@@ -1,4 +1,4 @@
-"""Rows cut into blocks, and rows by number."""
+"""Blocks and ranges of rows, and rows by number."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def block_rows(n_rows: int) -> int:
-    """Rows of one block: a function of the number of rows alone, so that blocks on disk never move.
+    """Rows of one block: a function of the number of rows alone, so that blocks on disk never change.
 
     Examples
     --------

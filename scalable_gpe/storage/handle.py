@@ -1,4 +1,4 @@
-"""What the arrays of a zarr store share: its backend, the right to write, and how an array is opened."""
+"""The handle that the arrays of a zarr store share: its backend, write access, and opening of arrays."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scalable_gpe.storage.lock import Lock
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 
-# what decoding a chunk that was cut, emptied or changed may raise
+# errors that decoding a truncated, empty or changed chunk may raise
 DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, EOFError, BufferError, AssertionError)
 
 
 class StoreHandle:
     """Access to one zarr store.
 
-    Pickled, it is a path or URL with its options. Another process opens it for reading; while this process holds the
+    A pickle holds the path or URL with its options. Another process opens it for reading; while this process holds the
     lock, also for writing.
     """
 
@@ -41,7 +41,7 @@ class StoreHandle:
         return self.backend.zarr(read_only=self.read_only)
 
     def check_writable(self) -> None:
-        """Refuse to change what was opened for reading."""
+        """Raise if the store was opened for reading."""
         if self.read_only:
             raise StoreError(
                 Message(
@@ -51,7 +51,7 @@ class StoreHandle:
             )
 
     def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
-        """Open the array of that name, or None; whether chunks of zeros are written is not stored with it."""
+        """Open the array of that name, or return None; `write_empty` (write chunks of zeros) is not stored with it."""
         mode: Any = "r" if self.read_only else "r+"
         try:
             with self.backend.io(missing=True):
@@ -70,15 +70,15 @@ class StoreHandle:
     def remove(self, name: str) -> None:
         """Remove a result: its commit first, then its arrays."""
         if self.read_only and not self.backend.files(name):
-            return  # nothing to remove, as after work on panels in memory
+            return  # nothing to remove, as for panels in memory
         self.check_writable()
         self.backend.remove(name, first="zarr.json")
 
 
 @lru_cache(maxsize=16)
 def _reopened(backend: bytes, writer: bool) -> StoreHandle:
-    """The handle that another process has sent; a writer trusts the process that holds the lock."""
+    """Open a handle that another process sent; a writer relies on the lock of that process."""
     handle = StoreHandle(pickle.loads(backend), read_only=not writer)
     if not writer and not handle.backend.exists("zarr.json"):
-        raise FileNotFoundError(f"store {str(handle)!r} does not exist any more. Put it back, or open its copy.")
+        raise FileNotFoundError(f"store {str(handle)!r} no longer exists. Restore it, or open a copy of it.")
     return handle

@@ -1,7 +1,7 @@
-"""How results are named: graph -> kernel -> heat -> sketch -> run.
+"""Names of results: graph -> kernel -> heat -> sketch -> run.
 
 The name of a result is a digest of its own parameters and of the name of the result that it was made from. So a second
-epsilon never overwrites a first, and what one function has made another one finds.
+epsilon never overwrites the first, and all functions find the same results.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def kernel_name(graph: str, epsilon: float | str) -> str:
 
 
 def matrix_name(content: bytes) -> str:
-    """Name of a kernel that is a matrix of the user."""
+    """Name of a kernel that is the user's own matrix."""
     return f"kernel/matrix-{hashlib.sha256(content).hexdigest()[:12]}"
 
 
@@ -60,18 +60,18 @@ def columns_name(sketch: str, power: int, first: int, stop: int) -> str:
 
 
 def run_key(sketch: str, n_components: int, power: Any) -> str:
-    """What identifies a run: its sketch, and what of it was asked for."""
+    """Key of a run: its sketch, the number of columns, and the powers as the user wrote them."""
     return _digest(_key(sketch), n_components, power)
 
 
 def embedding_name(power: int, key: str = "") -> str:
-    """Name of a published embedding; with a key where another run has the short name."""
+    """Name of a published embedding; with a key if another run has the short name."""
     return f"embedding/{power}-{key}" if key else f"embedding/{power}"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of all results of a run, and what identifies its input."""
+    """Names of all results of a run, and the fingerprint of its input."""
 
     input: Any
     graph: str

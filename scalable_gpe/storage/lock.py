@@ -1,7 +1,7 @@
-"""Who may write to a store: one process at a time.
+"""Locks: one process at a time may write to a store.
 
-In a directory a file is locked by the system, which frees it when its holder dies. An object store has no such thing:
-there a small object names the holder of the lock, and the holder writes it again every few seconds.
+In a directory the operating system locks a file, and frees it when its holder dies. An object store has no such locks:
+there a small object names the holder, which rewrites it every few seconds as a heartbeat.
 """
 
 import json
@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 
 from scalable_gpe.errors import StoreError, logger
 
-BEAT = 4.0  # seconds between two signs of life
-STALE = 60.0  # seconds without one, watched by the next process, after which a holder counts as dead
+BEAT = 4.0  # seconds between two heartbeats
+STALE = 60.0  # seconds without a heartbeat, observed by the next process, after which a holder counts as dead
 LOCK_FILE = ".lock"
 _NAME = "lock."
 
@@ -32,7 +32,7 @@ class Lock(Protocol):
 
 
 class LockObjects(Protocol):
-    """What a lock asks of an object store."""
+    """Operations of an object store that a lock needs."""
 
     def read(self, key: str) -> bytes: ...
     def write(self, key: str, *pieces: Any, create: bool = False) -> None: ...
@@ -55,19 +55,19 @@ class LocalLock:
             raise StoreError(f"store {str(path)!r} cannot be locked: {error}. Pass a path on another disk.") from error
 
     def check(self) -> None:
-        """Nothing to do: the system keeps the lock."""
+        """Nothing to do: the operating system keeps the lock."""
 
     def release(self) -> None:
-        """Let others work."""
+        """Release the lock."""
         self._lock.release()
 
 
 class ObjectLock:
-    """An object ``lock.<n>`` with the name of its holder, made by a conditional put and written again at every beat.
+    """An object ``lock.<n>`` that names its holder, created by a conditional put and rewritten at every heartbeat.
 
-    No clocks are compared: whoever finds a lock watches it, and it is alive when it changes. One that has not changed
-    for `STALE` seconds is overtaken by making ``lock.<n + 1>``, which only one process can do. A holder that finds a
-    higher number, or another name under its own, has lost the lock; `check` says so.
+    No clocks are compared: a process that finds a lock watches it, and the holder is alive if the object changes. A
+    lock that has not changed for `STALE` seconds is taken over by creating ``lock.<n + 1>``, which only one process can
+    do. A holder that finds a higher number, or another holder in its own object, has lost the lock; `check` raises.
     """
 
     def __init__(self, backend: LockObjects) -> None:
@@ -91,19 +91,19 @@ class ObjectLock:
         """Raise if another process has taken the lock."""
         if self._lost:
             raise StoreError(
-                f"store {str(self._backend)!r} was taken over by {self._lost}, because this process gave no sign "
-                f"of life for {STALE:.0f} s. What is finished stays; let the other one finish."
+                f"store {str(self._backend)!r} was taken over by {self._lost}, because this process sent no "
+                f"heartbeat for {STALE:.0f} s. Finished results are kept; let the other process finish."
             )
 
     def release(self) -> None:
-        """Let others work."""
+        """Release the lock."""
         self._stop.set()
         self._thread.join()
         if self._lost:
             return
         try:
             self._backend.delete(_key(self._number))
-        except StoreError as error:  # it will be stale in a minute
+        except StoreError as error:  # the lock becomes stale in a minute
             logger.warning("%s", error)
 
     def _next(self) -> int:
@@ -112,7 +112,7 @@ class ObjectLock:
         if not numbers:
             return 0
         first, began = self._read(numbers[-1]), time.monotonic()
-        logger.info("%s: waiting for a sign of life of %s", self._backend, _who(first))
+        logger.info("%s: waiting for a heartbeat of %s", self._backend, _who(first))
         while time.monotonic() - began < STALE:
             time.sleep(BEAT / 4)
             now = self._read(numbers[-1])
@@ -120,13 +120,13 @@ class ObjectLock:
                 return self._next()  # released meanwhile
             if now != first:
                 self._refuse(now)
-        logger.warning("%s: overtaking the lock of %s", self._backend, _who(first))
+        logger.warning("%s: taking over the lock of %s", self._backend, _who(first))
         return numbers[-1] + 1
 
     def _create(self) -> None:
         try:
             self._backend.write(_key(self._number), self._content(0), create=True)
-        except StoreError:  # refused because it is there, or because of the network
+        except StoreError:  # the object exists already, or the network failed
             if self._read(self._number) is None:
                 raise
         holder = self._read(self._number)

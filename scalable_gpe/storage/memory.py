@@ -23,7 +23,7 @@ class MemoryTable:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells this table from all others."""
+        """Unique key of this table."""
         return f"memory-{id(self)}", self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -75,12 +75,12 @@ class MemoryRagged:
         return block in self._blocks
 
     def remove(self) -> None:
-        """Forget all blocks."""
+        """Remove all blocks."""
         self._blocks.clear()
 
 
 class MemoryStore:
-    """Arrays and records of one computation in this process; nothing outlives it."""
+    """Arrays and records of one computation in this process; they end with it."""
 
     persistent = False
 
@@ -100,7 +100,7 @@ class MemoryStore:
         return self._ragged.setdefault(name, MemoryRagged(dtype))
 
     def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
-        """Keep no second copy of the points: None."""
+        """Return None: the points are not copied."""
         return None
 
     def open_table(self, name: str) -> Table:
@@ -118,15 +118,15 @@ class MemoryStore:
     def scratch_table(
         self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
     ) -> ScratchArray:
-        """Make a table that its owner drops."""
+        """Make a table; it is freed with its last reference."""
         return MemoryTable(np.empty(tuple(shape), dtype), shard_rows, name)
 
     def scratch_ragged(self, name: str, dtype: Any) -> ScratchBlocks:
-        """Make ragged blocks that their owner drops."""
+        """Make ragged blocks; they are freed with their last reference."""
         return MemoryRagged(dtype)
 
     def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
-        """Remember that a result (its tables, and `arrays` elsewhere) is complete."""
+        """Commit a result (its tables, and `arrays` elsewhere): it is complete."""
         self._records[name] = record
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
@@ -143,7 +143,7 @@ class MemoryStore:
         )
 
     def remove(self, name: str) -> None:
-        """Forget a result and all its tables."""
+        """Remove a result and all its tables."""
         for known in (self._tables, self._ragged, self._records):
             for one in [key for key in known if key == name or key.startswith(f"{name}/")]:
                 del known[one]
@@ -153,19 +153,19 @@ class MemoryStore:
         self.remove(name)
 
     def detach(self, name: str) -> Any:
-        """Hand a table's array over to the user: the store forgets it."""
+        """Remove a table from the store, and return its array."""
         return self._tables.pop(name).array
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """No other process can reach this store."""
+        """Nothing to do: no other process can reach this store."""
         yield
 
     def flush(self, name: str) -> None:
-        """Nothing is on disk."""
+        """Nothing to do: nothing is on disk."""
 
     def repair(self, array: str, what: str) -> None:
-        """Nothing here can be damaged."""
+        """Nothing to do: memory is not damaged."""
 
     def discard(self) -> None:
-        """Nothing is left behind."""
+        """Nothing to do: nothing outlives the process."""

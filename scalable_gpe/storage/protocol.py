@@ -1,7 +1,7 @@
-"""What a stage asks of a store: tables of rows, ragged blocks, commits.
+"""The interface of a store: tables of rows, ragged blocks, commits.
 
-A stage asks its store for tables by name, writes whole shards of them, and commits its result with the record that
-describes it. It never asks which kind of store it has: `memory` keeps arrays in this process, `zarr_store` in a zarr
+A stage gets tables from its store by name, writes whole shards of them, and commits its result with the record that
+describes it. It does not depend on the kind of store: `memory` keeps arrays in this process, `zarr_store` in a zarr
 group.
 """
 
@@ -17,7 +17,7 @@ from scalable_gpe.storage.records import Record
 class Table(Protocol):
     """A 1-D or 2-D array that is read in any ranges and written in whole shards of rows.
 
-    ``array`` is what users see of it: a numpy or a zarr array. ``key`` tells it from all other tables.
+    ``array`` is what users see: a numpy or a zarr array. ``key`` is unique among all tables.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Ragged(Protocol):
 
 
 class ScratchArray(Protocol):
-    """A table for the length of a computation, without metadata; `spare` names one whose files it may reuse."""
+    """A temporary table without metadata; `spare` names one whose files it may reuse."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class ScratchArray(Protocol):
 
 
 class ScratchBlocks(Protocol):
-    """Ragged blocks for the length of a computation."""
+    """Temporary ragged blocks."""
 
     def read(self, block: int, length: int) -> np.ndarray: ...
     def write(self, block: int, values: np.ndarray) -> None: ...

@@ -16,7 +16,7 @@ def to_json(record: object) -> dict[str, Any]:
 
 
 def from_json(kind: type[Record], content: dict[str, Any]) -> Record:
-    """Restore a record. Fields that it does not know are ignored; absent ones take their defaults.
+    """Restore a record. Unknown fields are ignored; absent fields take their defaults.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _restore(hint: Any, value: Any) -> Any:
-    """What JSON made of a value, as its type says."""
+    """Convert a value from JSON to the type of its field."""
     if value is None:
         return None
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -52,7 +52,7 @@ def _restore(hint: Any, value: Any) -> Any:
 
 
 def _alternative(arguments: tuple[Any, ...], value: Any) -> Any:
-    """The part of a union that a value of JSON belongs to: a list is a tuple, an object a dict or a record."""
+    """The member of a union that fits a value from JSON: a list is a tuple, an object a dict or a record."""
     for one in arguments:
         origin = typing.get_origin(one)
         if isinstance(value, list) and origin in (tuple, list):

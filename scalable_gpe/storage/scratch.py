@@ -14,8 +14,8 @@ from scalable_gpe.storage.handle import StoreHandle
 class ScratchTable:
     """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
-    `spare` names a table of the same shape that is not needed any more. Where the backend can, its files are
-    overwritten: new files cost several times as much.
+    `spare` names a table of the same shape that is no longer needed. If the backend can, it overwrites its files: new
+    files cost several times as much.
     """
 
     handle: StoreHandle
@@ -27,17 +27,17 @@ class ScratchTable:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells this table from all others."""
+        """Unique key of this table."""
         return str(self.handle.backend), self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, in an array of their own."""
+        """Rows start to stop, in a new array."""
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
         self.read_into(start, out)
         return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
-        """Rows from start on, into an array; whole shards without a copy."""
+        """Read rows from `start` on into an array; whole shards without a copy."""
         stop = start + len(out)
         for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
             first = shard * self.shard_rows
@@ -80,7 +80,7 @@ class ScratchRagged:
         _write(self, block, np.ascontiguousarray(values, self.dtype))
 
     def remove(self) -> None:
-        """Forget all blocks."""
+        """Remove all blocks."""
         self.handle.remove(self.name)
 
 
@@ -96,7 +96,7 @@ def _fill(of: ScratchTable | ScratchRagged, number: int, out: np.ndarray) -> Non
 
 
 def _write(of: ScratchTable | ScratchRagged, number: int, values: np.ndarray, over: str | None = None) -> None:
-    """Write one file of a table, over one that is not needed any more."""
+    """Write one file of a table, in place of an obsolete one if `over` names it."""
     content = values.reshape(-1).view(np.uint8)
     checksum = google_crc32c.value(content).to_bytes(4, "little")
     with of.handle.backend.io(f"array {of.name!r}"):
@@ -110,6 +110,6 @@ def check(content: np.ndarray, checksum: Any) -> None:
 
 
 def checked(stored: np.ndarray) -> np.ndarray:
-    """Bytes without the checksum at their end, which is verified."""
+    """Verify the checksum at the end of some bytes, and return the bytes before it."""
     check(stored[:-4], stored[-4:].tobytes())
     return stored[:-4]

@@ -1,9 +1,9 @@
 """The zarr store of a run: checksummed arrays, commits that are written last, verification.
 
-Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: absent until every
-chunk is on disk, written in one atomic replacement, and holding the record of the result (under ``facts``) and a
-checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape reads as wrong numbers
-silently.
+Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
+until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
+``facts``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
+silently give wrong numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbe
 
 
 class Commit(NamedTuple):
-    """What the group of a result says: its record as JSON, and the checksum of each array's metadata."""
+    """The commit of a result: its record as JSON, and the checksum of each array's metadata."""
 
     record: Any
     digests: dict[str, str]
@@ -51,9 +51,9 @@ class Damage(NamedTuple):
 
 
 class ZarrStore:
-    """A store that lasts: one zarr (format 3) group, in a directory or an object store.
+    """Persistent store: one zarr (format 3) group, in a directory or an object store.
 
-    Pickled, it is a path or URL with its options (see `StoreHandle`).
+    A pickle holds the path or URL with its options (see `StoreHandle`).
     """
 
     persistent = True
@@ -116,13 +116,13 @@ class ZarrStore:
         return StoredRagged(self.handle, array)
 
     def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
-        """Make the table that keeps the points, so that a later process needs no X."""
+        """Make the table that stores the points, so that a later process needs no X."""
         return self.table(name, shape, np.float32, shard_rows)
 
     def scratch_table(
         self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
     ) -> ScratchTable:
-        """Make a table without metadata, which its owner removes; it reuses the files of a `spare` one."""
+        """Make a table without metadata, which its owner removes; it reuses the files of `spare`."""
         return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
 
     def scratch_ragged(self, name: str, dtype: Any) -> ScratchRagged:
@@ -170,14 +170,14 @@ class ZarrStore:
         return None if found is None else StoredTable(self.handle, found)
 
     def drop(self, name: str) -> None:
-        """Keep an intermediate result until its owner is done: an interrupted computation resumes from it."""
+        """Nothing to do: an interrupted computation resumes from this intermediate result."""
 
     def detach(self, name: str) -> Any:
-        """The array of a table, which stays in the store."""
+        """Return the array of a table, which stays in the store."""
         return self.open_table(name).array
 
     def flush(self, name: str) -> None:
-        """Bring what was written below a name safely to disk."""
+        """Flush everything below a name to disk."""
         with self.backend.io():
             self.backend.flush(name)
 
@@ -186,7 +186,7 @@ class ZarrStore:
         self.handle.remove(name)
 
     def discard(self) -> None:
-        """Remove a store that holds nothing of use."""
+        """Remove a store that holds no results."""
         for name in self.backend.folders():
             self.remove(name)
         self.backend.delete("zarr.json")
@@ -199,7 +199,7 @@ class ZarrStore:
     # --- commits ------------------------------------------------------------------------------
 
     def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
-        """Mark a result (its arrays, and `arrays` elsewhere) as complete, after all of them are flushed to disk."""
+        """Commit a result (its arrays, and `arrays` elsewhere), after all of them are flushed to disk."""
         self.handle.check_writable()
         if self.handle.lock is not None:
             self.handle.lock.check()
@@ -214,7 +214,7 @@ class ZarrStore:
             self.backend.flush(name, deep=False)
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
-        """Record of a complete result, or None; a result that lost a chunk or was changed is an error."""
+        """Record of a complete result, or None; raise if a chunk is missing or metadata was changed."""
         commit = self._commit(name)
         if commit is None:
             return None
@@ -225,7 +225,7 @@ class ZarrStore:
         return from_json(kind, commit.record)
 
     def peek(self, name: str, kind: type[Record]) -> Record | None:
-        """Record of a complete result, whatever has become of its arrays."""
+        """Record of a complete result, even if its arrays are damaged."""
         commit = self._commit(name)
         return None if commit is None else from_json(kind, commit.record)
 
@@ -258,7 +258,7 @@ class ZarrStore:
         try:
             return dict(json.loads(content).get("attributes", {}))
         except (ValueError, TypeError, AttributeError):
-            if not name:  # of the store itself: it is none of ours
+            if not name:  # the root group: not a store of this library
                 return {}
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} is not readable", name) from None
 
@@ -271,7 +271,7 @@ class ZarrStore:
     # --- damage -------------------------------------------------------------------------------
 
     def damage(self, digests: dict[str, str]) -> list[Damage]:
-        """What is wrong with arrays, without reading their chunks: metadata changed or chunk missing."""
+        """Find changed metadata and missing chunks of arrays, without reading their chunks."""
         wrong = []
         for array, digest in digests.items():
             try:
@@ -290,7 +290,7 @@ class ZarrStore:
         return wrong
 
     def repair(self, array: str, what: str) -> None:
-        """Have a damaged result computed again: remove its commit, and what would be in the way."""
+        """Remove the commit of a damaged result, and what would block it, so that it is computed again."""
         if "zarr.json" in what:
             self.backend.delete(f"{array}/zarr.json")
         for result in self.results():
@@ -306,7 +306,7 @@ class ZarrStore:
             self.remove(array)
 
     def verify(self) -> list[Damage]:
-        """Read every chunk of every complete result, and say what is wrong with which."""
+        """Read every chunk of every complete result, and return all damage."""
         wrong: set[Damage] = set()
         for result in self.results():
             try:
@@ -335,19 +335,19 @@ class ZarrStore:
     # --- the lock -----------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Refuse a second process on this store."""
+        """Take the lock; raise if another process holds it."""
         self.handle.check_writable()
         self.handle.lock = self.backend.lock()
 
     def unlock(self) -> None:
-        """Let others work on this store."""
+        """Release the lock."""
         if self.handle.lock is not None:
             lock, self.handle.lock = self.handle.lock, None
             lock.release()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other processes away, and start and end without scratch arrays and partial files."""
+        """Hold the lock; remove scratch arrays and partial files before the work, and scratch arrays after it."""
         self.lock()
         try:
             self.backend.remove_partial()
@@ -363,7 +363,7 @@ class ZarrStore:
 
 
 def _sent(handle: StoreHandle) -> ZarrStore:
-    """The store that another process has sent; it is looked at when it is used."""
+    """Rebuild a store that another process sent; nothing is read before it is used."""
     store = ZarrStore.__new__(ZarrStore)
     store.handle, store.backend = handle, handle.backend
     return store
@@ -373,7 +373,7 @@ def _check_format(kind: object, version: object, store: str) -> None:
     if kind != FORMAT:
         raise StoreError(
             f"store {store!r} was not made by scalable_gpe (its zarr.json names no format). "
-            "Pass another path; nothing in it was touched."
+            "Pass another path; nothing in it was changed."
         )
     if version != FORMAT_VERSION:
         raise StoreError(

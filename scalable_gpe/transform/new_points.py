@@ -1,18 +1,18 @@
 """New points: y(x) = a(x, .) A^(p-1) G / sqrt(k), with the row of the kernel that x would have had.
 
-The row a(x, .) = s(x) k(x, .) S holds the points j that are among the n_neighbors nearest of x *or* that x would be
-a neighbour of, |x - x_j| <= r_j with r_j the distance of j to its last neighbour: the pattern of a training row. Its
-scale is that of the training rows,
+The row a(x, .) = s(x) k(x, .) S holds the points j that are among the n_neighbors nearest of x *or* that would list x,
+|x - x_j| <= r_j with r_j the distance from j to its last neighbour: the pattern of a training row. Its scale follows
+the rule of the training rows,
 
     bistochastic:  s(x) = 1 / sum_j k(x, x_j) s_j
     symmetric:     s(x) = 1 / (q(x) sqrt(v(x))),  q(x) = sum_j k(x, x_j),  v(x) = sum_j k(x, x_j) / (q(x) q_j)
 
-(each sum over all rows, equal ones counted as often as they stand there). With local length scales that of x follows
-from its distances to the training points as theirs from the distances to each other. Both leave y(x) unchanged when
-k(x, .) is multiplied by a number, so the smallest exponent is taken out first and no row is ever 0 / 0.
+(each sum over all rows, duplicates included). With local length scales, that of x follows from its distances to the
+training points by the rule of the training rows. Both scales leave y(x) unchanged when k(x, .) is multiplied by a
+number, so the smallest exponent is subtracted first and no row is ever 0 / 0.
 
 The search is exact: all points are scanned in leaves of neighbouring points, and leaves whose bounding box is too far
-are passed over. In low dimension that leaves a few hundred distances a row; in high dimension up to all N.
+are skipped. In low dimension that leaves a few hundred distances per row; in high dimension up to all N.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,10 +49,10 @@ class Columns(Protocol):
 
 @dataclass(frozen=True)
 class Extension:
-    """Something known at every training point that has a value at new points: columns Z, and the known values.
+    """A function on the training points that is extended to new points: columns Z, and its known values.
 
-    ``tables`` hold Z (storage order) for ranges of columns, ``values`` (a numpy or zarr array) what the training rows
-    themselves have (the user's order), ``factor`` what the sums are multiplied by.
+    ``tables`` hold Z (storage order) for ranges of columns, ``values`` (a numpy or zarr array) the values of the
+    training rows (the user's order); the sums are multiplied by ``factor``.
     """
 
     tables: Sequence[Columns]
@@ -62,7 +62,7 @@ class Extension:
 
 @dataclass
 class _Chunk:
-    """Some new rows on their way through the leaves."""
+    """Some new rows, and what the search has found for them so far."""
 
     rows: np.ndarray
     limits: np.ndarray
@@ -73,7 +73,7 @@ class _Chunk:
 
 
 class NewPoints:
-    """Finds the rows a(x, .) of new points, batch by batch, and applies them to what is known at the points."""
+    """Finds the rows a(x, .) of new points, batch by batch, and applies them to values at the training points."""
 
     def __init__(self, graph: NeighborGraph, heat: HeatKernel, metric: str = "euclidean") -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
@@ -91,7 +91,7 @@ class NewPoints:
     def apply(
         self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None
     ) -> list[np.ndarray]:
-        """Values at new rows, of several extensions at once; rows that equal a training row get its value."""
+        """Compute several extensions at new rows; a row that equals a training row gets its value."""
         rows = self._open(X, storage_options)
         n_columns = [sum(table.shape[1] for table in one.tables) for one in extensions]
         dtypes = [np.dtype(one.values.dtype) for one in extensions]
@@ -189,7 +189,7 @@ def embed_rows(
 
 
 def _first_columns(part: SketchColumns, n_components: int) -> Columns:
-    """The columns of a range that belong to an embedding of so many dimensions."""
+    """The columns of a range that belong to an embedding of `n_components` dimensions."""
     return part.table if part.stop <= n_components else _FirstColumns(part.table, n_components - part.first)
 
 
@@ -205,7 +205,7 @@ class _FirstColumns:
 
 
 class _Leaves:
-    """Stored points in leaves of neighbours with bounding boxes; held in memory when they fit, else read in blocks."""
+    """Stored points in leaves of neighbours with bounding boxes; held in memory if they fit, else read in blocks."""
 
     def __init__(self, points: Rows, radius: np.ndarray, context: Context) -> None:
         self._points, self._context = points, context
@@ -244,7 +244,7 @@ class _Leaves:
         return np.ascontiguousarray(padded.reshape(-1, self._size, rows.shape[1]).transpose(0, 2, 1))
 
     def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[_Chunk]:
-        """The nearest points of each row, and those that reach it."""
+        """Find the nearest points of each row, and the points that would list it."""
         chunks = self._context.workers.here.map(
             lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), _CHUNK_ROWS), count=False
         )
@@ -287,7 +287,7 @@ class _Leaves:
         dtype = self._dtype(chunk.rows)
         bounds = np.empty((len(chunk.rows), len(leaves)), dtype)
         loops.bound_leaves(chunk.rows, self._low, self._high, block[0], bounds)
-        # room for every pair; pages that are not written to are not taken
+        # room for every pair: the system allocates only the pages that are written
         room = len(chunk.rows) * len(leaves) * self._size
         hits, squares = np.empty((room, 2), np.int32), np.empty(room)
         n_hits = loops.search_leaves(
@@ -311,7 +311,7 @@ class _Leaves:
 
 
 def _check_points(graph: NeighborGraph) -> Rows:
-    """The points, in storage order, if they are there and are what the lists were made from."""
+    """Return the points in storage order; raise if there are none, or if the lists hold other distances."""
     if graph.points is None:
         raise ValueError(
             Message(
@@ -322,14 +322,14 @@ def _check_points(graph: NeighborGraph) -> Rows:
     if graph.method == "precomputed":
         rows = np.unique(np.linspace(0, graph.storage_order.n_points - 1, 64).astype(np.int64))
         lists, lengths = graph.lists.take(rows)[:, 0], graph.list_distances.take(rows)[:, 0]
-        here, there = graph.points.take(rows), graph.points.take(np.maximum(lists, 0))
-        expected = np.sqrt(((here.astype(np.float64) - there) ** 2).sum(axis=1))
+        points, neighbors = graph.points.take(rows), graph.points.take(np.maximum(lists, 0))
+        expected = np.sqrt(((points.astype(np.float64) - neighbors) ** 2).sum(axis=1))
         wrong = (lists >= 0) & (np.abs(expected - lengths) > 1e-3 * (expected + lengths))
         if wrong.any():
             raise ValueError(
                 Message(
-                    "transform measures straight-line distances in X; the distances in `neighbors=` are others. Embed "
-                    "again without `neighbors=`, or embed old and new rows together."
+                    "transform measures straight-line distances in X; the distances in `neighbors=` differ from them. "
+                    "Embed again without `neighbors=`, or embed old and new rows together."
                 )
             )
     return graph.points
