@@ -1,1 +1,1 @@
-"""Who runs the loops over blocks: threads or a dask cluster, panels, memory, progress."""
+"""Execution of the loops over blocks: threads or a dask cluster, panels, memory plan, progress."""

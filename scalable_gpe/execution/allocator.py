@@ -1,4 +1,4 @@
-"""What glibc does with memory that was freed: settings that the resident memory of a process depends on."""
+"""Settings of glibc for freed memory, which determine the resident memory of a process."""
 
 import contextlib
 import ctypes
@@ -13,17 +13,17 @@ def release_freed_memory() -> None:
 
 
 def map_large_arrays() -> None:
-    """Let glibc map large arrays on their own, so that they return to the system when they are freed.
+    """Make glibc map large arrays separately, so that they return to the system when they are freed.
 
-    By default it maps fewer and fewer of them, up to 32 MB, and keeps the holes between others: a third of the memory
-    of a search.
+    By default glibc raises its limit for such arrays up to 32 MB, and keeps the holes between smaller ones: a third of
+    the memory of a search.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").mallopt(_MMAP_THRESHOLD, 4 * 2**20)
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to 32 MB that were freed: dask's nanny makes it return everything at once."""
+    """Make glibc keep up to 32 MB of freed memory: dask's nanny makes it return everything at once."""
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(_TRIM_THRESHOLD, 32 * 2**20)

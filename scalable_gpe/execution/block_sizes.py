@@ -1,4 +1,4 @@
-"""Sizes of blocks and panels that change no result; tests vary them, users never see them."""
+"""Sizes of blocks and panels, which change no result; tests vary them, users never see them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """Sizes in place of those that the number of rows and the memory plan give; None leaves them."""
+    """Sizes that override those from the number of rows and the memory plan; None overrides nothing."""
 
     block_rows: int | None = None
     panel_columns: int | None = None
@@ -32,5 +32,5 @@ def block_sizes(**changes: Any) -> Iterator[None]:
 
 
 def current_block_sizes() -> BlockSizes:
-    """Sizes in force."""
+    """The sizes in force."""
     return _sizes.get()

@@ -1,7 +1,7 @@
 """The loop over blocks on the workers of a dask cluster.
 
-The store is the only thing that processes share: a task is a small function and the number of a block, what it reads
-and writes is in the store, and it returns a few numbers. A task that runs twice writes the same bytes.
+Processes share nothing but the store: a task is a small function and the number of a block, it reads from and writes to
+the store, and it returns a few numbers. A task that runs twice writes the same bytes.
 """
 
 import atexit
@@ -26,20 +26,20 @@ from scalable_gpe.execution.progress import Progress
 from scalable_gpe.execution.workers import Item, Result, Workers
 from scalable_gpe.storage.blocks import ranges
 
-_ATTEMPTS = 100  # times that the tasks of workers that died are handed out again
-_NEWS_SECONDS = 0.5  # between looks at which tasks have ended
-_LOOK_SECONDS = 2.0  # between looks at which workers there are
+_ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
+_NEWS_SECONDS = 0.5  # seconds between checks for finished tasks
+_LOOK_SECONDS = 2.0  # seconds between checks for new and departed workers
 _TOGETHER = 256  # tasks in one message to the scheduler
-_MOST_BYTES = 200_000  # of a task
-_SHARE = 0.7  # of a worker's memory: dask moves data to disk above, and stops workers at 0.95
+_MOST_BYTES = 200_000  # larger tasks are logged
+_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
 _LOST = (
-    "the connection to the dask scheduler was lost. Run the same line again, with a client that is connected: the "
-    "store holds what was finished."
+    "the connection to the dask scheduler was lost. Run the same line again with a connected client: finished results "
+    "are in the store."
 )
 
 
 def active_client() -> Any:
-    """The client that this process is connected to, or None; inside a task of a worker there is none."""
+    """Return the client that this process is connected to, or None; inside a task there is none."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -75,7 +75,7 @@ class Cluster(Workers):
 
     @property
     def n_threads(self) -> int:
-        """Tasks that can run at the same time."""
+        """Number of tasks that can run at the same time."""
         return max(1, sum(int(n) for n in self._client.nthreads().values()))
 
     @property
@@ -90,7 +90,7 @@ class Cluster(Workers):
         return bool(hosts) and all(host in own or host == "" for host in hosts)
 
     def memory_limit(self) -> int | None:
-        """What a task may take where the user gave no limit: a safe share of the smallest worker's."""
+        """Memory limit of a task if the user gave none: a safe share of the smallest worker's memory."""
         info = self._info().values()
         limits = [one["memory_limit"] for one in info if one.get("memory_limit")]
         if not limits and self.is_local:
@@ -100,11 +100,11 @@ class Cluster(Workers):
         return int(_SHARE * min(limits)) if limits else None
 
     def share_of(self, n_pieces: int) -> int:
-        """How many pieces may go together into one task, so that every thread has two tasks."""
+        """Number of pieces per task at which every thread has two tasks."""
         return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
 
     def pieces_per_task(self, n_pieces: int) -> int:
-        """How many pieces of quick work go together into one task, so that few tasks cost little."""
+        """Number of pieces of quick work per task; fewer tasks cost less."""
         return min(8, self.share_of(n_pieces)) if self.remote else 1
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class Cluster(Workers):
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
     def describe(self) -> str:
-        """One line about where the work goes."""
+        """Describe the cluster in one line."""
         info = self._info()
         return f"{len(info)} workers, {sum(one['nthreads'] for one in info.values())} threads"
 
@@ -133,7 +133,7 @@ class Cluster(Workers):
         at_once: int | None = None,
         done: Callable[[Item], None] | None = None,
     ) -> list[Result]:
-        """``[function(piece) for piece in pieces]``, one task per piece; lost workers' tasks are run again."""
+        """``[function(piece) for piece in pieces]``, one task per piece; tasks of lost workers run again."""
         if self._client is None:
             return self._here.map(function, pieces, count=count, at_once=at_once, done=done)
         if not self.remote:
@@ -156,7 +156,7 @@ class Cluster(Workers):
             results |= self._run(function, left, finished, settled=at_once is None)
         else:
             raise GPEError(
-                f"workers died {_ATTEMPTS} times during {_name(function)}. Look at their logs; if they ran out of "
+                f"workers died {_ATTEMPTS} times during {_name(function)}. Check their logs; if they ran out of "
                 "memory, lower memory_limit or give them more. Run the same line again to resume."
             )
         return [results[number] for number in range(len(pieces))]
@@ -164,10 +164,10 @@ class Cluster(Workers):
     def _run(
         self, function: Callable[[Any], Any], pieces: dict[int, Any], finished: Callable[[int], None], *, settled: bool
     ) -> dict[int, Any]:
-        """Results of tasks; those of tasks whose worker died are left out.
+        """Run tasks and return their results, without those of tasks whose worker died.
 
-        `settled`: neighbouring pieces go to the same worker whenever they are asked for, which still has what it read
-        and wrote for them. Otherwise a piece goes to the next worker that is free.
+        `settled`: neighbouring pieces go to the same worker in every call, because it still caches what it read and
+        wrote for them. Otherwise a piece goes to the next free worker.
         """
         from distributed import KilledWorker
         from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -193,7 +193,7 @@ class Cluster(Workers):
                 batch.close()
 
     def _worker_of_pieces(self, n_pieces: int) -> list[str]:
-        """The worker of each piece: neighbours together, as many to each worker as it has threads."""
+        """The worker of each piece: neighbouring pieces together, in proportion to the threads of each worker."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             threads = self._client.nthreads()
@@ -206,7 +206,7 @@ class Cluster(Workers):
         return [slots[number * len(slots) // n_pieces] for number in range(n_pieces)] if slots else []
 
     def close(self) -> None:
-        """End the threads, and leave the cluster; the client is the user's."""
+        """End the threads and leave the cluster; the client stays open, because it is the user's."""
         super().close()
         self._here.close()
         if self.remote:
@@ -219,10 +219,10 @@ class Cluster(Workers):
 
 
 class _Batch:
-    """Tasks that were handed out together; iterating gives number and future of each as it ends.
+    """Tasks that were submitted together; iterating yields number and future of each task as it ends.
 
-    A task asks for the worker of its piece and takes another one if that is gone. Dask forgets the second half for
-    tasks that met a moment without any worker: those are submitted again, for any worker.
+    A task prefers the worker of its piece, and may run on another if that one is gone. Dask forgets this permission
+    if at some moment there is no worker at all: such tasks are submitted again, for any worker.
     """
 
     def __init__(
@@ -238,10 +238,10 @@ class _Batch:
     def _submit(self, numbers: list[int], addresses: list[str]) -> None:
         import dask
 
-        mark = "" if addresses else "-anywhere"
+        suffix = "" if addresses else "-anywhere"
         for start, stop in ranges(len(numbers), _TOGETHER):
             some = numbers[start:stop]
-            keys = [f"{self._name}-{number}{mark}" for number in some]
+            keys = [f"{self._name}-{number}{suffix}" for number in some]
             where = {key: [address] for key, address in zip(keys, addresses[start:stop], strict=False)}
             with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
                 pieces = [self._pieces[number] for number in some]
@@ -254,7 +254,7 @@ class _Batch:
         left, looked = set(self.futures), time.monotonic()
         while left:
             with contextlib.suppress(TimeoutError), self._client.as_current():
-                # one question for all of them costs less than an answer from each
+                # one wait for all tasks costs less than one callback per task
                 wait([self.futures[number] for number in left], timeout=_NEWS_SECONDS)
             ended = [number for number in left if self.futures[number].done()]
             for number in ended:
@@ -267,13 +267,13 @@ class _Batch:
                 looked = time.monotonic()
 
     def results(self) -> dict[int, Any]:
-        """What the tasks returned; those of a worker that died meanwhile are waited for, they are run again."""
+        """Results of the tasks; waits for tasks that dask runs again because their worker died meanwhile."""
         if all(future.type is type(None) for future in self.futures.values()):
             return dict.fromkeys(self.futures)
         return dict(zip(self.futures, self._client.gather(list(self.futures.values())), strict=True))
 
     def _look(self) -> None:
-        """Hand out again what no worker has, twice in a row, although there are workers."""
+        """Submit tasks again that no worker had in two checks in a row, although there are workers."""
         left = {future.key: number for number, future in self.futures.items() if not future.done()}
         at_work = self._client.processing()
         waiting = set(left).difference(*at_work.values()) if at_work else set()
@@ -291,9 +291,9 @@ class _Batch:
         self.futures.pop(number).release()
 
     def close(self) -> None:
-        """Stop what has not ended, which must not write while the next step does; and let go of the results.
+        """Cancel unfinished tasks, which must not write during the next step, and release all results.
 
-        Dask runs a task again whose result is lost and still wanted, although what it read may be gone by then.
+        Dask would rerun a task whose result is lost but not released, although its input may be gone by then.
         """
         left = [future for future in self.futures.values() if not future.done()]
         if left and self._client.status == "running":
@@ -307,7 +307,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 class _Task:
-    """A function as workers run it: unpickled once in a process, BLAS in one thread, and the cuts of the caller."""
+    """A function as workers run it: unpickled once per process, BLAS in one thread, the caller's block sizes."""
 
     def __init__(self, function: Callable[[Any], Any], name: str) -> None:
         from distributed.protocol.pickle import dumps
@@ -315,7 +315,7 @@ class _Task:
         self.content = dumps((function, current_block_sizes()))
         self.name = name
         if len(self.content) > _MOST_BYTES:
-            logger.warning("%s: a task has %d bytes; arrays belong into the store", name, len(self.content))
+            logger.warning("%s: a task has %d bytes; arrays should be in the store", name, len(self.content))
 
     def __call__(self, piece: Any) -> Any:
         process.become_worker()
@@ -328,13 +328,13 @@ class _Task:
 
 
 def _forget() -> None:
-    """Free what a worker has kept for its tasks."""
+    """Free what a worker keeps between tasks."""
     process.forget()
 
 
 @contextlib.contextmanager
 def on_cluster(context: Context) -> Iterator[None]:
-    """Let a finished run use the cluster again, where there is one and its store may be written."""
+    """Use the active cluster for a finished run, if there is one and the store is writable."""
     client, workers, store = active_client(), context.workers, context.store
     if client is None or not isinstance(workers, Cluster) or not store.persistent or getattr(store, "read_only", False):
         yield
@@ -344,15 +344,15 @@ def on_cluster(context: Context) -> Iterator[None]:
 
 
 def workers_for(n_jobs: int | None, progress: Progress | None = None) -> Workers:
-    """The workers of the client that is active, else threads."""
+    """The workers of the active dask client, or threads of this process."""
     client = active_client()
     return Workers(n_jobs, progress) if client is None else Cluster(client, n_jobs, progress)
 
 
 def shared_store(workers: Workers, store: Any) -> Any:
-    """The store that all workers reach; says where the work goes.
+    """Return a store that all workers can reach, and say where the work runs.
 
-    Without a store, workers of this host share a temporary one, which is removed with this process.
+    Without a store, workers on this host share a temporary one, which is removed when this process ends.
     """
     if not isinstance(workers, Cluster):
         return store

@@ -1,4 +1,4 @@
-"""Where one computation runs: its store, its workers, its memory plan."""
+"""The context of one computation: its store, its workers, its memory plan."""
 
 import itertools
 import uuid
@@ -17,7 +17,7 @@ from scalable_gpe.storage.protocol import ArrayStore
 
 
 class Tally:
-    """Sweeps that were made, by what they were for."""
+    """Number of sweeps made, by purpose."""
 
     def __init__(self) -> None:
         self.sweeps: dict[str, int] = {}
@@ -29,9 +29,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class Context:
-    """Store, workers and memory plan of a computation; every noun of the library holds one.
+    """Store, workers and memory plan of a computation; every result of a stage holds one.
 
-    `token` names what only this computation may use.
+    `token` is unique: it names what only this computation may use.
     """
 
     store: ArrayStore
@@ -42,15 +42,15 @@ class Context:
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
 
     def __reduce__(self) -> Any:
-        # another process gets the way to the results, not the threads and counts
+        # another process gets access to the results, without threads and counts
         return _sent, (self.store, self.workers, self.plan, self.token)
 
     def block_rows(self, n_rows: int) -> int:
-        """Rows of a block for so many points."""
+        """Rows of a block of K for `n_rows` points."""
         return current_block_sizes().block_rows or block_rows(n_rows)
 
     def scratch(self) -> str:
-        """A new name for scratch arrays; nothing of them outlives the computation."""
+        """Return a new name for scratch arrays, which end with the computation."""
         return f"work/{self.token}-{next(self._numbers)}"
 
 
@@ -61,7 +61,7 @@ def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str) -> 
 def make_context(
     store: ArrayStore, workers: Workers, size: ProblemSize, limit: int | None = None, *, resident_input: bool = False
 ) -> Context:
-    """A context with the memory plan of a problem, which is refused when the limit cannot be kept."""
+    """Make a context with the memory plan of a problem."""
     resources = measure_resources(
         limit or workers.memory_limit(),
         workers.n_jobs,
@@ -73,12 +73,12 @@ def make_context(
 
 
 def local_context(n_rows: int) -> Context:
-    """A context in memory, for a matrix that the user has."""
+    """Make a context in memory, for the user's own matrix."""
     return make_context(MemoryStore(), Workers(), ProblemSize(n_rows))
 
 
 def open_store(path: Any, storage_options: StorageOptions | None = None, *, read_only: bool = False) -> ArrayStore:
-    """Memory for None, else the zarr store at a path or URL."""
+    """Open the zarr store at a path or URL; None gives a store in memory."""
     if path is None:
         return MemoryStore()
     from scalable_gpe.storage.zarr_store import ZarrStore

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def dask_rows(matrix: Any, rows: int) -> Any:
-    """Dask array of CSR blocks of so many rows."""
+    """Dask array of CSR blocks of `rows` rows each."""
     import dask
     import dask.array as da
 

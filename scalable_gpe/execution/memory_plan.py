@@ -1,4 +1,4 @@
-"""The memory plan: what a run takes, as a pure function of problem size, limit and threads.
+"""The memory plan of a run: a pure function of problem size, limit and threads.
 
 It is made before the run and handed to all stages. Every size that depends on memory (columns of a panel, blocks of K
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
@@ -13,18 +13,18 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.storage.blocks import block_rows
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
-_COMPILING = 60 * 10**6  # what a process still takes for them when it has imported most of it
-_SAFETY = 32 * 2**20  # bytes left to temporary objects of the interpreter; at least 5 % of the limit
+_COMPILING = 60 * 10**6  # what a process still needs for them after most imports
+_SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 PART_ROWS = 2**18
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
-_LEAST_ENTRIES = 2**20  # of K that an export holds at once
+_LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
 
 
 @dataclass(frozen=True)
 class ProblemSize:
-    """The numbers that decide what a run takes."""
+    """The numbers that determine the memory of a run."""
 
     n_rows: int
     n_features: int = 0
@@ -35,12 +35,12 @@ class ProblemSize:
 
     @property
     def nnz(self) -> int:
-        """Entries of K, about."""
+        """Approximate number of entries of K."""
         return int(self.n_rows * (1 + _UNION * self.n_neighbors))
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of what every stage keeps per row: row numbers, degrees, scales and their temporaries."""
+        """Bytes that every stage keeps for all rows: row numbers, degrees, scales and their temporaries."""
         return 72 * self.n_rows
 
     @property
@@ -69,15 +69,15 @@ class Resources:
     Attributes
     ----------
     limit : int or None
-        Bytes that a process may keep resident; None: a share of `available`.
+        Largest resident memory of a process, in bytes; None: a share of `available`.
     n_jobs : int
         Threads of a process.
     persistent, remote : bool
-        Results live in a store on disk; other processes run the loops.
+        Whether results are in a store on disk, and whether other processes run the loops.
     resident_input : bool
-        X is an array in memory.
+        Whether X is an array in memory.
     resident : int
-        Bytes that this process keeps already.
+        Current resident memory of this process, in bytes.
     available : int
         Free bytes of the machine.
     """
@@ -94,7 +94,7 @@ class Resources:
 def measure_resources(
     limit: int | None, n_jobs: int, *, persistent: bool, remote: bool, resident_input: bool = False
 ) -> Resources:
-    """What this process and this machine have now."""
+    """Measure what this process and this machine have now."""
     import psutil
 
     return Resources(
@@ -110,14 +110,14 @@ def measure_resources(
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How a run of some size uses its resources; plain functions of both."""
+    """Sizes of a run, as functions of its problem size and its resources."""
 
     size: ProblemSize
     resources: Resources
 
     @property
     def workspace(self) -> int:
-        """Bytes that the stages may take beside what the process needs to run at all."""
+        """Bytes that the stages may use beyond what the process needs to run at all."""
         limit = self.resources.limit
         if limit is None:
             return int(_FREE_SHARE * self.resources.available)
@@ -126,7 +126,7 @@ class MemoryPlan:
 
     @property
     def _left(self) -> int:
-        """Workspace beside vectors and, without a store, the graph and K."""
+        """Workspace left after the vectors and, without a store, the graph and K."""
         kept = self.size.vector_bytes
         if not self.resources.persistent:
             kept += 12 * self.size.nnz + 8 * self.size.n_rows * self.size.n_neighbors
@@ -135,28 +135,28 @@ class MemoryPlan:
     # --- the search ---------------------------------------------------------------------------
 
     def parts_at_once(self) -> int:
-        """Parts that are searched together: threads share a part, so a second one only fills gaps."""
+        """Number of parts searched at the same time: threads share a part, so a second one only fills gaps."""
         room = self.workspace >= 4 * self.size.part_bytes
         return 2 if self.resources.persistent and room else 1
 
     def gathered_rows(self, n_features: int) -> int:
-        """Rows that one streaming pass over the input collects."""
+        """Number of rows that one streaming pass over the input collects."""
         return max(1, self.workspace // 2 // (4 * max(n_features, 1)))
 
     def shuffled_blocks(self, n_blocks: int, block_bytes: int) -> int:
-        """Blocks of neighbour lists whose edges are reversed together."""
+        """Number of blocks of neighbour lists whose edges are reversed together."""
         if not self.resources.persistent:
             return n_blocks
         return min(n_blocks, max(4, self.workspace // (3 * block_bytes * self.resources.n_jobs)))
 
     def held_groups(self) -> int:
-        """Groups of such blocks that stay in memory: the last one, where threads of this process use it."""
+        """Number of groups of such blocks that stay in memory: the last one, if this process runs the loops."""
         return 0 if self.resources.remote else 1
 
     # --- sweeps -------------------------------------------------------------------------------
 
     def resident_bytes(self) -> int:
-        """Blocks of K that stay in memory between sweeps: what is left beside the panels."""
+        """Bytes of blocks of K that stay in memory between sweeps: what the panels leave."""
         fixed = current_block_sizes().resident_bytes
         if fixed is not None:
             return fixed
@@ -168,15 +168,15 @@ class MemoryPlan:
         return max(0, self._left - int(1.25 * size.n_components * column) - flight)
 
     def blocks_ahead(self) -> int:
-        """How far a sweep reads ahead: each thread works on a block while its next one is read."""
+        """Number of blocks that a sweep reads ahead: each thread works on a block while its next one is read."""
         return self.resources.n_jobs if self.resources.persistent and not self.resources.remote else 0
 
     def panel_columns(self, n_points: int, n_powers: int, itemsize: int, block_bytes: int, wanted: int) -> int:
-        """Columns that go through the sweeps together; wide panels are a multiple of 16 or 4."""
+        """Columns of one panel; wide panels are a multiple of 16 or 4."""
         fixed = current_block_sizes().panel_columns
         if fixed:
             return min(fixed, wanted)
-        # beside its panels a worker needs about what this process needs, and some more
+        # besides its panels a worker needs a little more than this process does
         share = 0.88 if self.resources.remote else 0.95
         room = int(share * self._left) - self._blocks_in_flight(block_bytes)
         fit = max(1, room // self._column(n_points, n_powers, itemsize))
@@ -185,23 +185,23 @@ class MemoryPlan:
         return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
 
     def audit_columns(self, n_points: int, n_powers: int, wanted: int) -> int:
-        """Columns in double precision that an audit multiplies together."""
+        """Number of columns in double precision that an audit multiplies together."""
         column = 8 * n_points + self._column(n_points, n_powers, 8)
         return max(1, min(wanted, self._left // 2 // column))
 
     def _column(self, n_points: int, n_powers: int, itemsize: int) -> int:
-        """Bytes of one column of all panels of a sweep: two vectors and one sum per power; a worker has new and old."""
+        """Bytes of one column of all panels of a sweep: two vectors, one sum per power; a worker holds new and old."""
         n_panels = 3 + 2 * n_powers if self.resources.remote else 2 + n_powers
         return n_points * itemsize * n_panels
 
     def _blocks_in_flight(self, block_bytes: int) -> int:
-        """Bytes of blocks at work: each thread multiplies one and reads one ahead, and their files count too."""
+        """Bytes of blocks in use: each thread multiplies one and reads one ahead, and file contents count too."""
         return 3 * (self.resources.n_jobs + 1) * block_bytes
 
     # --- after the run ------------------------------------------------------------------------
 
     def holds(self, n_bytes: int) -> bool:
-        """Whether something that is used again and again may stay in memory."""
+        """Whether an array of `n_bytes` that is used repeatedly may stay in memory."""
         return n_bytes < self._left // 2
 
     def exported_rows(self) -> int:
@@ -215,7 +215,7 @@ class MemoryPlan:
     # --- limits -------------------------------------------------------------------------------
 
     def smallest_limit(self) -> int:
-        """Least limit that a run can keep: one part of the search; one column at a time, no block of K resident."""
+        """Smallest limit that is enough: for one part of the search, and for one column with no block of K resident."""
         size = self.size
         sweep = self._column(size.n_rows, size.n_powers, size.itemsize) + self._blocks_in_flight(size.block_bytes)
         least = BASE + size.vector_bytes + max(size.part_bytes, sweep)
@@ -226,7 +226,7 @@ class MemoryPlan:
         return least
 
     def comfortable(self) -> int:
-        """Memory with which nothing is read twice: all columns at once, K resident."""
+        """Memory at which nothing is read twice: all columns at once, K resident."""
         size = self.size
         columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
         search = size.n_rows * (8 * size.n_features + 24 * size.n_neighbors + 40)
@@ -234,7 +234,7 @@ class MemoryPlan:
         return BASE + whole + self._blocks_in_flight(size.block_bytes)
 
     def check(self) -> None:
-        """Refuse a limit that cannot be kept, and name the smallest one that can."""
+        """Raise if the limit is too small, naming the smallest one that is enough."""
         limit, least = self.resources.limit, self.smallest_limit()
         if limit is not None and limit < least:
             hint = "" if self.resources.persistent else " With store= less is enough."
@@ -247,12 +247,12 @@ class MemoryPlan:
 
 
 def part_rows(n_features: int, n_neighbors: int) -> int:
-    """Rows of one part of a search, whatever the limit is."""
+    """Rows of one part of a search; they do not depend on the limit."""
     return min(PART_ROWS, PART_BYTES // _part_row_bytes(n_features, n_neighbors))
 
 
 def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
-    """Bytes that the search of a part takes for each of its rows: the row, six numbers for each neighbour."""
+    """Bytes that the search of a part needs per row: the row, and six numbers per neighbour."""
     return 4 * n_features + 24 * n_neighbors
 
 

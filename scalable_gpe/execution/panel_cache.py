@@ -1,4 +1,4 @@
-"""What a process has read and written of stored panels, shared by its threads.
+"""Cache of stored panels in one process, shared by its threads.
 
 A task leases the panels that it uses until it ends. The memory of a panel is reused only when no task has a lease on
 it, because new memory costs a page fault every few rows.
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 _MOST_BLOCKS = 4096
-_OTHERS = 2  # panels that a process keeps beside those that a sweep uses
+_OTHERS = 2  # panels that a process keeps besides those that a sweep uses
 
 
 class PanelTable(Protocol):
@@ -32,22 +32,22 @@ class PanelTable(Protocol):
 
 
 class CachedPanel:
-    """What one process has of a stored panel: its memory, and the shards that are in it."""
+    """A stored panel in the memory of one process, and which of its shards are present."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
         self.n_leases = 0
-        self.reusable = True  # until someone who holds no lease has seen the memory
+        self.reusable = True  # until code without a lease has seen the memory
         self._present: set[int] = set()
         self._guard = threading.Lock()
 
     @property
     def n_present(self) -> int:
-        """Shards that were read or written."""
+        """Number of shards that were read or written."""
         return len(self._present)
 
     def need(self, table: PanelTable, shards: range | list[int]) -> None:
-        """Read some shards, unless they are present."""
+        """Read those of some shards that are not present."""
         with self._guard:
             for shard in shards:
                 if shard not in self._present:
@@ -56,21 +56,21 @@ class CachedPanel:
                     self._present.add(shard)
 
     def keep(self, table: PanelTable, start: int, values: np.ndarray) -> None:
-        """Remember shards that this process has written: it is likely to read them next."""
+        """Keep shards that this process has written, because it is likely to read them next."""
         with self._guard:
             if not np.may_share_memory(values, self.values):
                 self.values[start : start + len(values)] = values
             self._present.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
 
     def copy(self, table: PanelTable, start: int, stop: int) -> np.ndarray | None:
-        """A copy of some rows, if this process has them all."""
+        """Return a copy of some rows, or None if not all of them are present."""
         wanted = range(start // table.shard_rows, -(-stop // table.shard_rows))
         with self._guard:
             return self.values[start:stop].copy() if self._present.issuperset(wanted) else None
 
 
 class PanelCache:
-    """The panels that a process keeps, the least recently used one dropped first."""
+    """The panels that a process keeps; the least recently used one is evicted first."""
 
     def __init__(self) -> None:
         self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
@@ -81,7 +81,7 @@ class PanelCache:
 
     @contextmanager
     def task(self) -> Iterator[None]:
-        """Lease the panels that this thread asks for inside the block."""
+        """Lease the panels that this thread uses inside the block."""
         leases: list[CachedPanel] = []
         self._task.leases = leases
         try:
@@ -93,7 +93,7 @@ class PanelCache:
                     panel.n_leases -= 1
 
     def get(self, table: PanelTable, n_live: int) -> CachedPanel:
-        """Return the cached panel; `n_live` panels of its shape are in use at a time."""
+        """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time."""
         with self._guard:
             if table.key not in self._panels:
                 self._panels[table.key] = CachedPanel(self._memory(table, n_live))
@@ -111,7 +111,7 @@ class PanelCache:
             panel.n_leases += 1
 
     def _memory(self, table: PanelTable, n_live: int) -> np.ndarray:
-        """Memory for one more panel: that of one that is not used any more, or new memory."""
+        """Memory for one more panel: that of an evicted one, or new memory."""
         kind = tuple(table.shape), table.dtype
         alike = [key for key, one in self._panels.items() if (one.values.shape, one.values.dtype) == kind]
         found = None
@@ -124,7 +124,7 @@ class PanelCache:
         return np.empty(table.shape, table.dtype) if found is None else found
 
     def touched(self, indices: np.ndarray, shard_rows: int, n_shards: int) -> list[int]:
-        """Shards of so many rows in which `indices` lie."""
+        """Numbers of the shards that hold the rows `indices`."""
         from scalable_gpe.loops import sparse
 
         block, of_rows, shards = self._touched.get(id(indices), (None, 0, []))

@@ -1,8 +1,8 @@
 """Panels: dense matrices in storage order. A sweep reads all of one and writes another block by block.
 
-Where threads run the loop a panel is an array in memory, written in place. Where other processes run it a panel is a
-scratch table in the store: each process reads what its blocks touch once, shares it among its threads, and a sweep
-writes a new table, so that a task which runs twice gives the same bytes.
+If threads run the loop, a panel is an array in memory, written in place. If other processes run it, a panel is a
+scratch table in the store: each process reads the shards that its blocks need once, shares them among its threads, and
+a sweep writes a new table, so that a task which runs twice gives the same bytes.
 """
 
 import time
@@ -25,9 +25,9 @@ from scalable_gpe.storage.records import Record, from_json, to_json
 class Panel(Protocol):
     """A matrix (or vector) that tasks read whole or by rows, and whose rows each belong to one task.
 
-    ``whole(indices)`` has all rows, of which those near `indices` are valid; ``rows`` are some rows that their task
-    may change; ``room`` is an array for some rows, to be handed to ``put``; ``renewed`` is the panel that the next
-    sweep writes, and ``retire`` drops one that is not needed any more.
+    ``whole(indices)`` has all rows, of which those in `indices` are valid; ``rows`` are some rows that their task may
+    change; ``room`` is an array for some rows, to be filled and passed to ``put``; ``renewed`` is the panel that the
+    next sweep writes, and ``retire`` drops a panel that is no longer needed.
     """
 
     shape: tuple[int, ...]
@@ -63,13 +63,13 @@ class MemoryPanel:
         return self.values
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Some rows, which their task may change: it hands them to `put` of the panel that replaces this one."""
+        """Some rows, which their task may change and pass to `put` of the panel that replaces this one."""
         return self.values[start:stop]
 
     room = rows
 
     def put(self, start: int, values: np.ndarray) -> None:
-        """Nothing to do: the room was the panel itself."""
+        """Nothing to do: `room` is a view of the panel."""
 
     def renewed(self) -> "MemoryPanel":
         """Reuse the same panel: each task has read its own rows before it writes them."""
@@ -96,7 +96,7 @@ class StoredPanel:
 
     @property
     def n_live(self) -> int:
-        """Panels that are read and written beside this one, itself included."""
+        """Number of panels that are read and written at the same time, this one included."""
         return self._n_live if self._owner is None else max(2, self._owner.n_live)
 
     @property
@@ -104,7 +104,7 @@ class StoredPanel:
         return process.panels.get(self.table, self.n_live)
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
-        """All rows, of which those in the shards of `indices` (all without) have been read."""
+        """All rows, of which those in the shards of `indices` (by default all shards) have been read."""
         cached, step = self._cached, self.table.shard_rows
         n_shards = -(-self.shape[0] // step)
         if cached.n_present < n_shards:
@@ -113,12 +113,12 @@ class StoredPanel:
         return cached.values
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Some rows, in an array of their own."""
+        """Some rows, in a new array."""
         known = self._cached.copy(self.table, start, stop) if process.keeps_panels else None
         return self.table.read(start, stop) if known is None else known
 
     def room(self, start: int, stop: int) -> np.ndarray:
-        """An array for some rows; where panels are kept, already at its place."""
+        """An array for some rows; in a process that keeps panels, a view of the cached panel."""
         if process.keeps_panels:
             return self._cached.values[start:stop]
         return np.empty((stop - start, *self.shape[1:]), self.dtype)
@@ -132,7 +132,7 @@ class StoredPanel:
             self._cached.keep(self.table, start, values)
 
     def renewed(self) -> Panel:
-        """A new table."""
+        """Make a new table."""
         assert self._owner is not None
         return self._owner.new(self.shape, self.dtype)
 
@@ -142,7 +142,7 @@ class StoredPanel:
             self._owner.retire(self)
 
     def saved(self, context: Context, name: str) -> SavedPanel:
-        """Name the table, which is in the store already."""
+        """Return the name of the table, which is already in the store."""
         assert self._owner is not None
         table = self._owner.scratch_of(self)
         context.store.flush(table.name)
@@ -151,7 +151,7 @@ class StoredPanel:
 
 @contextmanager
 def replaced(panel: Panel) -> Iterator[Panel]:
-    """The panel that replaces another one: written inside the block, while the old one is still read."""
+    """Give the panel that replaces another one: written inside the block, while the old one is still read."""
     fresh = panel.renewed()
     yield fresh
     if fresh is not panel:
@@ -168,10 +168,10 @@ class Checkpoint:
 
 
 class Panels:
-    """The panels of one iteration, and their saving, so that a killed run loses little.
+    """The panels of one iteration, saved from time to time, so that a killed run loses little.
 
-    ``offer`` saves when `seconds`, or a tenth of the time worked, have passed since the last time, whichever is longer:
-    in two slots, written in turn, so that one of them is always whole. Without a persistent store, or without
+    ``offer`` saves when `seconds`, or a tenth of the time worked, have passed since the last time, whichever is longer.
+    It writes two slots in turn, so that one of them is always complete. Without a persistent store, or without
     `seconds`, nothing is saved.
     """
 
@@ -187,7 +187,7 @@ class Panels:
         self._began = self._last = time.monotonic()
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Panel:
-        """Make a panel with any values."""
+        """Make a panel with undefined values."""
         context = self._context
         if not context.workers.remote:
             return MemoryPanel(np.empty(shape, dtype))
@@ -212,7 +212,7 @@ class Panels:
         return panel
 
     def open(self, table: Table) -> Panel:
-        """A table of the store as a panel that is only read."""
+        """Open a table of the store as a panel that is only read."""
         if self._context.workers.remote:
             return StoredPanel(table)
         return MemoryPanel(np.ascontiguousarray(read_whole(table)))
@@ -233,7 +233,7 @@ class Panels:
         self._late = [one for one in self._late if one.name in kept]
 
     def load(self, kind: type[Record]) -> tuple[Record, dict[str, Panel]] | None:
-        """The latest saved state and its panels."""
+        """Load the latest saved state and its panels, or return None."""
         found = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
         for slot, saved in sorted(found, reverse=True, key=lambda one: one[1].count):
             panels = self._restored(saved.panels)
@@ -244,7 +244,7 @@ class Panels:
         return None
 
     def offer(self, state: object, panels: dict[str, Panel]) -> None:
-        """Save this state if it is time."""
+        """Save this state if enough time has passed."""
         now, store = time.monotonic(), self._context.store
         if self._seconds is None or not store.persistent:
             return
@@ -260,7 +260,7 @@ class Panels:
         self._last = time.monotonic()
 
     def clear(self) -> None:
-        """Forget panels and states: the iteration is over."""
+        """Remove all panels and saved states: the iteration is over."""
         self._context.store.remove(self._name)
 
     def _checkpoint(self, slot: int) -> Checkpoint | None:

@@ -1,4 +1,4 @@
-"""What this process keeps from one task to the next: one object, so that nothing hides in module globals."""
+"""State that this process keeps between tasks: one object instead of several module globals."""
 
 import os
 import threading
@@ -13,9 +13,9 @@ _MOST_OPENED = 16
 
 
 class ProcessState:
-    """Results that were opened, panels of the store, and whether this process is a worker of a cluster.
+    """Opened results, cached panels, and whether this process is a worker of a cluster.
 
-    `keeps_panels`: a worker remembers what its tasks write, because it is likely to read it next.
+    `keeps_panels`: a worker keeps what its tasks write, because it is likely to read it next.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class ProcessState:
         self._opening = threading.RLock()
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once and shared by all threads; the latest few are kept."""
+        """Return what `make` returns, called once and shared by all threads; the latest few results are kept."""
         with self._opening:
             if key not in self._opened:
                 made = make()
@@ -49,7 +49,7 @@ class ProcessState:
             self.keeps_panels = True
 
     def forget(self) -> None:
-        """Free what was kept for tasks."""
+        """Free everything that is kept between tasks."""
         with self._opening:
             self._opened.clear()
         self.panels.clear()

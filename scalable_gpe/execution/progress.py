@@ -13,7 +13,7 @@ Callback = Callable[[str, int, int], Any]
 
 
 class Progress:
-    """Counts finished pieces of each stage; `show` is None (a bar if someone watches), False or a callable."""
+    """Counts finished pieces of each stage; `show` is None (a bar in a terminal or notebook), False or a callable."""
 
     def __init__(self, show: Callback | bool | None = None) -> None:
         if show is not None and not isinstance(show, bool) and not callable(show):
@@ -32,7 +32,7 @@ class Progress:
         logger.info("%s: %d pieces", name, total)
         try:
             yield
-            if self._done < self._total:  # an iteration that needed fewer steps than it might have
+            if self._done < self._total:  # an iteration that converged early
                 self.advance(self._total - self._done)
             logger.info("%s: done in %.2f s", name, time.perf_counter() - began)
         finally:
@@ -52,7 +52,7 @@ class Progress:
                 self._show(self._stage, self._done, self._total)
 
     def say(self, text: str) -> None:
-        """Print a line, unless the user wants none."""
+        """Print a line to stderr; with ``progress=False`` log it instead."""
         if self._show is False:
             logger.info("%s", text)
         else:

@@ -25,7 +25,7 @@ class ReadableRows(Protocol):
 
 
 def shared_copy(rows: ReadableRows, context: Context) -> Table | None:
-    """Write rows that only this process has to the store, for workers in other processes; None: no need to."""
+    """Write rows that only this process has to the store, for workers in other processes; None if not needed."""
     if not context.workers.remote or rows.shared:
         return None
     shard = min(context.block_rows(rows.n_rows), rows_per_shard(rows.n_features), rows.n_rows)
@@ -40,11 +40,11 @@ def shared_copy(rows: ReadableRows, context: Context) -> Table | None:
 
 
 def rows_per_shard(n_features: int) -> int:
-    """Rows of a shard of points: a power of two, and some 32 MB."""
+    """Rows of a shard of points: a power of two, about 32 MB."""
     return 1 << max(8, (_SHARD_BYTES // (4 * n_features)).bit_length() - 1)
 
 
 def reading_steps(n_features: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """Ranges of rows that are read at once."""
+    """Ranges of rows, each read in one call."""
     rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * n_features)))
     return [(start + first, start + last) for first, last in ranges(stop - start, rows)]

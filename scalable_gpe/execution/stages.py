@@ -1,8 +1,8 @@
 """Stages of the pipeline: each finds its result in the store, or makes it.
 
 The graph, the kernel, the heat kernel and the sketch are stages. `embed` runs them one after the other; the functions
-for single stages (`neighbor_graph`, `gaussian_kernel`, `heat_kernel`, `gp_embedding`) run the same ones, so that what
-one of them has made another one finds.
+for single stages (`neighbor_graph`, `gaussian_kernel`, `heat_kernel`, `gp_embedding`) run the same stages, so that each
+finds the results of the others.
 """
 
 from typing import Protocol, TypeVar
@@ -13,7 +13,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Stage(Protocol[Result]):
-    """What is to be made, from what, and under which name.
+    """A step of the pipeline: its inputs, its parameters, and the name of its result.
 
     ``find`` returns the complete result of that name, or None; ``make`` computes and commits it.
     """
@@ -25,13 +25,13 @@ class Stage(Protocol[Result]):
 
 
 def complete(stage: Stage[Result], context: Context) -> Result:
-    """The result of a stage, while the store is locked for this process."""
+    """Find or make the result of a stage; the caller holds the lock of the store."""
     found = stage.find(context)
     return stage.make(context) if found is None else found
 
 
 def complete_alone(stage: Stage[Result], context: Context) -> Result:
-    """The result of a stage outside of a run: the store is locked only while something is written."""
+    """Find or make the result of a stage outside of a run; the store is locked only to make it."""
     found = stage.find(context)
     if found is not None:
         return found

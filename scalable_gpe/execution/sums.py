@@ -1,4 +1,4 @@
-"""Sums over rows: partial sums of fixed chunks, added in order, so that no sum depends on blocks or threads."""
+"""Sums over rows: partial sums of fixed chunks, added in order, so that sums do not depend on blocks or threads."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def row_pieces(context: Context, n_rows: int) -> list[tuple[int, int]]:
 
 
 def sum_rows(context: Context, n_rows: int, task: Callable[[int, int], np.ndarray]) -> np.ndarray:
-    """Sum over rows, the only way rows are summed.
+    """Sum over rows; all sums over rows use this function.
 
     ``task(start, stop)`` does the work of some rows and returns their partial sums, as `chunk_products` makes them.
     """
@@ -25,7 +25,7 @@ def sum_rows(context: Context, n_rows: int, task: Callable[[int, int], np.ndarra
     def sums(piece: tuple[int, int]) -> np.ndarray:
         return task(*piece)
 
-    sums.__name__ = task.__name__  # what a dashboard shows
+    sums.__name__ = task.__name__  # the task's name on a dashboard
     partial = context.workers.map(sums, row_pieces(context, n_rows), count=False)
     total = np.zeros(partial[0].shape[1])
     for part in partial:
@@ -35,7 +35,7 @@ def sum_rows(context: Context, n_rows: int, task: Callable[[int, int], np.ndarra
 
 
 def chunk_products(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """``sum left * right / weight`` of equal columns, for each chunk of some rows."""
+    """``sum left * right / weight`` of corresponding columns, for each chunk of some rows."""
     from scalable_gpe.loops import sparse
 
     out = np.empty((-(-len(left) // CHUNK), left.shape[1]))

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def count_jobs(n_jobs: int | None) -> int:
-    """Threads to use: all the cores this process may use for None or -1, never more than asked for."""
+    """Number of threads: all cores that this process may use for None or -1, else as given."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None:
         return cores
@@ -47,15 +47,15 @@ class Workers:
         return self
 
     def memory_limit(self) -> int | None:
-        """What a process may take where the user gave no limit; None: what is free."""
+        """Memory limit of a process if the user gave none; None: what is free."""
         return None
 
     def share_of(self, n_pieces: int) -> int:
-        """How many pieces may go together into one task; threads share what a task holds."""
+        """Number of pieces that may share one task; threads share what a task holds."""
         return n_pieces
 
     def pieces_per_task(self, n_pieces: int) -> int:
-        """How many pieces of quick work go together into one task."""
+        """Number of pieces of quick work per task."""
         return 1
 
     def map(
@@ -69,8 +69,8 @@ class Workers:
     ) -> list[Result]:
         """``[function(piece) for piece in pieces]``, several at a time; `count` them as progress.
 
-        `at_once` bounds how many pieces this process works on at the same time (they have threads of their own);
-        `done` is told, in this process, of each piece as it is finished.
+        `at_once` limits how many pieces this process works on at the same time (each has its own threads); `done` is
+        called, in this process, with each finished piece.
         """
         pieces = list(pieces)
         if len(pieces) == 1 or (at_once or self.n_jobs) == 1:

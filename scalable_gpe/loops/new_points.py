@@ -1,9 +1,9 @@
-"""Compiled loops that place new rows: exact search through boxes of stored points, weights, sums.
+"""Compiled loops for new rows: exact search through boxes of stored points, weights, sums.
 
 Stored points are cut into *leaves* of L consecutive points, kept feature by feature (leaf, feature, point), each
-with its bounding box. A leaf is passed over when its box lies beyond both what the new row still looks for and what
-the leaf's points reach for themselves. Screening may round; what is kept is decided by float64 sums, so the answer
-for a row depends on nothing but the row and the points.
+with its bounding box. A leaf is skipped if its box is farther away than both the current search limit of the new row
+and the largest radius of the leaf's points. Screening may round; float64 sums decide what is kept, so the result for a
+row depends on nothing but the row and the points.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def box_leaves(leaves, first, n_points, low, high, heads):
 
 @njit(nogil=True, cache=True)
 def seed_limits(rows, heads, sums, best, limits):
-    """Squared distance of each row to its n-th nearest of the leaves' first points: no more is ever needed."""
+    """First search limit of each row: squared distance to its n-th nearest among the first points of the leaves."""
     n_leaves, n_keep, width = heads.shape[1], best.shape[1], len(sums)
     for r in range(rows.shape[0]):
         best[r] = np.inf
@@ -70,8 +70,8 @@ def search_leaves(
     """Search some leaves for each row.
 
     ``best`` and ``nearest`` keep the n nearest points so far, sorted by (squared distance, the user's row), ``limits``
-    the squared distance beyond which none is of use, ``match`` a point that equals the row. ``hits`` (row, point) and
-    ``squares`` take the points that lie no further than their own ``radius``; how many there are is returned.
+    the squared distance beyond which no point is needed, ``match`` a point that equals the row. ``hits`` (row, point)
+    and ``squares`` get the points that have the row within their own ``radius``; their number is returned.
     """
     n_rows, n_features = rows.shape
     size, n_points, last = leaves.shape[2], len(radius), best.shape[1] - 1
@@ -125,7 +125,7 @@ def _before(square, point, other_square, other, user_row):
 def join_rows(best, nearest, hits, hit_squares, user_row, indptr, points, squares):
     """CSR rows of nearest points and hits together, each point once, in ascending order of the user's rows.
 
-    ``points`` and ``squares`` must have room for all; ``indptr`` says what was used.
+    ``points`` and ``squares`` must have room for all; ``indptr`` tells how much of them is used.
     """
     n_rows, n_keep = nearest.shape
     place = np.zeros(n_rows + 1, np.int64)
@@ -161,7 +161,7 @@ def join_rows(best, nearest, hits, hit_squares, user_row, indptr, points, square
 
 @njit(nogil=True, cache=True)
 def exponents(indptr, squares, epsilon):
-    """``squares <- -(squares - smallest of the row) / epsilon``: a row's weights, up to a factor, are its exp."""
+    """``squares <- -(squares - smallest of the row) / epsilon``: its exp gives a row's weights, up to a factor."""
     for r in range(len(indptr) - 1):
         least = np.inf
         for e in range(indptr[r], indptr[r + 1]):

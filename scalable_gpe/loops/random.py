@@ -76,7 +76,7 @@ def centred_uniform(word: Any) -> float:
 def normals(q: npt.NDArray[np.float64], out: npt.NDArray[Any]) -> None:
     """Inverse normal distribution function at q + 1/2: Wichura's AS 241 (PPND16).
 
-    The central formula for all entries first (no branches: the compiler takes four at a time), then the tails.
+    The central formula comes first, for all entries (no branches: the compiler vectorises it), then the tails.
     """
     for j in range(q.size):
         out[j] = _central(q[j])

@@ -1,6 +1,6 @@
 """Compiled loops of exact scans: sampled rows against all rows, block by block.
 
-Samples come feature by feature, so that the inner loop runs over samples; each sample has results of its own.
+Samples are stored feature by feature, so that the inner loop runs over samples; each sample has its own results.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def _before(square, number, other_square, other):
 
 @njit(nogil=True, cache=True, inline="always")
 def _keep(d, j, squares_kept, ids_kept):
-    """Insert a row into a list sorted by (distance, number); the last one falls out."""
+    """Insert a row into a list sorted by (distance, number); the last one is dropped."""
     last = ids_kept.shape[0] - 1
     if _before(d, j, squares_kept[last], ids_kept[last]):
         c = last
@@ -39,9 +39,9 @@ def _keep(d, j, squares_kept, ids_kept):
 
 @njit(nogil=True, cache=True)
 def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
-    """Keep the nearest rows of a block for each sample, its own number left out.
+    """Keep the nearest rows of a block for each sample, except the sample itself.
 
-    Where ``histogram`` has bins, it counts the squared distances above 0 of all samples, by the leading bits.
+    If ``histogram`` has bins, it counts the squared distances above 0 of all samples, by the leading bits.
     """
     squares = np.empty(samples.shape[1], np.float32)
     counting = histogram.shape[0] > 0
@@ -69,7 +69,7 @@ def count_bins(squares, histogram, step):
 
 @njit(nogil=True, cache=True)
 def dense_mass(samples, own, block, ids, epsilon, scale, mass):
-    """Add ``exp(-d^2 / (epsilon scale))`` of the rows of a block to each sample's mass, the sample itself left out.
+    """Add ``exp(-d^2 / (epsilon scale))`` of the rows of a block, except the sample itself, to each sample's mass.
 
     ``epsilon`` belongs to the samples, ``scale`` to the rows of the block.
     """

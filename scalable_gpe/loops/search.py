@@ -1,9 +1,9 @@
 """Compiled loops of the neighbour search: trees of median splits, all pairs of a cell, exact distances.
 
-Every function is sequential and free of the interpreter lock; threads are given disjoint ranges of nodes, leaves,
-cells or rows, and a range reads nothing that another range of the same call writes. So no result depends on how
-many threads there are. Distances that only rank come from matrix products around a local mean; the distances that
-are handed out come from `squared_distance`.
+Every function is sequential and releases the interpreter lock; threads get disjoint ranges of nodes, leaves, cells or
+rows, and a range reads nothing that another range of the same call writes. So no result depends on the number of
+threads. Distances that only rank candidates come from matrix products around a local mean; the distances that are
+returned come from `squared_distance`.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# without the wrappers that nobody calls the loops compile faster
+# the loops compile faster without unused wrappers
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _loop = njit(**_OPTIONS)
 _inner = njit(**{**_OPTIONS, "no_cpython_wrapper": True})
@@ -160,7 +160,7 @@ def _lists(neighbors, row):
 
 @_inner
 def _insert(neighbors, distances, row, distance):
-    """Put `row` into a list sorted by (distance, row) that does not hold it; the last one falls out."""
+    """Insert `row` into a list sorted by (distance, row) that does not hold it; the last one is dropped."""
     t = neighbors.shape[0] - 1
     while t > 0 and (distances[t - 1] > distance or (distances[t - 1] == distance and neighbors[t - 1] > row)):
         distances[t] = distances[t - 1]
@@ -172,7 +172,7 @@ def _insert(neighbors, distances, row, distance):
 
 @_inner
 def _n_lanes(n_neighbors):
-    """Minima that bound the k-th distance: enough that the bound is tight, a multiple of 64 for the compiler."""
+    """Number of minima that bound the k-th distance: enough for a tight bound, a multiple of 64 for the compiler."""
     return 64 * (1 + 2 * (n_neighbors + 1) // 64)
 
 
@@ -213,8 +213,8 @@ def _bound(lanes, n_wanted):
 def _offer(x, square, product, block, squares, candidates, own, neighbors, distances, values, lanes):
     """Offer all candidates to the list of one row: candidate j is block[j], the row is x.
 
-    product[j] is their scalar product, `square` and `squares` are their squared norms, all around one mean. Where two
-    rows are so close, compared with how far that mean is, that rounding would decide, their difference is taken.
+    product[j] is their scalar product, `square` and `squares` are their squared norms, all around one mean. If two rows
+    are so close, relative to their distance from that mean, that rounding would decide, their difference is used.
     """
     n = candidates.shape[0]
     n_lanes = lanes.shape[0]
@@ -312,10 +312,10 @@ def _expand(known, n_used, upto, cell, seen, origins, origin, candidates, n):
 def compare_cells(Z, rows, bounds, first, last, origins, n_used, max_candidates, known, neighbors, distances):
     """Improve the lists of each cell by all pairs of its rows and their candidates: one matrix product per cell.
 
-    Cell i is rows[bounds[i]:bounds[i + 1]]. Its candidates are its rows, all they list in `known`, and the first
-    `n_used` that each of these lists: with nothing known, the rows of the cell alone. All rows of a cell have one
-    origin; where that is not -1, neighbours of neighbours of the same origin are left out, because they have been
-    compared before.
+    Cell i is rows[bounds[i]:bounds[i + 1]]. Its candidates are its rows, all rows that they list in `known`, and the
+    first `n_used` entries of each of those lists; if nothing is known, the rows of the cell alone. All rows of a cell
+    have one origin; if it is not -1, neighbours of neighbours with the same origin are left out, because they have
+    been compared before.
     """
     n_rows, n_features = Z.shape
     size = 0
@@ -351,7 +351,7 @@ def compare_cells(Z, rows, bounds, first, last, origins, n_used, max_candidates,
 
 @_inner
 def squared_distance(x, y):
-    """The squared distance in float64, from float32 rows, always summed in the same order: the one handed out."""
+    """The squared distance that is returned: from float32 rows, in float64, always summed in the same order."""
     a = b = c = d = 0.0
     n_features = x.shape[0]
     whole = n_features - n_features % 4
@@ -374,7 +374,7 @@ def squared_distance(x, y):
 def settle_rows(X, names, first, last, candidates, neighbors, distances):
     """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
 
-    `neighbors` and `distances` hold what is already known (names; -1 and infinity where nothing is).
+    `neighbors` and `distances` hold what is already known (names; -1 and infinity for empty entries).
     """
     end = neighbors.shape[1] - 1
     for row in range(first, last):
@@ -414,7 +414,7 @@ def scan_block(sample, squares, first, last, block, block_squares, rows, neighbo
 
 @_loop
 def permute_rows(X, order):
-    """Let row i become what row order[i] was, in place."""
+    """Reorder rows in place: row i becomes the former row order[i]."""
     n_rows, n_features = X.shape
     moved = np.zeros(n_rows, np.uint8)
     spare = np.empty(n_features, np.float32)

@@ -161,7 +161,7 @@ def sinkhorn_step(indptr, indices, data, vector, weights, first_row, out):
         row = first_row + i
         d = weights[row] / vector[row]
         off = abs(total / d - 1.0)
-        if not off <= worst:  # a NaN stays
+        if not off <= worst:  # NaN propagates
             worst = off
         out[i] = weights[row] / np.sqrt(d * total)
     return worst
@@ -187,10 +187,10 @@ def local_weights(indptr, indices, lengths, first_row, sigma, out):
 
 @njit(nogil=True, cache=True)
 def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
-    """Turn the lists of some rows round and sort them by the block of their target.
+    """Reverse the edges of some lists and sort them by the block of their target.
 
     Returns ``offsets`` (n_blocks + 1), ``targets``, ``sources``, ``lengths``: the edges into
-    block b stand at ``offsets[b]:offsets[b + 1]``. Entries of -1 are passed over.
+    block b are at ``offsets[b]:offsets[b + 1]``. Entries of -1 are skipped.
     """
     offsets = np.zeros(n_blocks + 1, np.int64)
     n_rows, n_neighbors = indices.shape
@@ -218,7 +218,7 @@ def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
 def union_rows(indices, distances, targets, sources, lengths, first_row, user_row):
     """CSR rows of the union graph: own list, reversed edges and the row itself at distance 0.
 
-    The entries of a row ascend in the user's row number; an edge that stands in both lists
+    The entries of a row ascend in the user's row number; an edge that is in both lists
     keeps the smaller length.
     """
     n_rows, n_neighbors = indices.shape
@@ -314,7 +314,7 @@ def subtract(image, current, alpha):
 
 @njit(nogil=True, cache=True)
 def touched(indices, piece_rows, flags):
-    """Flag the pieces of so many rows in which the indices lie."""
+    """Flag the pieces of `piece_rows` rows that hold the rows `indices`."""
     shift = 0
     while 1 << shift < piece_rows:
         shift += 1

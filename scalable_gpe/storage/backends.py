@@ -235,7 +235,7 @@ class LocalBackend:
 
 
 class FsspecBackend:
-    """A prefix of an object store (s3://, gs://, memory://, ...), where an object is written completely or not at all."""
+    """A prefix of an object store (s3://, gs://, memory://, ...), which writes an object completely or not at all."""
 
     network = True
 
