@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# reasons that may skip a test in CI: parts that pip cannot install, or that only .ci/full installs
+# reasons for which CI may skip a test: parts that pip cannot install, or that only .ci/full installs
 ALLOWED_SKIPS = [
     r"could not import '(scanpy|igraph)'",
     r"Fashion-MNIST",
@@ -16,13 +16,13 @@ ALLOWED_SKIPS = [
     r"SCIPY_ARRAY_API is not set",  # a check of scikit-learn's own
     r"only for rows that repeat",  # one case of a fixture that has several
 ]
-# away from a checkout (.ci/full tests an installed package) there are no docs, examples and benchmarks to test
+# outside a checkout (.ci/full tests an installed package) there are no docs, examples or benchmarks to test
 if not (Path(__file__).parents[1] / ".ci").exists():
     ALLOWED_SKIPS += [r"not beside the tests", r"installed without its source"]
 
 
 def refuse_unexpected_skip(report):
-    """Turn a skip into a failure if CI is set and no allowed reason matches; an expected failure is no skip."""
+    """Turn a skip into a failure if CI is set and no allowed reason matches; an expected failure is not a skip."""
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -1,6 +1,6 @@
 """One run that may be killed: ``python killed_run.py STORE [EVENT]`` dies by SIGKILL at the given progress event.
 
-Small cuts, so that the run crosses several parts, blocks and panels and saves its state at every sweep.
+Sizes are small, so that the run has several parts, blocks and panels, and saves its state at every sweep.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The paper again, obviously and slowly: plain loops over lists, nothing imported from the library."""
+"""The paper again, simple and slow: plain loops over lists, nothing imported from the library."""
 
 import math
 
@@ -32,7 +32,7 @@ def symmetric(K):
 
 
 def sinkhorn(K, tol, max_iter=100_000):
-    """The paper's own iteration d <- K(1/d); the scaling is the geometric mean of the last two. And the products."""
+    """The paper's iteration d <- K(1/d); the scaling is the geometric mean of the last two. And the products made."""
     n = len(K)
     d = [1.0] * n
     for products in range(1, max_iter + 1):
@@ -81,7 +81,7 @@ def bilipschitz(Y, d):
 
 
 def eigen(A):
-    """Jacobi's rotations: eigenvalues and eigenvectors (as lists), largest first."""
+    """Eigenvalues and eigenvectors (as lists) by Jacobi's rotations, largest first."""
     n = len(A)
     A = [list(row) for row in A]
     V = [[float(i == j) for j in range(n)] for i in range(n)]

@@ -1,4 +1,4 @@
-"""The benchmarks run: one table, every row in it, and the rows that hold at any size."""
+"""The benchmarks run: one table with every row, and the figures that hold at any size."""
 
 import json
 import subprocess

@@ -122,7 +122,7 @@ def upper(name, value):
     return name.upper() if value is None else f"{name.upper()}:{value}"
 
 
-def test_a_message_is_a_plain_text_with_marks_aside():
+def test_a_message_is_plain_text_without_its_marks():
     text = Message("`tol` must be at least 1; got `tol=0.5`, or `key=`.")
     assert text == "tol must be at least 1; got tol=0.5, or key=."
     assert text.render(upper) == "TOL must be at least 1; got TOL:0.5, or KEY:."

@@ -1,4 +1,4 @@
-"""Point sets: the paper's formulas, rows that depend on nothing but seed and number, and honest difficulty."""
+"""Point sets: the paper's formulas, rows that depend on seed and row number only, and real difficulty."""
 
 import numpy as np
 import pytest
@@ -118,7 +118,7 @@ def test_patches_are_curved():
 
 
 def test_patches_touch():
-    """All patches hang together: the graph of near neighbours has one component."""
+    """All patches are connected: the graph of nearest neighbours has one component."""
     from scipy.sparse.csgraph import connected_components
 
     X = datasets.patches(20_000, 10, dimension=2, n_patches=6, noise=0.0)
@@ -139,7 +139,7 @@ def test_patches_differ_in_density_and_come_in_random_order():
 
 
 def test_points_are_not_correlated_with_the_sketch():
-    """The same random_state serves both; their numbers must have nothing in common."""
+    """Both use the same random_state, but their numbers must be independent."""
     X = datasets.point_clouds(20_000, 4, n_clouds=1)
     G = sketch_matrix(20_000, 4)
     assert np.abs((X - X.mean(axis=0)).T @ G / 20_000).max() < 5 / np.sqrt(20_000)

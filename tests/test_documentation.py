@@ -1,4 +1,4 @@
-"""What the documentation shows runs: examples in docstrings, the README's code, the paper's script."""
+"""The code in the documentation runs: examples in docstrings, the README's code, the paper's script."""
 
 import doctest
 import os

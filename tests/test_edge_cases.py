@@ -1,4 +1,4 @@
-"""Data that is small, broken into pieces, repeated, tied or extreme: it works, or the error says what to do."""
+"""Data that is small, disconnected, repeated, tied or extreme: it works, or the error says what to do."""
 
 import warnings
 
@@ -71,7 +71,7 @@ def test_one_neighbor():
         result = gpe.embed(X, n_neighbors=1, epsilon="auto")
     assert np.isfinite(result.points).all()
     assert result.report["n_connected_components"] > 1
-    # one neighbour can never have an effective number of 1: the rule takes 0.9
+    # one neighbour always gives less than 1 effective neighbour: the rule aims for 0.9
     nearest = result.graph.distances[:, 0].astype(float)
     assert np.median(np.exp(-(nearest**2) / result.report["epsilon"])) == pytest.approx(0.9, rel=1e-6)
 
@@ -199,7 +199,7 @@ def test_very_small_and_very_large_units(scale):
 @QUIET
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
 def test_units_beyond_float32_squares_are_scaled_or_refused(scale):
-    """Squares of such distances leave the range of float32: the right answer, or an error, but no nonsense."""
+    """Squares of such distances exceed the range of float32: the right answer or an error, never a wrong answer."""
     X = gpe.datasets.torus(200, random_state=1).astype(np.float64)
     try:
         result = gpe.embed(X * scale, n_neighbors=30, power=5, n_components=3, precision="double")
@@ -211,7 +211,7 @@ def test_units_beyond_float32_squares_are_scaled_or_refused(scale):
 
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_a_power_that_leaves_nothing_warns(precision):
-    """Whatever is left is the same for all rows up to rounding."""
+    """The result is the same for all rows up to rounding."""
     X = np.random.default_rng(0).standard_normal((60, 2))
     with pytest.warns(VanishingWarning, match=r"power=30000 leaves nothing.*Choose a smaller power"):
         result = gpe.embed(X, n_neighbors=59, epsilon=5.0, power=(1, 30_000), precision=precision)

@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's own checks, and what its users do with a transformer."""
+"""The estimators: scikit-learn's own checks, and typical uses of a transformer."""
 
 import pickle
 import warnings
@@ -55,14 +55,14 @@ def test_diffusion_map_is_diffusion_map(rows, normalization):
     np.testing.assert_allclose(model.eigenvalues_, eigenvalues, rtol=1e-7)
     np.testing.assert_allclose(model.embedding_, points, atol=1e-6 * np.abs(points).max())
     assert (model.transform(train) == model.embedding_).all()
-    # Nystrom: close to its neighbours' places
+    # Nystrom: close to the embedding of its neighbours
     nearest = np.argmin(((new[:, None] - train[None]) ** 2).sum(axis=2), axis=1)
     spread = np.abs(model.embedding_).max()
     assert np.median(np.abs(model.transform(new) - model.embedding_[nearest])) < 0.1 * spread
 
 
 def test_nystrom_of_nearly_a_training_row(rows):
-    """A row moved by a millionth: the eigenvector's equation there, up to the last neighbour's weight."""
+    """A row moved by a millionth satisfies the eigenvector equation up to the weight of the last neighbour."""
     train, _ = rows
     model = gpe.DiffusionMap(3, n_neighbors=40, epsilon="global").fit(train)
     moved = train + 1e-6
@@ -117,7 +117,7 @@ def test_names_pandas_and_pipelines(model, rows):
 
 
 def test_inputs_that_are_not_loaded_whole(rows, tmp_path, model):
-    """Dask, zarr, memory-mapped arrays and paths give what the array gives."""
+    """Dask, zarr, memory-mapped arrays and paths give the same result as the array."""
     da = pytest.importorskip("dask.array")
     zarr = pytest.importorskip("zarr")
     train, new = (part.astype(np.float32) for part in rows)

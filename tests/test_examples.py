@@ -1,4 +1,4 @@
-"""The examples run, at a small size, and say and draw what they promise."""
+"""The examples run at a small size, and print and draw what they promise."""
 
 import re
 import runpy
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run an example in an empty folder; give what it printed."""
+    """Run an example in an empty folder; return what it printed."""
     pytest.importorskip("matplotlib")
     if not EXAMPLES.exists():
         pytest.skip("examples/ is not beside the tests")
@@ -61,7 +61,7 @@ def test_fashion_mnist(run, tmp_path):
 
 
 def test_compare(run, tmp_path, monkeypatch):
-    """Without UMAP, which is no dependency and compiles for long."""
+    """Without UMAP, which is not a dependency and takes long to compile."""
     import importlib.util
 
     find = importlib.util.find_spec

@@ -1,4 +1,4 @@
-"""What is exported is what other tools read: AnnData and scanpy, numpy, pandas, dask; and scanpy's graph comes in."""
+"""Other tools read what is exported (AnnData and scanpy, numpy, pandas, dask), and scanpy's graph can be imported."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def read(path):
 
 
 def expected_graph(result):
-    """K without its diagonal and the lists, by the plain ways to get them."""
+    """K without its diagonal, and the lists, from the plain attributes."""
     kernel = result.kernel.to_scipy().tolil()
     kernel.setdiag(0)
     kernel = kernel.tocsr()
@@ -137,7 +137,7 @@ def test_scanpy_works_on_it(result, tmp_path):
     assert adata.obsm["X_diffmap"].shape == (600, 4)
 
 
-def test_scanpys_graph_comes_in(tmp_path):
+def test_scanpys_graph_can_be_embedded(tmp_path):
     scanpy = pytest.importorskip("scanpy")
     anndata = pytest.importorskip("anndata")
     X = gpe.datasets.torus(500).astype(np.float32)
@@ -149,7 +149,7 @@ def test_scanpys_graph_comes_in(tmp_path):
     np.testing.assert_allclose(precomputed.points, searched.points, atol=1e-5)
 
 
-def test_a_graph_in_scanpys_form_comes_in():
+def test_a_graph_in_scanpys_form_can_be_embedded():
     """As scanpy stores it: CSR of float64, the row itself left out, rows not in order."""
     X = gpe.datasets.torus(500)
     graph = gpe.neighbor_graph(X, 10)
@@ -183,7 +183,7 @@ def test_points_open_in_dask(result):
 
 
 def test_an_unfinished_export_leaves_nothing(result, tmp_path, monkeypatch):
-    """What was there stays, and nothing half-written looks complete."""
+    """The old file stays, and nothing half-written looks complete."""
     target = gpe.export(result, tmp_path / "cells.npy", power=4)
     before = target.read_bytes()
 
@@ -198,13 +198,13 @@ def test_an_unfinished_export_leaves_nothing(result, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_what_is_there_is_replaced_only_when_asked(result, tmp_path):
-    mine = tmp_path / "points.npy"
-    np.save(mine, np.arange(3))
+def test_files_are_overwritten_only_with_overwrite(result, tmp_path):
+    path = tmp_path / "points.npy"
+    np.save(path, np.arange(3))
     with pytest.raises(FileExistsError, match="overwrite=True"):
-        gpe.export(result, mine)
-    np.testing.assert_array_equal(np.load(mine), np.arange(3))
-    assert np.load(gpe.export(result, mine, overwrite=True)).shape == result.points[16].shape
+        gpe.export(result, path)
+    np.testing.assert_array_equal(np.load(path), np.arange(3))
+    assert np.load(gpe.export(result, path, overwrite=True)).shape == result.points[16].shape
     with pytest.raises(FileNotFoundError, match="no folder"):
         gpe.export(result, tmp_path / "nowhere" / "points.npy")
 
@@ -228,7 +228,7 @@ def test_mistakes(result, tmp_path):
 
 @pytest.mark.parametrize("result", ["repeated"], indirect=True)
 def test_many_equal_rows_are_refused(result, tmp_path, monkeypatch):
-    """A thousand equal rows are a million entries of K: beyond a limit that is said, not written."""
+    """A thousand equal rows are a million entries of K: beyond a limit the export raises instead of writing."""
     pytest.importorskip("anndata")
     monkeypatch.setattr(exports, "_MOST_ENTRIES", 1000)
     monkeypatch.setattr(exports, "_MOST_REPEATS", 0)

@@ -1,4 +1,4 @@
-"""The package as a whole: light to import, layers that look one way, one room per foreign part."""
+"""The package as a whole: quick to import, imports that run one way, one folder per foreign package."""
 
 import ast
 import json
@@ -65,7 +65,7 @@ FOUNDATION = {"errors", "checks"}
 
 
 def layer(name: str) -> str:
-    """The room of a module: a folder, `foundation` for what anyone may import, or `face` for the rest."""
+    """The layer of a module: its folder, `foundation` for what every module may import, or `face` for the rest."""
     first = name.removeprefix("scalable_gpe").strip(".").split(".")[0]
     return first if first in LAYERS else "foundation" if first in FOUNDATION else "face"
 
@@ -134,7 +134,7 @@ def test_typed():
     assert (ROOT / "py.typed").exists()
 
 
-# what each room may import besides itself and the foundation: a stage sees the nouns of the stages before it
+# what each folder may import besides itself and the foundation: a stage imports the results of earlier stages
 BELOW: dict[str, set[str]] = {
     "foundation": set(),
     "loops": set(),
@@ -161,7 +161,7 @@ def test_imports_run_one_way(path):
     assert names_only or reached <= BELOW[here] | {here, "foundation"}
 
 
-# the files that may import a foreign package; a folder stands for all that is in it
+# the files that may import a foreign package; a folder stands for all its files
 ROOMS = {
     # datasets.write makes plain arrays, not stores
     "zarr": ("storage/", "io/", "datasets.py"),

@@ -1,4 +1,4 @@
-"""Pictures say what they show, at any size, and are not ruined by a few rows."""
+"""Pictures label what they show, at any size, and a few far rows do not spoil them."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""A run that is killed and started again gives the bytes of one that was not."""
+"""A run that is killed and started again gives the same bytes as an uninterrupted one."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def worker(store, *arguments, wait=True):
 
 
 def arrays(store):
-    """All chunk files of the results (not of the marks, which hold times) as {name: bytes}."""
+    """All chunk files of the results (not the commits, which hold times) as {name: bytes}."""
     files = sorted(path for path in Path(store).rglob("*") if path.is_file() and "c" in path.relative_to(store).parts)
     return {str(path.relative_to(store)): path.read_bytes() for path in files}
 
@@ -43,7 +43,7 @@ def resumed(store):
 
 
 def moments(n_kills, n_events):
-    """Progress events at which to kill: spread over the run, with the stage boundaries' neighbourhood among them."""
+    """Progress events at which to kill: spread over the run, and around the boundaries of stages."""
     return sorted({int(event) for event in np.linspace(2, n_events, n_kills)})
 
 
@@ -62,7 +62,7 @@ def test_killed_at_an_event_the_bytes_are_the_same(tmp_path, reference, share):
     event = max(2, int(share * len(events)))
     stages = kill_and_resume(tmp_path, reference, event)
     finished = events[: event - 1]
-    if "kernel" in finished:  # the graph was marked before the kernel began
+    if "kernel" in finished:  # the graph was committed before the kernel began
         assert not {"points", "lists", "edges", "recall"} & set(stages)
     if "sketch" in finished:
         assert "heat" not in stages
@@ -82,7 +82,7 @@ def test_killed_twice_and_from_outside(tmp_path, reference):
     assert arrays(store) == reference[0]
 
 
-def test_leftovers_of_a_kill_are_swept(tmp_path, reference):
+def test_leftovers_of_a_kill_are_removed(tmp_path, reference):
     store = tmp_path / "run.zarr"
     worker(store, len(reference[1]) // 2)
     (store / "graph" / "0.0123456789.partial").write_bytes(b"half a chunk")

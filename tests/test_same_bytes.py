@@ -52,7 +52,7 @@ def expected():
     normalization=st.sampled_from(["bistochastic", "symmetric"]),
     precision=st.sampled_from(["single", "double"]),
 )
-def test_cuts_threads_memory_and_store(
+def test_block_sizes_threads_memory_and_store(
     expected, tmp_path_factory, block_rows, panel_columns, n_jobs, memory_limit, stored, normalization, precision
 ):
     store = tmp_path_factory.mktemp("same") / "run" if stored else None
@@ -75,13 +75,13 @@ def test_blocks_of_one_row(expected):
 
 
 def test_memory_limit_alone(expected):
-    """Panels of one column: no limit leaves room for more than that beside this process."""
+    """Panels of one column: the limit leaves no room for more besides this process."""
     result = gpe.embed(X, memory_limit="400MB", **OPTIONS)
     assert bytes_of(result.points) == expected["bistochastic", "single"]
 
 
 def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
-    """They are stored, and kept exactly."""
+    """They are stored exactly."""
     means = {}
     for width in (1, 2, 7):
         with block_sizes(panel_columns=width):
@@ -100,7 +100,7 @@ def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
     sketch=st.sampled_from(["gaussian", "bernoulli"]),
 )
 def test_more_columns_later(tmp_path_factory, first, then, panel, stored, sketch):
-    """Columns are added to what is there; fewer are a beginning of it (but for the factor 1 / sqrt(k))."""
+    """Columns are added to the stored ones; fewer columns are the first of them (up to the factor 1 / sqrt(k))."""
     options = {"n_neighbors": 6, "power": 12, "epsilon": 0.3, "sketch": sketch}
     with block_sizes(block_rows=128, panel_columns=panel):
         fresh = bytes_of(gpe.embed(X, n_components=then, **options).points)
@@ -124,7 +124,7 @@ def test_more_powers_later(tmp_path, order):
 
 
 def test_columns_and_powers_in_any_order(tmp_path):
-    """16 columns of one power, then 40 of two: what is missing differs from power to power."""
+    """16 columns of one power, then 40 of two: the missing columns differ from power to power."""
     store = tmp_path / "run"
     for k, power in ((16, 64), (40, (64, 9)), (20, (9, 30, 64))):
         fresh = gpe.embed(X, n_neighbors=6, n_components=k, power=power)
@@ -144,7 +144,7 @@ def cloud():
 @pytest.mark.parametrize("method", ["kdtree", "brute", "cells"])
 @pytest.mark.parametrize("points", [grid, cloud])
 def test_the_graph_does_not_depend_on_threads(method, points):
-    """Also where hundreds of neighbours are equally far, and a list can hold only some of them."""
+    """Also if hundreds of neighbours are equally far, and a list can hold only some of them."""
     graphs = [gpe.neighbor_graph(points(), 10, method=method, n_jobs=n_jobs) for n_jobs in (1, 2, 4)]
     for graph in graphs[1:]:
         assert graph.indices.tobytes() == graphs[0].indices.tobytes()
@@ -165,7 +165,7 @@ def test_the_graph_does_not_depend_on_the_store_or_blocks(method, tmp_path):
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 def test_searches_that_find_the_same_lists_agree(normalization):
-    """Rows are numbered otherwise inside: the matrix has the same bytes, sums over all rows agree to rounding."""
+    """Storage orders differ: the matrix has the same bytes, sums over all rows agree up to rounding."""
     options = {"n_neighbors": 8, "n_components": 5, "power": (5, 64), "normalization": normalization}
     results = [gpe.embed(X, method=method, **options) for method in ("brute", "kdtree", "cells")]
     assert all((result.graph.indices == results[0].graph.indices).all() for result in results)
@@ -179,7 +179,7 @@ def test_searches_that_find_the_same_lists_agree(normalization):
             np.testing.assert_allclose(other.points[p], points, rtol=0, atol=1e-6 * np.abs(points).max())
 
 
-def test_brought_neighbors_with_and_without_points():
+def test_precomputed_neighbors_with_and_without_points():
     graph = gpe.neighbor_graph(cloud(), 8)
     precomputed = (graph.indices, graph.distances)
     options = {"neighbors": precomputed, "epsilon": "auto", "power": (4, 64), "n_components": 6}
@@ -205,7 +205,7 @@ def test_scaling_points_by_c_and_epsilon_by_c_squared_changes_nothing(c, epsilon
     scaled = epsilon if isinstance(epsilon, str) else epsilon * c**2
     one = gpe.embed(X, epsilon=epsilon, **OPTIONS)
     other = gpe.embed(X * np.float32(c), epsilon=scaled, **OPTIONS)
-    if epsilon == "auto":  # bisection ends at another last digit
+    if epsilon == "auto":  # bisection ends with another last digit
         assert other.report["epsilon"] == pytest.approx(c**2 * one.report["epsilon"], rel=1e-9)
         for power in one.points:
             np.testing.assert_allclose(one.points[power], other.points[power], atol=1e-5)

@@ -1,4 +1,4 @@
-"""What the paper proves, as far as a computer can see it; and its slips, pinned so that nobody copies them.
+"""What the paper proves, checked numerically; and its misprints, with tests so that nobody copies them.
 
 Seeds are fixed. Tolerances are five standard errors of the estimate at the sample size used.
 """
@@ -117,7 +117,7 @@ def test_spectra_lie_between_minus_one_and_one(seed):
     K = K + K.T + np.diag(rng.uniform(0.01, 0.1, 30))
     for A in (exact.symmetric(K), exact.bistochastic(K, 1e-12)):
         values = np.linalg.eigvalsh(A)
-        assert values[0] < -0.1  # the matrices are far from positive semidefinite, and the bound holds all the same
+        assert values[0] < -0.1  # the matrices are far from positive semidefinite, and the bound holds nevertheless
         assert values[0] >= -1 - 1e-10
         assert np.isclose(values[-1], 1, atol=1e-10)
 

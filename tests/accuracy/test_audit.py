@@ -1,4 +1,4 @@
-"""The audit: its figures against dense algebra and scikit-learn, its intervals against known truth, its warnings."""
+"""The audit: its figures against dense algebra and scikit-learn, its intervals against the truth, its warnings."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist
 
 import scalable_gpe as gpe
 from scalable_gpe import accuracy
-from scalable_gpe.accuracy import exact_rows as carried
+from scalable_gpe.accuracy import exact_rows
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import distances, sketch_law
 from scalable_gpe.execution.memory_plan import MemoryPlan
@@ -109,7 +109,7 @@ def test_trustworthiness_is_that_of_scikit_learn():
 def test_stated_intervals_cover_the_truth(monkeypatch):
     """100 seeded cases: data, sketch and sample all new; both figures of the headline."""
     monkeypatch.setattr(accuracy, "_DENSE_ROWS", 0)
-    monkeypatch.setattr(carried, "_N_COLUMNS", 1)
+    monkeypatch.setattr(exact_rows, "_N_COLUMNS", 1)
     covered = {"median_error": 0, "bound_95": 0}
     for seed in range(100):
         X = (
@@ -125,8 +125,8 @@ def test_stated_intervals_cover_the_truth(monkeypatch):
     assert min(covered.values()) >= 90, covered
 
 
-def test_the_law_is_kept_and_its_breach_is_seen(result):
-    """P-values of a sound embedding are not extreme; one whose size or shape is wrong is found out."""
+def test_the_distribution_is_chi_square_and_a_deviation_is_detected(result):
+    """P-values of a correct embedding are not extreme; an embedding of wrong size or shape is detected."""
     law = gpe.audit(result, n_probes=5)["powers"][12]["law"]
     assert law["n_independent"] > 100
     assert min(law["size_pvalue"], law["ks_pvalue"]) > 1e-3
@@ -140,7 +140,7 @@ def test_the_law_is_kept_and_its_breach_is_seen(result):
 
 
 def test_p_values_are_uniform():
-    """The exact test on whitened rows: small p-values as rare as they should be."""
+    """The exact test on whitened rows: small p-values are as rare as they should be."""
     X = gpe.datasets.torus(150, random_state=1)
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
     exact = ExactRows(heat, 32, 0)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: files in, store and report out, one line for each mistake."""
+"""The command line as users see it: files in, store and report out, one line for each mistake."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def run(*arguments, **options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A file of points and the store that `embed` made of it."""
+    """A file of points and the store that `embed` made from it."""
     path = tmp_path_factory.mktemp("cli")
     np.save(path / "points.npy", gpe.datasets.torus(600))
     done = run("embed", "points.npy", "run.zarr", "-k", 4, "--neighbors", 12, "--power", 4, 16, "--json", cwd=path)
@@ -113,7 +113,7 @@ def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsy
 
 
 def test_a_collapsed_embedding_says_so_whenever_it_is_used(tmp_path, capsys):
-    """A report holds its warnings in the library's words, and so they are printed."""
+    """A report holds the warnings with Python's argument names, and they are printed so."""
     store, words = str(tmp_path / "s.zarr"), "power=30000 leaves nothing of the data"
     with pytest.warns(VanishingWarning):
         gpe.embed(np.load("points.npy")[:100], power=30_000, n_components=3, store=store, progress=False)
@@ -134,7 +134,7 @@ def test_estimate(capsys):
     assert json.loads(capsys.readouterr().out) == gpe.estimate(10_000_000, 16)
 
 
-def test_neighbors_in_place_of_points(tmp_path, capsys):
+def test_neighbors_instead_of_points(tmp_path, capsys):
     graph = gpe.neighbor_graph(np.load("points.npy"), 10)
     rows = np.repeat(np.arange(600), 10)
     from scipy.sparse import csr_matrix
@@ -369,7 +369,7 @@ def test_help_is_quick_and_has_examples():
     assert loaded == "[]"
 
 
-def test_the_run_that_was_asked_for_last_is_the_one_that_is_used(tmp_path, capsys):
+def test_the_run_used_last_is_the_default(tmp_path, capsys):
     store, out = str(tmp_path / "s.zarr"), str(tmp_path / "out.npy")
     for power in ("4", "8", "4"):
         assert cli.main(["embed", "points.npy", store, "--power", power, "-k", "2", "-q"]) == 0
@@ -430,9 +430,9 @@ def test_interrupt(tmp_path):
     """Ctrl-C in a real process: 130, and one line with the command that resumes."""
     command = [*COMMAND, "demo", "--points", "5000", "--power", "100000", "-k", "2", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    marks = tmp_path / "out" / "embedding-5000.zarr" / "heat"
+    heat = tmp_path / "out" / "embedding-5000.zarr" / "heat"
     deadline = time.monotonic() + 60
-    while not marks.exists() and time.monotonic() < deadline:
+    while not heat.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)

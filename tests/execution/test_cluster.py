@@ -1,4 +1,4 @@
-"""A run on a dask cluster: the bytes of a single process, little traffic, and deaths that cost time only.
+"""A run on a dask cluster: the same bytes as a single process, little traffic, and dead workers only cost time.
 
 The workers are real processes of this host; the object store is a real S3 server on loopback.
 """
@@ -42,7 +42,7 @@ def local():
 
 @pytest.fixture(scope="module")
 def client(local):
-    """A client that is active only where a test says so."""
+    """A client that is active only where a test activates it."""
     with distributed.Client(local, set_as_default=False) as client:
         yield client
 
@@ -71,9 +71,9 @@ def expected(torus, tmp_path_factory):
 
 
 def chunks(path, options=None):
-    """The bytes of every chunk of every array; and of these names there are no others."""
-    place = open_backend(path, options)
-    return {name: place.read(name) if "/c/" in name else b"" for name in place.files() if name != ".lock"}
+    """The bytes of every chunk of every array, and the names of all other files."""
+    backend = open_backend(path, options)
+    return {name: backend.read(name) if "/c/" in name else b"" for name in backend.files() if name != ".lock"}
 
 
 # --- the same bytes -------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_same_bytes_in_s3(client, s3_options, torus, expected):
 
 
 class Watch(distributed.SchedulerPlugin):
-    """Which tasks ran where, and how large their results are."""
+    """Records which tasks ran where, and how large their results are."""
 
     def __init__(self, scheduler):
         self.scheduler, self.tasks = scheduler, []
@@ -214,7 +214,7 @@ def test_small_messages_readable_names_and_every_worker_works(client, watch, mes
 
 
 def test_bytes_of_a_sweep_do_not_grow_with_the_rows(client, watch, messages, tmp_path):
-    """At so many blocks: the median of the sweeps, since workers send news now and then."""
+    """For the same number of blocks; the median over sweeps, because workers send heartbeats now and then."""
     have(client, 2)
     spent = {}
     for rows in (1024, 2048):
@@ -247,10 +247,10 @@ def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, toru
         result = gpe.embed(torus, **{**HOW, "progress": None})
         audit = gpe.audit(result, n_exact=4)
     assert (quiet.points[:] == single.points[:]).all()
-    said = capsys.readouterr().err
-    assert said.count("scalable_gpe:") == 1
-    assert "running on the dask cluster (2 workers, 2 threads), store " in said
-    store = said.strip().rpartition("store ")[2]
+    printed = capsys.readouterr().err
+    assert printed.count("scalable_gpe:") == 1
+    assert "running on the dask cluster (2 workers, 2 threads), store " in printed
+    store = printed.strip().rpartition("store ")[2]
     assert chunks(store) == chunks(expected)
     assert (result.points[:] == single.points[:]).all()
     assert str(audit) == str(gpe.audit(single, n_exact=4))
@@ -287,7 +287,7 @@ def test_inside_a_task_threads_do_the_work(client, torus, expected):
 
 def test_results_live_on_without_the_client(local, torus, expected):
     single = gpe.open(expected)
-    with distributed.Client(local, set_as_default=False) as mine, mine.as_current():
+    with distributed.Client(local, set_as_default=False) as client, client.as_current():
         result = gpe.embed(torus, **HOW)
     V = np.random.default_rng(0).standard_normal((len(torus), 2))
     assert (result.heat @ V == single.heat @ V).all()
@@ -322,7 +322,7 @@ def test_damage_between_stages_is_repaired(client, torus, tmp_path):
 
 
 def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
-    """A worker finds it; damage that comes again and again ends the run."""
+    """A worker finds the damage; damage that keeps coming back ends the run."""
     have(client, 2)
     monkeypatch.setattr("scalable_gpe.embedding._REPAIRS", 1)
 
@@ -336,7 +336,7 @@ def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
 
 
 def test_workers_that_die(client, torus, tmp_path):
-    """One by SIGKILL, the other by a segmentation fault, in the middle of the scaling and of the sketch."""
+    """One by SIGKILL, the other by a segmentation fault, during the scaling and during the sketch."""
     have(client, 2)
     how = {**HOW, "normalization": "bistochastic"}
     deaths = {("heat", 4): signal.SIGKILL, ("heat", 9): signal.SIGSEGV, ("sketch", 1): signal.SIGKILL}
@@ -360,8 +360,8 @@ def nap(piece):
     return os.getpid(), piece
 
 
-def test_tasks_that_meet_a_moment_without_any_worker(client, monkeypatch):
-    """They ask for the worker that died; dask would let them wait for it for ever."""
+def test_tasks_that_are_submitted_while_there_is_no_worker(client, monkeypatch):
+    """They prefer the worker that died; dask would let them wait for it forever."""
     have(client, 1)
     monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.5)
     (pid,) = client.run(os.getpid).values()
@@ -376,7 +376,7 @@ def test_tasks_that_meet_a_moment_without_any_worker(client, monkeypatch):
 
 
 def test_neighbouring_pieces_have_one_worker(client, monkeypatch):
-    """And a worker that comes takes the pieces of one that went: the others keep theirs."""
+    """New workers take over the pieces of departed workers; the others keep theirs."""
     workers = engine.Cluster(client)
     monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.0)
     there = {"a": 1, "b": 2, "c": 1}
@@ -392,7 +392,7 @@ def test_neighbouring_pieces_have_one_worker(client, monkeypatch):
 
 
 class Killer(threading.Thread):
-    """Ends a worker every `seconds`, by SIGKILL and by a segmentation fault in turn, as soon as all are back."""
+    """Kills a worker every `seconds`, by SIGKILL and by a segmentation fault in turn, once all are back."""
 
     def __init__(self, client, seconds):
         super().__init__(daemon=True)
@@ -431,7 +431,7 @@ def test_a_million_points_while_workers_die(client, tmp_path):
 
 @pytest.fixture
 def alone(tmp_path):
-    """A scheduler and a worker in processes of their own."""
+    """A scheduler and a worker, each in its own process."""
     file = tmp_path / "scheduler.json"
     common = ["--scheduler-file", str(file), "--no-dashboard", "--host", "127.0.0.1"]
     programs = [
@@ -451,7 +451,7 @@ def alone(tmp_path):
 
 
 def test_a_scheduler_that_dies(alone, client, torus, tmp_path):
-    """In the middle of the scaling, whose panels stand in the store: the next run goes on there."""
+    """During the scaling, whose panels are in the store: the next run resumes there."""
     file, scheduler = alone
     store, how, seen = tmp_path / "run.zarr", {**HOW, "normalization": "bistochastic"}, []
 

@@ -1,4 +1,4 @@
-"""Peak memory of fresh processes stays under the limit they were given, and under the projection."""
+"""Peak memory of new processes stays below their limit, and below the projection."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
 
 @pytest.mark.slow
 def test_wide_rows_of_a_mapped_file(tmp_path):
-    """A file larger than the limit: pages that stay mapped, and copies of a part while it is written, would count."""
+    """A file larger than the limit: pages that stay mapped, and copies of a part while it is written, count too."""
     import scalable_gpe as gpe
 
     gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.patches, 150_000, n_features=1000, dimension=3)

@@ -1,4 +1,4 @@
-"""Panels that a worker keeps: their memory is used again, but never while a task has it."""
+"""Panels that a worker keeps: their memory is reused, but never while a task has a lease on it."""
 
 import threading
 
@@ -28,7 +28,7 @@ def made(tmp_path, monkeypatch):
     process.panels.clear()
 
 
-def test_memory_that_a_task_has_is_left_alone(made):
+def test_memory_that_a_task_has_leased_is_not_changed(made):
     one, two, three = made
     whole, room = one.whole(), three.room(0, 10)
     room[:] = 7
@@ -46,24 +46,24 @@ def test_memory_is_reused_when_the_task_that_leased_it_has_ended(made):
     one, two, three = made
     process.panels.clear()
     with process.panels.task():
-        place = one.whole().ctypes.data
+        address = one.whole().ctypes.data
     with process.panels.task():
-        assert two.whole().ctypes.data != place
+        assert two.whole().ctypes.data != address
     assert len(process.panels._panels) <= 2 + panel_cache._OTHERS
     with process.panels.task():
-        assert three.whole().ctypes.data == place
+        assert three.whole().ctypes.data == address
 
 
 def test_memory_of_a_running_task_is_not_reused(made):
     one, two, three = made
     process.panels.clear()
     with process.panels.task():
-        mine = one.whole()
-        for other in (two, three):  # as another thread, whose task takes the place of the oldest panel
+        leased = one.whole()
+        for other in (two, three):  # in another thread, whose task evicts the oldest panel
             thread = threading.Thread(target=use, args=(other,))
             thread.start()
             thread.join()
-        np.testing.assert_array_equal(mine, np.full(SHAPE, 1.0))
+        np.testing.assert_array_equal(leased, np.full(SHAPE, 1.0))
 
 
 def use(panel):
@@ -74,10 +74,10 @@ def use(panel):
 def test_memory_that_was_seen_outside_of_tasks_is_not_reused(made):
     one, two, three = made
     process.panels.clear()
-    mine = one.whole()
+    seen = one.whole()
     use(two)
     use(three)
-    np.testing.assert_array_equal(mine, np.full(SHAPE, 1.0))
+    np.testing.assert_array_equal(seen, np.full(SHAPE, 1.0))
 
 
 def test_shards_that_a_block_touches_are_found_once(monkeypatch):

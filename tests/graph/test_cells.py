@@ -105,7 +105,7 @@ def wide(rng, n):
 
 
 def clustered(rng, n):
-    """Tight clusters far from one another and from the origin: distances must survive the cancellation."""
+    """Tight clusters far from one another and from the origin: cancellation must not spoil the distances."""
     centres = 1000 * rng.standard_normal((20, 20))
     return 300 + centres[rng.integers(20, size=n)] + 0.01 * rng.standard_normal((n, 20))
 
@@ -179,7 +179,7 @@ def test_same_bytes_on_any_threads_and_groups(kind, part_rows, rng, monkeypatch)
 
 
 class Counted(Resident):
-    """Rows elsewhere, that tell how many of them were handed out at once."""
+    """Rows outside of memory that record how many of them were read at once."""
 
     resident = False
     largest = 0
@@ -189,7 +189,7 @@ class Counted(Resident):
         return super().read(start, stop).copy()
 
     def take(self, rows):
-        assert np.all(np.diff(rows) >= 0), "rows are asked for in ascending order"
+        assert np.all(np.diff(rows) >= 0), "rows must be read in ascending order"
         Counted.largest = max(Counted.largest, len(rows))
         return super().take(rows)
 
@@ -204,7 +204,7 @@ class CopyingStore(MemoryStore):
         pass
 
 
-def test_rows_elsewhere_are_asked_for_a_part_at_a_time(rng):
+def test_rows_outside_of_memory_are_read_one_part_at_a_time(rng):
     X = curved(rng, 20_000).astype(np.float32)
     lists, _ = search_rows(Counted(X), 15, part_rows=5000, store=CopyingStore())
     assert lists.n_rounds > 1
@@ -222,7 +222,7 @@ class Killed(Exception):
 
 
 class FragileTable(MemoryTable):
-    """A table that dies after some writes."""
+    """A table that raises after some writes."""
 
     left = 0
 
@@ -261,9 +261,9 @@ def test_resumes_at_parts(rng):
 def test_storage_order_keeps_neighbours_together(rng):
     X = curved(rng, 8000).astype(np.float32)
     found = search(X, 15)
-    place = np.empty(8000, int)
-    place[found.order] = np.arange(8000)
-    apart = np.abs(place[found.indices] - place[:, None])
+    position = np.empty(8000, int)
+    position[found.order] = np.arange(8000)
+    apart = np.abs(position[found.indices] - position[:, None])
     assert np.median(apart) < 500
 
 

@@ -1,4 +1,4 @@
-"""Neighbour lists, their union, what is measured about them, and lists that users bring."""
+"""Neighbour lists, their union, what is measured about them, and precomputed lists."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_lists_of_data_with_repeats_name_distinct_points(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_ties_are_exact_in_distance(method):
-    """On a grid many neighbours are equally far: which ones are listed is free, how far they are is not."""
+    """On a grid many neighbours are equally far: any of them may be listed, but the distances are fixed."""
     side = np.arange(9)
     X = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     graph = gpe.neighbor_graph(X, 10, method=method)
@@ -112,7 +112,7 @@ def test_components_are_counted():
 
 
 def test_recall_of_lists_that_miss_some():
-    """Half of the true neighbours replaced by far ones: the exact scan sees one half."""
+    """Half of the true neighbours are replaced by far ones: the exact scan measures one half."""
     X = np.random.default_rng(3).standard_normal((150, 6)).astype(np.float32)
     order = np.argsort(cdist(X, X), axis=1)
     indices = np.concatenate([order[:, 1:5], order[:, -4:]], axis=1)
@@ -143,7 +143,7 @@ def test_rows_with_holes_are_searched_again():
     assert drop_self(found, np.arange(3)).tolist() == [[1, 2], [2, 0], [0, 1]]
 
 
-# --- lists that are brought -----------------------------------------------------------------------
+# --- precomputed lists ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def embedded(neighbors, **options):
     return gpe.embed(neighbors=neighbors, power=5, n_components=4, epsilon=0.8, **options).points
 
 
-def test_forms_of_brought_lists_are_equal(lists):
+def test_forms_of_precomputed_lists_are_equal(lists):
     indices, distances = lists
     n = len(indices)
     expected = embedded(lists).tobytes()
@@ -168,8 +168,8 @@ def test_forms_of_brought_lists_are_equal(lists):
     assert embedded((indices[:, shuffled], distances[:, shuffled])).tobytes() == expected
     assert embedded((indices.astype(np.uint16), distances.astype(np.float32))).tobytes() == expected
     own = np.arange(n)[:, None]
-    for place in (0, 3, 6):  # the row itself is dropped wherever it stands
-        with_self = np.insert(indices, place, own[:, 0], axis=1), np.insert(distances, place, 0.0, axis=1)
+    for column in (0, 3, 6):  # the row itself is dropped wherever it is in the list
+        with_self = np.insert(indices, column, own[:, 0], axis=1), np.insert(distances, column, 0.0, axis=1)
         assert embedded(with_self).tobytes() == expected
     holes = np.hstack([np.full((n, 2), -1), indices]), np.hstack([np.full((n, 2), np.nan), distances])
     assert embedded(holes).tobytes() == expected
@@ -197,7 +197,7 @@ def test_an_asymmetric_pair_keeps_the_smaller_distance():
     np.testing.assert_allclose(K, expected, rtol=1e-6)
 
 
-def test_a_brought_distance_of_zero_is_an_edge():
+def test_a_precomputed_distance_of_zero_is_an_edge():
     matrix = csr_matrix((np.array([0.0, 0.0, 1.0]), [1, 0, 0], [0, 1, 2, 3]), shape=(3, 3))
     K = gpe.embed(neighbors=matrix, power=1, epsilon=1.0).kernel.to_scipy().toarray()
     assert K[0, 1] == K[1, 0] == 1

@@ -126,7 +126,7 @@ def test_a_number_is_kept(graph):
     assert gpe.gaussian_kernel(graph, 0.25).epsilon == 0.25
     assert gpe.gaussian_kernel(graph, 1).epsilon == 1.0
     assert gpe.gaussian_kernel(graph, np.float32(0.5)).epsilon == 0.5
-    # and one kernel does not disturb another
+    # one kernel does not change another
     both = [gpe.gaussian_kernel(graph, epsilon) for epsilon in (0.3, 0.9)]
     assert both[0].to_scipy().sum() < both[1].to_scipy().sum()
 
@@ -149,7 +149,7 @@ def test_a_kernel_needs_a_graph():
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.3, 5.0])
 def test_lost_mass_by_its_definition(epsilon):
-    """Over all rows, as there are no more than the sample takes: 1 - sum K_sparse / sum K_dense, no diagonal."""
+    """1 - sum K_sparse / sum K_dense without the diagonal, over all rows: the sample takes all of them."""
     X = gpe.datasets.torus(120, random_state=3).astype(np.float32)
     graph = gpe.neighbor_graph(X, 6)
     kernel = gpe.gaussian_kernel(graph, epsilon)
@@ -186,7 +186,7 @@ def test_no_warning_where_the_truncated_kernel_is_the_model():
     assert kernel.lost_mass > 0.05
 
 
-# --- the sweep ------------------------------------------------------------------------------------
+# --- epsilon_sweep --------------------------------------------------------------------------------
 
 
 def test_epsilon_sweep_is_the_table_of_single_kernels():
@@ -235,7 +235,7 @@ def test_epsilon_sweep_without_points():
         gpe.epsilon_sweep(graph, [0.1, -1])
 
 
-def test_blocks_that_are_read_ahead_are_those_asked_for(tmp_path):
+def test_blocks_that_are_read_ahead_are_the_right_ones(tmp_path):
     how = {"n_neighbors": 6, "power": 2, "progress": False}
     with block_sizes(block_rows=256):
         result = gpe.embed(gpe.datasets.torus(1500), store=tmp_path / "run.zarr", **how)

@@ -17,7 +17,7 @@ OPTIONS = {"n_neighbors": 9, "n_components": 5, "power": (3, 20), "epsilon": "lo
 
 
 def uneven(n_rows=600, random_state=0):
-    """Three patches of a plane in five dimensions, each a hundred times as wide as the one before, some rows twice."""
+    """Three patches of a plane in five dimensions, each a hundred times wider than the last, some rows twice."""
     rng = np.random.default_rng(random_state)
     parts = [width * (rng.random((n_rows // 3, 2)) + np.array([9 * k, 0])) for k, width in enumerate((1, 100, 10_000))]
     flat = np.concatenate(parts)
@@ -44,7 +44,7 @@ def result():
 
 
 def test_scales_and_kernel_by_plain_loops():
-    """All other points as neighbours: the dense kernel, duplicates included."""
+    """With all other points as neighbours: the dense kernel, duplicates included."""
     points = np.concatenate([X[:24], X[:3]])
     kernel = gpe.gaussian_kernel(gpe.neighbor_graph(points, 23), "local")
     exactly = points.astype(float).tolist()
@@ -122,7 +122,7 @@ def test_lost_mass_by_the_dense_kernel(result):
 
 
 def test_the_audit_compares_with_the_dense_kernel():
-    """Nearly all neighbours in the lists: the dense kernel that the audit forms has the same length scales."""
+    """With nearly all neighbours in the lists, the audit's dense kernel has the same length scales."""
     few = np.unique(X[:150], axis=0)
     for normalization in ("bistochastic", "symmetric"):
         result = gpe.embed(few, epsilon="local", n_neighbors=len(few) - 1, power=4, normalization=normalization)
@@ -145,7 +145,7 @@ def test_uneven_density_keeps_its_neighbours():
 
 
 def test_isolated_rows():
-    """A single far row stays alone; several far from everything but not from each other are neighbours."""
+    """A single far row is isolated; several rows that are far from all others but near each other are not."""
     plane = np.random.default_rng(0).random((300, 2))
     alone = gpe.embed(np.concatenate([plane, [[1e6, 0]]]), epsilon="local", n_neighbors=10, power=4)
     assert alone.report["n_isolated"] == 1
@@ -200,7 +200,7 @@ def test_new_points(normalization):
 
 
 def test_the_formula_itself_gives_training_rows_their_embedding(monkeypatch):
-    """Without the short cut for known rows: a row is not its own neighbour, and does not count for its scale."""
+    """Without the shortcut for known rows: a row is not its own neighbour, and does not enter its scale."""
     rows = np.unique(X, axis=0)
     result = gpe.embed(rows, n_components=4, power=16, epsilon="local")
     weigh, search = new_points.NewPoints._weigh, new_points._Leaves.search
@@ -226,7 +226,7 @@ def test_same_bytes(result, tmp_path, block_rows, n_jobs, limit, stored):
 
 
 def test_same_bytes_for_every_search_and_scale(result):
-    """On a torus, where all searches round distances alike; a power of two scales float32 exactly."""
+    """On a torus all searches round distances in the same way; a power of two scales float32 exactly."""
     torus = gpe.datasets.torus(500, random_state=3).astype(np.float32)
     found = [bytes_of(gpe.embed(torus, method=method, **OPTIONS).points) for method in ("brute", "kdtree", "cells")]
     assert found[0] == found[1] == found[2]
@@ -249,7 +249,7 @@ def test_a_store_keeps_it_under_a_key_of_its_own(result, tmp_path):
     assert gpe.audit(opened, n_probes=50)["lost_mass"] == gpe.audit(result, n_probes=50)["lost_mass"]
 
 
-def test_a_run_that_stopped_within_the_kernel_goes_on(result, tmp_path):
+def test_a_run_that_stopped_within_the_kernel_resumes(result, tmp_path):
     def stop(stage, done, total):
         if stage == "kernel" and done >= 3:
             raise KeyboardInterrupt
@@ -261,8 +261,8 @@ def test_a_run_that_stopped_within_the_kernel_goes_on(result, tmp_path):
     assert bytes_of(resumed.points) == bytes_of(result.points)
 
 
-def test_brought_lists_with_zeros_and_empty_lists():
-    """A length of 0 says nothing about the scale; a row without a list gets the median one."""
+def test_precomputed_lists_with_zeros_and_empty_lists():
+    """A length of 0 gives no scale; a row without a list gets the median scale."""
     graph = gpe.neighbor_graph(np.unique(X, axis=0)[:100], 9)
     indices, distances = graph.indices.copy(), graph.distances.copy()
     indices[4], indices[7, 2:] = -1, -1
@@ -304,7 +304,7 @@ def test_on_the_command_line(tmp_path, capsys):
     assert shown["report"]["sigma"]["rank"] == RANK
 
 
-def test_auto_takes_local_scales_where_one_epsilon_leaves_rows_alone():
+def test_auto_takes_local_scales_if_one_epsilon_leaves_rows_under_connected():
     rng = np.random.default_rng(0)
     wide_and_narrow = np.concatenate([0.01 * rng.standard_normal((300, 3)), rng.standard_normal((300, 3)) + 9])
     uneven = gpe.embed(wide_and_narrow, n_neighbors=20, n_components=2, power=2)

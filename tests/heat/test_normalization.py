@@ -61,7 +61,7 @@ def test_the_top_eigenvector_of_the_symmetric_kernel(kernel):
 
 
 def test_the_damped_iteration_is_quick():
-    """Against the paper's iteration on the same kernel, in products; and the sweeps that are reported."""
+    """Compared with the paper's iteration on the same kernel, in products; and the reported sweeps."""
     X = gpe.datasets.circle(300, noise=0.02, random_state=0)
     kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 16))
     heat = gpe.heat_kernel(kernel)
@@ -72,7 +72,7 @@ def test_the_damped_iteration_is_quick():
         after = K @ (1 / d)
         scale = 1 / np.sqrt(d * after)
         d = after
-    assert np.abs(scale * (K @ scale) - 1).max() > 1e-5  # twice the products, and not there by far
+    assert np.abs(scale * (K @ scale) - 1).max() > 1e-5  # twice the products, and still far from converged
     report = gpe.embed(X, n_neighbors=16, power=2).report
     assert report["sinkhorn_iterations"] == report["sweeps"]["heat"] == heat.n_iter
 
@@ -85,7 +85,7 @@ def test_stopping_early_warns_and_stays_usable(kernel, max_iter):
     A = heat.to_scipy().toarray()
     values = np.linalg.eigvalsh(A)
     assert values[0] >= -1 - 1e-9 and values[-1] <= 1 + 1e-6
-    # nothing is removed from G then: the embedding is that of A as it stands
+    # then G is not centred: the embedding is that of A as it is
     points = gpe.gp_embedding(heat, 4, (3, 40), precision="double")
     for power in points:
         expected = np.linalg.matrix_power(A, power) @ gpe.sketch_matrix(200, 4) / 2

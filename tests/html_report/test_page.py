@@ -1,4 +1,4 @@
-"""The page of a run: one small file, valid, safe with any text, and alive in a browser."""
+"""The page of a run: one small file, valid, safe with any text, and working in a browser."""
 
 import base64
 import hashlib
@@ -310,7 +310,7 @@ addEventListener("load", () => {
 
 
 def browse(path, folder):
-    """Open a page in a browser; give what it printed, its document last."""
+    """Open a page in a browser; return what it printed, its document last."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no browser here")
@@ -323,17 +323,17 @@ def browse(path, folder):
 
 @pytest.mark.slow
 def test_the_page_in_a_browser(whole, tmp_path):
-    """Zoom, choice of components and powers by the real thing; no error, no request."""
+    """Zoom, choice of components and powers in a real browser; no error, no request."""
     path = tmp_path / "driven.html"
     text = whole.read_text(encoding="utf-8").replace("script-src", f"script-src {digest(DRIVER)}", 1)
     path.write_text(text.replace("</head>", f"<script>{DRIVER}</script></head>", 1), encoding="utf-8")
     done = browse(path, tmp_path)
-    # the one thing that is said is about this test's own reading of the picture
+    # the only message is about this test's own reading of the picture
     assert not re.findall(r"CONSOLE(?!.*willReadFrequently).*", done.stderr)
     title = re.search(r"<title>(.*?)</title>", done.stdout)[1]
     assert not title.startswith(("ERROR", "POLICY"))
     events = [event.get("params", {}) for event in json.loads((tmp_path / "net.json").read_text())["events"]]
-    # what a browser asks for on its own account has no origin
+    # requests that the browser makes by itself have no origin
     assert not [one for one in events if one.get("initiator", "not an origin") != "not an origin"]
     found = re.search(r'data-seen="(.*?)"', done.stdout)
     assert found, done.stdout[-2000:]

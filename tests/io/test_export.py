@@ -1,4 +1,4 @@
-"""Writers of other tools' formats: any cut into blocks and pieces gives the same content, and nothing half-written."""
+"""Writers of other tools' formats: any block size gives the same content, and no file is left half-written."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Files of points: each kind gives the rows that were written and their names, in batches, and runs no code."""
+"""Files of points: each kind gives the rows and names that were written, in batches, and executes no code."""
 
 import json
 import os
@@ -144,7 +144,7 @@ def test_an_uncompressed_matrix_is_read_in_place(cells):
 
 
 def test_a_copy_goes_with_its_array(X, tmp_path, monkeypatch):
-    """It has no name, so that nothing is left behind, and other machines get its rows by way of the store."""
+    """It has no file name, so nothing is left behind, and other machines get its rows through the store."""
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     np.savetxt(tmp_path / "t.csv", X, delimiter=",")
@@ -283,7 +283,7 @@ def test_columns_to_colour_by(frame, X, cells, tmp_path):
 
 
 def test_missing_entries_of_obs(X, tmp_path):
-    """A nullable column keeps its values beside a mask: what is masked is missing, not 1 or True."""
+    """A nullable column has values and a mask: masked entries are missing, not 1 or True."""
     anndata = pytest.importorskip("anndata")
     counts = pd.array([None, *range(1, 200)], dtype="Int64")
     obs = pd.DataFrame({"count": counts, "whole": pd.array(range(200), dtype="Int64")}, index=map(str, range(200)))

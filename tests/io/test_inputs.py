@@ -125,7 +125,7 @@ def test_names_are_kept(X, tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.int32, np.uint32])
 def test_small_differences_at_a_large_offset(X, dtype):
-    """1e9 + x in float32 would be a handful of different values; the differences count, not the offset."""
+    """In float32, 1e9 + x has only a few different values; the differences matter, not the offset."""
     moved = X.astype(dtype) + np.array(1_000_000_000, dtype)
     result = gpe.embed(moved, epsilon=200.0, precision="double", **OPTIONS)
     expected = gpe.embed(X, epsilon=200.0, precision="double", **OPTIONS)
@@ -158,7 +158,7 @@ class Counting:
 
 
 def test_the_first_pass_reads_in_pieces(monkeypatch):
-    """No more than a range of rows is asked for at once, and every row once."""
+    """At most a range of rows is read at a time, and every row once."""
     from scalable_gpe.io import rows as module
 
     n_rows = 6000
@@ -213,7 +213,7 @@ def test_each_kind_says_where_it_is_and_is_sent_to_workers(X, tmp_path):
 
 
 def test_rows_of_a_table(X):
-    """What an input that only one process has becomes for the workers of a cluster."""
+    """The form in which workers of a cluster read an input that only one process has."""
     rows = InputRows(TableSource(MemoryTable(X)))
     assert rows.shared and not rows.resident
     np.testing.assert_array_equal(rows.read(5, 9), X[5:9])
@@ -342,7 +342,7 @@ def test_an_object_npy_is_not_unpickled(tmp_path):
 
 @pytest.mark.parametrize("method", ["brute", "cells"])
 def test_a_bad_row_that_no_sample_sees(method, tmp_path):
-    """The first pass names it, before anything is marked; the repaired input can take the same store."""
+    """The first pass names it, before anything is committed; the repaired input can use the same store."""
     X = gpe.datasets.torus(5000, random_state=0).astype(np.float32)
     bad = X.copy()
     bad[3] = np.nan
@@ -383,7 +383,7 @@ def test_masked_entries_are_not_taken_for_numbers():
 
 
 def test_rows_by_number_from_a_mapped_file(tmp_path):
-    """In any order, repeated, few and far apart or many and near: rows are taken some at a time."""
+    """Rows in any order, repeated, few and far apart or many and close: they are read some at a time."""
     from scalable_gpe.io import npy
 
     X = np.arange(3000 * 7, dtype=np.float32).reshape(3000, 7)

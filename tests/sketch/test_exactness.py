@@ -1,4 +1,4 @@
-"""The whole line against the paper's dense formulas: the same G, all neighbours, or known truncation."""
+"""The whole pipeline against the paper's dense formulas: the same G, all neighbours, or known truncation."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def data():
 
 
 def reference(X, epsilon, normalization, G, power):
-    """The paper's Y, centred where the library centres, in float64."""
+    """The paper's Y in float64, centred if the library centres it."""
     A = exact.heat_kernel(X.astype(np.float64), epsilon, normalization)
     Y = exact.gp_embedding(A, G, power)
     return Y - Y.mean(axis=0) if normalization == "bistochastic" else Y
@@ -126,7 +126,7 @@ def test_a_torus_and_what_the_lost_mass_says(epsilon):
     error = np.median(np.abs(distances(sparse) - truth) / truth)
     assert error < 0.02
     assert result.report["lost_mass"] / 10 < error < result.report["lost_mass"] * 10
-    # and the embedding itself has the distances that chi-square promises: sd sqrt(2/16) of the square
+    # the embedding's squared distances are as chi-square predicts: relative sd sqrt(2/16)
     shown = pdist(result.points[rows].astype(np.float64))
     assert abs(np.mean(shown**2 / truth**2) - 1) < 0.15
 
@@ -150,7 +150,7 @@ def test_a_thousandth_power_against_plain_products():
 
 @pytest.mark.parametrize("powers", [(64,), (300,), (2000,), (64, 300, 2000)])
 def test_an_interval_that_is_too_short_is_noticed_and_repaired(monkeypatch, powers):
-    """The recurrence explodes outside its interval, even to infinity: the columns are carried again on [-1, 1]."""
+    """The recurrence grows without bound outside its interval: the columns are computed again on [-1, 1]."""
     from scalable_gpe.spectral.lanczos import Lanczos
 
     turn = np.linspace(0, 2 * np.pi, 600, endpoint=False)  # a ring: a slow decay, and a flat kernel of few neighbours

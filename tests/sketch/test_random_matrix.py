@@ -53,7 +53,7 @@ def test_golden_normals(seed, row, column, value):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [0, 123, 2**63 + 9])
 def test_entries_equal_the_oracle_to_the_last_bit(kind, seed):
-    """Equality of bits, so no fused multiply-add and no library function crept into the compiled loops."""
+    """Equal bits: the compiled loops contain no fused multiply-add and no library function."""
     rows, columns = [0, 1, 999, 2**32, 2**40 + 3], [0, 1, 2, 63, 64, 127, 128, 301]
     got = sketch_matrix(2**41, 400, kind=kind, random_state=seed, rows=rows, columns=columns)
     assert got.tolist() == [[ENTRY[kind](seed, row, column) for column in columns] for row in rows]
@@ -140,7 +140,7 @@ def test_rows_columns_and_seeds_are_uncorrelated(kind):
 
 
 def test_squares_of_neighbouring_columns_are_independent():
-    """Two columns share a call of the generator; a Box-Muller slip would show here."""
+    """Two columns share a call of the generator; a mistake as in Box-Muller pairs would show here."""
     n = 50_000
     G = sketch_matrix(n, 2, random_state=24) ** 2 - 1
     assert abs((G[:, 0] * G[:, 1]).mean()) < 5 * 2 / np.sqrt(n)

@@ -26,13 +26,13 @@ def agree(points, values, A, power, tolerance=1e-4, gap=1e-6):
     for last in range(1, k + 1):
         if last < k and dense[last - 1] - dense[last] < gap:
             continue
-        mine, theirs = points[:, first:last], expected[:, first:last]
+        found, dense = points[:, first:last], expected[:, first:last]
         if last - first == 1:
-            error = min(np.linalg.norm(mine - theirs), np.linalg.norm(mine + theirs))
-            assert error <= tolerance * np.linalg.norm(theirs), (first, error)
+            error = min(np.linalg.norm(found - dense), np.linalg.norm(found + dense))
+            assert error <= tolerance * np.linalg.norm(dense), (first, error)
         else:
-            assert np.sin(subspace_angles(mine, theirs)).max() <= tolerance
-            np.testing.assert_allclose(np.linalg.norm(mine, axis=0), np.linalg.norm(theirs, axis=0), rtol=tolerance)
+            assert np.sin(subspace_angles(found, dense)).max() <= tolerance
+            np.testing.assert_allclose(np.linalg.norm(found, axis=0), np.linalg.norm(dense, axis=0), rtol=tolerance)
         first = last
 
 
@@ -74,7 +74,7 @@ def test_a_truncated_kernel_and_a_noisy_one():
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
 def test_a_disconnected_graph(n_rows, normalization):
-    """Three pieces: eigenvalue 1 three times, of which the known vector alone is removed."""
+    """Three pieces give eigenvalue 1 three times; only the known vector is removed."""
     X = np.concatenate([gpe.datasets.torus(n_rows // 3, random_state=s) + 30 * s for s in range(3)])
     heat = heat_of(X, n_neighbors=9, epsilon=2.0, normalization=normalization)
     points, values = gpe.diffusion_map(heat, 2)
@@ -119,7 +119,7 @@ def test_bad_options(options, error, words):
 
 
 def dense_values(heat):
-    """Eigenvalues of A in the space of distinct points, without the constant vector where that is removed."""
+    """Eigenvalues of A for distinct points, without the constant vector if it is removed."""
     A = heat.to_scipy().toarray()
     values = np.linalg.eigvalsh((A + A.T) / 2)
     return values[:-1] if heat.is_centred else values

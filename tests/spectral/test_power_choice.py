@@ -1,4 +1,4 @@
-"""power="auto": the curve against dense eigenvalues, the rule, stores, and that it serves its purpose."""
+"""power="auto": the curve against dense eigenvalues, the rule, stores, and the quality of its choice."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_stores_and_new_points(tmp_path):
 
 
 def test_rows_without_neighbors_do_not_count():
-    """Far, isolated rows have eigenvalues of 1: the power is that of the others."""
+    """Isolated rows have eigenvalue 1: they do not affect the choice of the power."""
     X = gpe.datasets.torus(600, random_state=1).astype(np.float64)
     far = np.random.default_rng(0).normal(size=(40, 4)) * 1e6
     with pytest.warns(gpe_warning()):

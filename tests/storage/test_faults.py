@@ -1,4 +1,4 @@
-"""Damage of every kind in every array: it is named, or repaired; it never becomes a wrong number."""
+"""Damage of every kind in every array: it is named or repaired, and never gives a wrong number."""
 
 import errno
 import json
@@ -73,7 +73,7 @@ def check_fault(sound, tmp_path, array, kind, seed):
     damage(copy, array, kind, seed)
     found = ZarrStore(copy, read_only=True).verify()
     assert array in [name for name, _ in found]
-    if seed % 2:  # half of them meet the damage on the way, half are told by verify
+    if seed % 2:  # half of them find the damage during the run, half with verify
         for name, what in found:
             ZarrStore(copy).repair(name, what)
     result = embed(copy)
@@ -102,14 +102,14 @@ def test_two_hundred_faults(sound, tmp_path):
         check_fault(sound, tmp_path, *faults[number % len(faults)], number)
 
 
-def test_a_changed_mark_is_noticed(sound, tmp_path):
+def test_a_changed_commit_is_noticed(sound, tmp_path):
     store, truth = sound
     copy = tmp_path / "run.zarr"
     shutil.copytree(store, copy)
     kernel = next(entry for entry in (copy / "kernel").iterdir() if entry.is_dir())
-    mark = json.loads((kernel / "zarr.json").read_bytes())
-    mark["attributes"]["facts"]["epsilon"] *= 1.01
-    (kernel / "zarr.json").write_text(json.dumps(mark))
+    commit = json.loads((kernel / "zarr.json").read_bytes())
+    commit["attributes"]["facts"]["epsilon"] *= 1.01
+    (kernel / "zarr.json").write_text(json.dumps(commit))
     assert any("kernel" in name for name, _ in ZarrStore(copy, read_only=True).verify())
     np.testing.assert_array_equal(embed(copy).points[20][:], truth[20])
 

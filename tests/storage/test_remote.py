@@ -1,4 +1,4 @@
-"""A store and an input behind URLs: the same bytes, the same refusals, the same repairs as on disk.
+"""A store and an input at URLs: the same bytes, the same errors, the same repairs as on disk.
 
 The object store is a real S3 server (moto's) on loopback, reached through the network by s3fs.
 """
@@ -58,7 +58,7 @@ def on_disk(X, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_s3(X, options):
-    """A run that was interrupted in the middle of a stage and went on."""
+    """A run that was interrupted during a stage and resumed."""
     url = "s3://bucket/run.zarr"
 
     def interrupt(stage, done, total):
@@ -78,8 +78,8 @@ def in_s3(X, options):
 
 def chunks(path, options=None):
     """The bytes of every chunk of every array."""
-    place = open_backend(path, options)
-    return {name: place.read(name) for name in place.files() if "/c/" in name}
+    backend = open_backend(path, options)
+    return {name: backend.read(name) for name in backend.files() if "/c/" in name}
 
 
 # --- the same bytes -------------------------------------------------------------------------------
@@ -143,30 +143,30 @@ def test_the_command_line(in_s3, options, capsys):
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def damage(place, names):
+def damage(backend, names):
     """Flip a bit in a chunk, and empty another."""
     flipped, empty = (next(name for name in names if f"/{part}/c/" in name) for part in ("weights", "distances"))
-    broken = bytearray(place.read(flipped))
+    broken = bytearray(backend.read(flipped))
     broken[len(broken) // 3] ^= 4
-    place.write(flipped, bytes(broken))
-    place.write(empty, b"")
+    backend.write(flipped, bytes(broken))
+    backend.write(empty, b"")
     return {flipped, empty}
 
 
 def test_damage_in_s3_is_named(in_s3, options):
-    place = open_backend(in_s3, options)
+    backend = open_backend(in_s3, options)
     sound = chunks(in_s3, options)
     try:
-        damaged = damage(place, sound)
+        damaged = damage(backend, sound)
         found = ZarrStore(in_s3, storage_options=options, read_only=True).verify()
         assert {f"{array}/{what.split()[1]}" for array, what in found} == damaged
         gone = next(name for name in sound if "/scale/c/" in name)
-        place.delete(gone)
+        backend.delete(gone)
         with pytest.raises(DamageError, match=f"chunk {gone.partition('/scale/')[2]} is missing"):
             gpe.open(in_s3, storage_options=options)
     finally:
         for name, value in sound.items():
-            place.write(name, value)
+            backend.write(name, value)
 
 
 def test_damage_is_repaired(X):
@@ -219,8 +219,8 @@ def test_failures_say_what_to_do(X, options, monkeypatch):
     assert not began
 
 
-def test_a_server_that_goes_away_is_no_damage(X, options, monkeypatch):
-    """Refused in the middle of a run: an error that says so, and the run goes on afterwards."""
+def test_a_server_that_disappears_is_not_damage(X, options, monkeypatch):
+    """Refused during a run: the error says so, and the run resumes afterwards."""
     url, real, calls = "s3://bucket/away.zarr", s3fs.S3FileSystem._call_s3, [0]
 
     async def refuse(self, method, *arguments, **keywords):
@@ -234,7 +234,7 @@ def test_a_server_that_goes_away_is_no_damage(X, options, monkeypatch):
         gpe.embed(X[:300], store=url, storage_options=options, **HOW)
     assert not isinstance(caught.value, DamageError)
     monkeypatch.undo()
-    open_backend(url, options).delete("lock.0")  # it could not be deleted by its holder either
+    open_backend(url, options).delete("lock.0")  # its holder could not delete it either
     resumed = gpe.embed(X[:300], store=url, storage_options=options, **HOW)
     assert (resumed.points[:] == gpe.embed(X[:300], **HOW).points).all()
 
@@ -254,7 +254,7 @@ class Nothing:
 
 
 def holder(url, options):
-    """Another process that holds the lock until it is told to let go, or dies."""
+    """Another process that holds the lock until it is told to release it, or dies."""
     code = f"""
 import sys
 from scalable_gpe.storage import lock
@@ -271,7 +271,7 @@ store.unlock()
     return process
 
 
-def test_a_second_process_is_refused_and_a_dead_one_overtaken(options, quick):
+def test_a_second_process_is_refused_and_the_lock_of_a_dead_one_taken_over(options, quick):
     url = "s3://bucket/locked.zarr"
     store = ZarrStore(url, storage_options=options)
     with holder(url, options) as other:
@@ -312,7 +312,7 @@ def test_of_many_only_one_gets_it(options, quick):
     held[0].unlock()
 
 
-def test_a_holder_that_was_overtaken_stops(quick):
+def test_a_holder_that_lost_the_lock_stops(quick):
     url = "memory://overtaken.zarr"
     store = ZarrStore(url)
     store.lock()
@@ -350,8 +350,8 @@ def pool():
 @pytest.mark.parametrize("where", ["disk", "s3"])
 def test_tables_are_sent_by_name(where, tmp_path, options, pool):
     """A worker writes without the lock while the driver holds it; the same shard may be written twice."""
-    url, asked = (tmp_path / "sent.zarr", None) if where == "disk" else ("s3://bucket/sent.zarr", options)
-    store = ZarrStore(url, storage_options=asked)
+    url, given = (tmp_path / "sent.zarr", None) if where == "disk" else ("s3://bucket/sent.zarr", options)
+    store = ZarrStore(url, storage_options=given)
     store.lock()
     table = store.table("graph/x/values", (1000, 3), np.float32, shard_rows=100)
     ragged = store.ragged("graph/x/blocks", 10, 2000, np.int32)
@@ -381,7 +381,7 @@ def test_input_is_sent_by_name(X, options, fs, tmp_path, pool):
         rows = open_rows(url, storage_options=options)
         assert len(pickle.dumps(rows)) < 1000
         assert pool.apply(read_rows, (rows,)) == X[10:90].tobytes() + X[[5, 1990, 7]].tobytes()
-    part = open_rows(np.load(tmp_path / "X.npy", mmap_mode="r")[1000:])  # has lost its place in the file
+    part = open_rows(np.load(tmp_path / "X.npy", mmap_mode="r")[1000:])  # a slice does not know its offset in the file
     assert (pickle.loads(pickle.dumps(part)).read(0, 9) == X[1000:1009]).all()
 
 

@@ -1,4 +1,4 @@
-"""Tables for a while: what was written comes back, damage is seen, and spare files are used again."""
+"""Scratch tables: they return what was written, notice damage, and reuse spare files."""
 
 import os
 
@@ -18,7 +18,7 @@ def store(tmp_path):
     store.unlock()
 
 
-def test_files_of_a_spare_table_are_used_up(store, tmp_path):
+def test_files_of_a_spare_table_are_reused(store, tmp_path):
     rng = np.random.default_rng(0)
     old, new = rng.standard_normal((2, 10, 3))
     spare = store.scratch_table("work/old", (10, 3), np.float64, 4)
@@ -28,7 +28,7 @@ def test_files_of_a_spare_table_are_used_up(store, tmp_path):
     inode = os.stat(tmp_path / "run.zarr/work/old/1").st_ino
     table.write(4, new[4:8])
     assert os.stat(tmp_path / "run.zarr/work/new/1").st_ino == inode
-    for start in (0, 8, 4):  # the last one as by a task that is run again
+    for start in (0, 8, 4):  # the last one twice, as by a task that runs again
         table.write(start, new[start : start + 4])
     assert not os.listdir(tmp_path / "run.zarr/work/old")
     np.testing.assert_array_equal(table.read(0, 10), new)
@@ -38,7 +38,7 @@ def test_files_of_a_spare_table_are_used_up(store, tmp_path):
 
 
 @pytest.mark.parametrize("harm", ["shorter", "longer", "flipped"])
-def test_damage_of_a_loose_table_is_seen(store, tmp_path, harm):
+def test_damage_of_a_scratch_table_is_noticed(store, tmp_path, harm):
     table = store.scratch_table("work/a", (5,), np.float32, 8)
     table.write(0, np.arange(5))
     file = tmp_path / "run.zarr/work/a/0"
@@ -50,10 +50,10 @@ def test_damage_of_a_loose_table_is_seen(store, tmp_path, harm):
 
 
 def test_a_file_written_over_a_longer_one_keeps_nothing_of_it(tmp_path):
-    place = open_backend(str(tmp_path))
-    place.write("old", b"0123456789")
-    place.write("new", b"abc", over="old")
-    assert place.read("new") == b"abc" and place.files() == ["new"]
+    backend = open_backend(str(tmp_path))
+    backend.write("old", b"0123456789")
+    backend.write("new", b"abc", over="old")
+    assert backend.read("new") == b"abc" and backend.files() == ["new"]
 
 
 def test_ragged_blocks(store):

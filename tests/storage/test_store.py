@@ -1,4 +1,4 @@
-"""A store: opened again it says the same, it refuses what does not belong to it, and it outlives interruptions."""
+"""A store: opened again it gives the same results, it refuses foreign input, and it survives interruptions."""
 
 import json
 import subprocess
@@ -123,13 +123,13 @@ def test_a_second_call_adds_nothing_but_what_is_new(X, store):
     ids=lambda change: next(iter(change)),
 )
 def test_a_change_keeps_what_is_there(X, store, change):
-    """Each result stands under its own key; a second one never overwrites a first."""
+    """Each result is stored under its own key; a second one never overwrites the first."""
     first = gpe.embed(X, store=store, **OPTIONS)
     kept = bytes_of(first.points)
     changed = {**OPTIONS, **change}
     second = gpe.embed(X, store=store, **changed)
     assert bytes_of(second.points) == bytes_of(gpe.embed(X, **changed).points)
-    assert bytes_of(first.points) == kept  # the arrays that the first answer holds still hold it
+    assert bytes_of(first.points) == kept  # the arrays of the first result are unchanged
     assert bytes_of(gpe.open(store).points) == bytes_of(second.points)
     assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == kept
 
@@ -211,7 +211,7 @@ def test_nothing_to_open(tmp_path, X):
 
 
 def test_a_second_process_is_refused(X, store):
-    """A real one, which holds the store while it works and says when it has begun."""
+    """A real process, which holds the store while it works and reports when it has started."""
     np.save(store.parent / "X.npy", X)
     code = f"""
 import sys, scalable_gpe as gpe
@@ -232,7 +232,7 @@ gpe.embed({str(store.parent / "X.npy")!r}, store={str(store)!r}, progress=wait, 
                 gpe.embed(X, store=store, resume=resume, **OPTIONS)
         child.communicate("go on\n")
     assert child.returncode == 3
-    # the lock is gone with its holder, and what it made is used
+    # the lock ended with its holder, and its results are used
     assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == bytes_of(gpe.embed(X, **OPTIONS).points)
 
 
@@ -240,16 +240,16 @@ gpe.embed({str(store.parent / "X.npy")!r}, store={str(store)!r}, progress=wait, 
 
 
 def test_a_flipped_byte_in_any_array_is_named(X, store):
-    """Read through the library, every array says that it is damaged; none gives wrong numbers."""
+    """Read through the library, every damaged array raises; none gives wrong numbers."""
     with block_sizes(block_rows=170):
         gpe.embed(X, store=store, **OPTIONS)
         opened = ZarrStore(store, read_only=True)
         for name in arrays_in(store):
             for file in [file for file in (store / name / "c").rglob("*") if file.is_file()][:1]:
                 sound = file.read_bytes()
-                for place in (0, len(sound) // 2, len(sound) - 1):
+                for offset in (0, len(sound) // 2, len(sound) - 1):
                     broken = bytearray(sound)
-                    broken[place] ^= 0x10
+                    broken[offset] ^= 0x10
                     file.write_bytes(bytes(broken))
                     table = opened.open_table(name)
                     with pytest.raises(StoreError, match=f"array '{name}'"):
@@ -259,7 +259,7 @@ def test_a_flipped_byte_in_any_array_is_named(X, store):
 
 
 def test_damage_gives_an_error_or_the_right_answer(X, store):
-    """Whatever is broken, opening names it, and running again makes it again."""
+    """Whatever is broken, opening names it, and the next run makes it again."""
     expected = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
     names = arrays_in(store)
     for number, name in enumerate(names[::2]):
@@ -281,8 +281,8 @@ def test_damage_gives_an_error_or_the_right_answer(X, store):
 
 
 @pytest.mark.parametrize("stage", ["rows", "lists", "edges", "recall", "kernel", "heat", "interval", "sketch"])
-def test_an_interrupted_run_goes_on(X, store, stage):
-    """Ctrl-C in the middle of any stage: no broken files, and the bytes of an undisturbed run afterwards."""
+def test_an_interrupted_run_resumes(X, store, stage):
+    """Ctrl-C during any stage: no broken files, and afterwards the bytes of an uninterrupted run."""
 
     def interrupt(now, done, total):
         if now == stage and done >= total / 2:

@@ -70,7 +70,7 @@ def test_training_rows_get_their_embedding(rows, normalization, metric):
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 def test_the_formula_itself_gives_training_rows_their_embedding(rows, normalization, monkeypatch):
-    """Without the short cut for known rows: a training row with weight 1 and its own list."""
+    """Without the shortcut for known rows: a training row with weight 1 and its own list."""
     train, _ = rows
     train = np.unique(train, axis=0)
     result = gpe.embed(train, n_components=4, power=16, normalization=normalization)
@@ -113,7 +113,7 @@ def test_the_same_bytes_with_other_leaves_and_from_a_store(rows, held, tmp_path,
 
 
 def test_wide_numbers_with_a_large_offset(rows, tmp_path):
-    """Rows far from the origin, in float64: new rows are shifted as the training rows were, also from a store."""
+    """Rows far from the origin, in float64: new rows are shifted like the training rows, also from a store."""
     train, new = (part.astype(np.float64) + np.array([1e8, 0, -1e7, 3]) for part in rows)
     result = gpe.embed(train, n_components=5, power=9, store=tmp_path / "run.zarr")
     assert (result.transform(train) == result.points[:]).all()
@@ -122,7 +122,7 @@ def test_wide_numbers_with_a_large_offset(rows, tmp_path):
 
 
 def test_columns_of_several_panels(rows, tmp_path):
-    """More columns added to a store, then fewer asked for: new points use the first ones."""
+    """Columns are added to a store, then fewer are requested: new points use the first ones."""
     train, new = rows
     for k in (3, 8, 5):
         result = gpe.embed(train, n_components=k, power=9, store=tmp_path / "run.zarr")
@@ -136,7 +136,7 @@ def test_far_points_are_finite(rows, normalization):
     far = np.array([[1e3, 0, 0, 0], [0, -1e6, 0, 0], [1e20, 1e20, 0, 0], [3e38, 3e38, -3e38, 3e38]], np.float32)
     got = result.transform(far)
     assert np.isfinite(got).all()
-    # within what the training rows span
+    # within the range of the training rows
     assert (np.abs(got) <= np.abs(result.points).max(axis=0) * 1.5).all()
     nearest = np.argmin(((train - far[0]) ** 2).sum(axis=1))
     spread = np.linalg.norm(result.points - result.points[nearest], axis=1)
@@ -157,7 +157,7 @@ def test_wrong_input(rows):
         alone.transform(new)
 
 
-def test_brought_lists_with_points(rows):
+def test_precomputed_lists_with_points(rows):
     train, new = rows
     train = np.unique(train, axis=0)
     searched = gpe.embed(train, n_components=3, power=4)
@@ -169,7 +169,7 @@ def test_brought_lists_with_points(rows):
         other.transform(new)
 
 
-def test_points_brought_when_a_store_is_opened(rows, tmp_path):
+def test_points_passed_when_a_store_is_opened(rows, tmp_path):
     train, new = rows
     train = np.unique(train, axis=0)
     searched = gpe.embed(train, n_components=3, power=4)
@@ -202,7 +202,7 @@ def test_new_points_against_embedding_everything_again():
 
 
 def test_a_dense_kernel_gives_the_nystrom_extension():
-    """All neighbours: a(x, .) is the dense row, and one more product of the paper's operator."""
+    """With all neighbours, a(x, .) is the dense row, and the result one more product with the paper's operator."""
     X = gpe.datasets.circle(160, noise=0.02, random_state=3)
     result = gpe.embed(X[:150], n_neighbors=149, epsilon=0.3, power=3, n_components=4, precision="double")
     A = exact.heat_kernel(X[:150].astype(np.float32).astype(float), 0.3)
