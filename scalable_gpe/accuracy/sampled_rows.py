@@ -177,11 +177,11 @@ class Probes:
         # the embedding may be an array of this process, so its threads scan it
         here = replace(self._context, workers=self._context.workers.here)
         found = scan_samples(embedded, own, embedded.take(own), NearestLoop(m), here)
-        near = np.empty((self.n_probes, m), np.int64)
-        near[order] = storage_order.by_user[found.ids]
-        unique, places = np.unique(near, return_inverse=True)
-        others = self.points.take(unique)[places.ravel()]
+        nearest = np.empty((self.n_probes, m), np.int64)
+        nearest[order] = storage_order.by_user[found.ids]
+        unique, inverse = np.unique(nearest, return_inverse=True)
+        others = self.points.take(unique)[inverse.ravel()]
         samples = np.repeat(self.points.take(self.own), m, axis=0)
-        squares = np.empty(near.size, np.float32)
+        squares = np.empty(nearest.size, np.float32)
         scan.pair_squares(samples, others, squares)
-        return np.sort(squares.reshape(near.shape), axis=1)
+        return np.sort(squares.reshape(nearest.shape), axis=1)

@@ -1,6 +1,6 @@
 """The memory plan of a run: a pure function of problem size, limit and threads.
 
-It is made before the run and handed to all stages. Every size that depends on memory (columns of a panel, blocks of K
+It is made before the run and passed to all stages. Every size that depends on memory (columns of a panel, blocks of K
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
@@ -64,7 +64,7 @@ class ProblemSize:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run may use.
+    """Memory and threads that a run may use.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ _OF_THIS_PROCESS = ("_kept", "_coming", "_guard")
 
 
 class Block(NamedTuple):
-    """Rows ``first`` to ``stop`` of a symmetric matrix in CSR form, with an indptr of their own."""
+    """Rows ``first`` to ``stop`` of a symmetric matrix in CSR form, with their own indptr."""
 
     first: int
     indptr: np.ndarray
@@ -112,10 +112,10 @@ class Edges:
         blocks = points[order] // self.block_rows
         for number in np.unique(blocks):
             block = self._kept.get(int(number)) or self._read(int(number))
-            for place in order[blocks == number]:
-                row = int(points[place]) - block.first
+            for i in order[blocks == number]:
+                row = int(points[i]) - block.first
                 at = slice(block.indptr[row], block.indptr[row + 1])
-                yield int(place), block.indices[at], block.values[at]
+                yield int(i), block.indices[at], block.values[at]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}

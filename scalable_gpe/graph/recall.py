@@ -120,9 +120,9 @@ class NearestLoop:
         ids = np.concatenate([left.ids, right.ids], axis=1)
         best = np.lexsort((ids, squares))[:, : self.n_keep]
         squares, ids = np.take_along_axis(squares, best, 1), np.take_along_axis(ids, best, 1)
-        bins, places = np.unique(np.concatenate([left.bins, right.bins]), return_inverse=True)
+        bins, inverse = np.unique(np.concatenate([left.bins, right.bins]), return_inverse=True)
         counts = np.zeros(len(bins), np.int64)
-        np.add.at(counts, places, np.concatenate([left.counts, right.counts]))
+        np.add.at(counts, inverse, np.concatenate([left.counts, right.counts]))
         return NearestPoints(squares, ids, bins, counts)
 
 
@@ -217,8 +217,8 @@ def _subtract_listed(points: Rows, rows: Sequence[tuple[int, np.ndarray]], histo
     left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])
     right = np.concatenate([columns.astype(np.int64) for _, columns in rows])
     for start, stop in ranges(len(left), max(256, _EDGES_AT_ONCE // max(1, points.n_features // 16))):
-        ids, places = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
+        ids, inverse = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
         values = points.take(ids)
         squares = np.empty(stop - start, np.float32)
-        scan.pair_squares(values[places[: stop - start]], values[places[stop - start :]], squares)
+        scan.pair_squares(values[inverse[: stop - start]], values[inverse[stop - start :]], squares)
         scan.count_bins(squares, histogram, -1)

@@ -126,8 +126,8 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
     -------
     dict of equally long arrays
         ``epsilon``, ``lost_mass`` (NaN without X), ``effective_neighbors`` (of the median row), ``last_weight`` (median
-        weight of the last neighbour) and ``n_connected_components`` (by edges of weight at least 1e-6). The table goes
-        straight into ``pandas.DataFrame``.
+        weight of the last neighbour) and ``n_connected_components`` (by edges of weight at least 1e-6).
+        ``pandas.DataFrame`` makes a table of it.
 
     Examples
     --------

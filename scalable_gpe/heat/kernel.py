@@ -239,8 +239,8 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
         epsilon = scales.sigma[own].astype(np.float64)
     dense = scan_points(points, own, _DenseMass(epsilon, scales), kernel.context)
     kept = np.empty(len(own))
-    for place, _, weights in kernel.edges.rows(own):
-        kept[place] = weights.sum(dtype=np.float64) - 1
+    for i, _, weights in kernel.edges.rows(own):
+        kept[i] = weights.sum(dtype=np.float64) - 1
     return dense, kept
 
 

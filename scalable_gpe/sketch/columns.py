@@ -61,10 +61,10 @@ def make_columns(
 ) -> dict[int, list[SketchColumns]]:
     """Compute the columns that are not stored yet; powers that miss the same columns share their sweeps."""
     done = {power: _stored_columns(context, name, power, n_components) for power in plans}
-    reach = {power: (known[-1].stop if known else 0) for power, known in done.items()}
+    n_stored = {power: (known[-1].stop if known else 0) for power, known in done.items()}
     edges = heat.kernel.edges
-    for first in sorted(set(reach.values()) - {n_components}):
-        together = [plans[power] for power in plans if reach[power] == first]
+    for first in sorted(set(n_stored.values()) - {n_components}):
+        together = [plans[power] for power in plans if n_stored[power] == first]
         width = context.plan.panel_columns(
             edges.n_points, len(together), sketch.dtype.itemsize, 8 * edges.longest_block, n_components - first
         )
@@ -73,7 +73,7 @@ def make_columns(
             for panel in panels:
                 for power, columns in _panel_columns(heat, sketch, together, panel, context, name).items():
                     done[power].append(columns)
-    if set(reach.values()) != {n_components}:
+    if set(n_stored.values()) != {n_components}:
         context.store.remove(f"{name}/saved")
     return done
 

@@ -35,7 +35,7 @@ def sketch_matrix(
     kind : {"gaussian", "bernoulli"}
         Normal entries, or symmetric signs.
     random_state : int, None or numpy generator
-        A seed of 64 bits; None takes a fresh one.
+        A seed of 64 bits; None draws a new one.
     rows, columns : slice or array of int, optional
         The part to make; everything by default.
 

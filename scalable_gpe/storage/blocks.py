@@ -42,7 +42,7 @@ def take_rows(values: Any, rows: npt.NDArray[np.integer]) -> np.ndarray:
     """Rows of a numpy or zarr array by number."""
     if isinstance(values, np.ndarray):
         return np.take(values, rows, axis=0)
-    unique, places = np.unique(rows, return_inverse=True)
+    unique, inverse = np.unique(rows, return_inverse=True)
     found = np.asarray(values.oindex[unique])
-    taken: np.ndarray = found[places]
+    taken: np.ndarray = found[inverse]
     return taken

@@ -1,4 +1,4 @@
-"""Records: frozen dataclasses that a store keeps as JSON beside the arrays of a result."""
+"""Records: frozen dataclasses that a store keeps as JSON with the arrays of a result."""
 
 import dataclasses
 import json

@@ -126,14 +126,14 @@ class NewPoints:
         counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
         indptr = np.concatenate([[0], np.cumsum(counts)])
         points, weights, scale = (np.concatenate([one[k] for one in joined]) for k in (1, 2, 3))
-        needed, places = np.unique(points, return_inverse=True)
+        needed, inverse = np.unique(points, return_inverse=True)
         results = []
         for extension, dtype in zip(extensions, dtypes, strict=True):
             columns = []
             for table in extension.tables:
                 values = np.ascontiguousarray(table.take(needed))
                 part = np.empty((len(rows), values.shape[1]), dtype)
-                loops.weighted_rows(indptr, places, weights, scale * extension.factor, values, part)
+                loops.weighted_rows(indptr, inverse, weights, scale * extension.factor, values, part)
                 columns.append(part)
             result = np.concatenate(columns, axis=1)
             known = np.flatnonzero(match >= 0)

@@ -32,10 +32,10 @@ class PartedTable:
         """Rows start to stop."""
         bounds = self._starts[(self._starts > start) & (self._starts < stop)]
         cuts = [start, *bounds.tolist(), stop]
-        places = self._places(np.array(cuts[:-1]))
+        offsets = self._places(np.array(cuts[:-1]))
         parts = [
-            self._table.read(int(place), int(place) + last - first)
-            for place, first, last in zip(places, cuts[:-1], cuts[1:], strict=True)
+            self._table.read(int(offset), int(offset) + last - first)
+            for offset, first, last in zip(offsets, cuts[:-1], cuts[1:], strict=True)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
