@@ -162,7 +162,7 @@ def _reasons(
     if not any(plan.coefficients for plan in sketch.plans.values()):
         reasons["lambda_min"] = "plain products need no interval"
     if graph.method == "pynndescent":
-        reasons["method"] = "pynndescent's lists depend on the number of threads: results differ between machines"
+        reasons["method"] = "pynndescent's lists depend on the number of threads: results may differ between machines"
     if parameters.power != AUTO:
         reasons["power_curve"] = "the power was given"
     return reasons
