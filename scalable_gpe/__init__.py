@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable_gpe import datasets, exact, plot
+    from scalable_gpe import datasets, errors, exact, plot
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # name -> the module that defines it, and its name there where that is another one
-_HOME = {
+_MODULE_OF = {
     "embed": "scalable_gpe.embedding",
     "open": "scalable_gpe.embedding:open_embedding",
     "estimate": "scalable_gpe.planning",
@@ -61,7 +61,7 @@ _HOME = {
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }
-_MODULES = ("datasets", "exact", "plot")
+_MODULES = ("datasets", "errors", "exact", "plot")
 
 __all__ = [
     "embed",
@@ -89,6 +89,7 @@ __all__ = [
     "GaussianProcessEmbedding",
     "DiffusionMap",
     "datasets",
+    "errors",
     "exact",
     "plot",
 ]
@@ -97,9 +98,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, _, inner = _HOME[name].partition(":")
+    module, _, inner = _MODULE_OF[name].partition(":")
     value = getattr(import_module(module), inner or name)
     globals()[name] = value
     return value

@@ -108,7 +108,7 @@ class Embedding:
         found = embed_rows(self._new_points, X_new, self._columns, wanted, k, storage_options)
         return found if self.settings.several and power is None else next(iter(found.values()))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> object:
         return {name: value for name, value in vars(self).items() if name != "_new_points"}
 
     @cached_property

@@ -99,7 +99,7 @@ def test_every_public_name_is_there(name):
 
 
 def test_the_table_of_names_is_complete():
-    assert sorted(gpe.__all__) == sorted([*gpe._HOME, *gpe._MODULES])
+    assert sorted(gpe.__all__) == sorted([*gpe._MODULE_OF, *gpe._MODULES])
 
 
 def test_type_checkers_see_the_same_names():

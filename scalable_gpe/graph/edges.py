@@ -117,7 +117,7 @@ class Edges:
                 at = slice(block.indptr[row], block.indptr[row + 1])
                 yield int(i), block.indices[at], block.values[at]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> object:
         return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -95,11 +95,8 @@ class _StoredLists:
     distances: _Readable
     source: _Readable
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> object:
         return {**vars(self), "order": None}  # tasks read tables, never the whole order
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists of some rows."""
@@ -146,7 +143,7 @@ class _IndexedLists:
         searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
         return _Index(X, *searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> object:
         return {name: value for name, value in vars(self).items() if name != "_index"} | {"_n_jobs": 1, "_away": True}
 
     @property

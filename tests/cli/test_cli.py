@@ -85,9 +85,9 @@ def test_info(folder, capsys):
 
 
 def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
-    from scalable_gpe import embedding
+    from scalable_gpe.heat.normalization import HeatStage
 
-    monkeypatch.setattr(embedding, "make_heat", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(HeatStage, "make", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     store = str(tmp_path / "half.zarr")
     assert cli.main(["embed", "points.npy", store, "-q"]) == 130
     assert "same command again" in capsys.readouterr().err
@@ -102,9 +102,9 @@ def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
 
 
 def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsys):
-    from scalable_gpe import embedding
+    from scalable_gpe.graph.build import GraphStage
 
-    monkeypatch.setattr(embedding, "make_graph", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(GraphStage, "make", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     store = str(tmp_path / "begun.zarr")
     assert cli.main(["embed", "points.npy", store, "-q"]) == 130
     capsys.readouterr()

@@ -117,17 +117,17 @@ def test_a_changed_commit_is_noticed(sound, tmp_path):
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("after", [5, 40, 75])
 def test_a_full_or_broken_disk_ends_clearly_and_resumes(sound, tmp_path, monkeypatch, fault, after):
-    import zarr.storage._local as local
+    from zarr.storage import LocalStore
 
-    store, put, count = tmp_path / "run.zarr", local._put, [0]
+    store, write, count = tmp_path / "run.zarr", LocalStore.set, [0]
 
-    def failing(*arguments, **options):
+    async def failing(self, key, value):
         count[0] += 1
         if count[0] > after:
             raise OSError(fault, "injected")
-        return put(*arguments, **options)
+        await write(self, key, value)
 
-    monkeypatch.setattr(local, "_put", failing)
+    monkeypatch.setattr(LocalStore, "set", failing)
     with pytest.raises(StoreError, match="run the same call again"):
         embed(store)
     monkeypatch.undo()

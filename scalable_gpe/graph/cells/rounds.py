@@ -104,7 +104,7 @@ class _Search:
         self.position: Panel = self.order
         self._reduction = self._fit_reduction() if plan.n_reduced else None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> object:
         # a task in another process runs without threads
         return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "each": alone}
 
