@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import DamageError, Message, logger
+from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
 from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.cluster import shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
@@ -229,6 +229,12 @@ def embed(
         memory_limit=memory_limit,
     )
     _check_where(X, store, storage_options, n_jobs, resume)
+    if random_state is None and store is not None:
+        warn(
+            "`random_state=None` draws a new seed at every call: this run cannot be resumed, and the store grows "
+            "each time. Pass a number.",
+            GPEWarning,
+        )
     bars = Progress(progress)
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
@@ -237,7 +243,7 @@ def embed(
     with workers_for(n_jobs, bars) as workers:
         store = shared_store(workers, store)
         plan = _plan_memory(parameters, source, workers, persistent=store is not None)
-        with _opened(store, storage_options, resume) as arrays, _nothing_left(arrays):
+        with _opened(store, storage_options, None if resume else source) as arrays, _nothing_left(arrays):
             context = Context(arrays, workers, plan)
             return _repaired(arrays, lambda: _run(source, parameters, context))
 
@@ -267,7 +273,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
         k = parameters.n_components
         tables = {power: publish(heat, sketch.columns[power], k, context, arrays[power]) for power in parameters.powers}
         _save_names(names, context.store)
-    report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds)
+    report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
     log.finish(report, arrays, parameters)
     return _embedding(heat, tables, sketch, parameters, report, names)
 
@@ -371,6 +377,8 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
     )
     plan = MemoryPlan(size, resources)
     plan.check()
+    if (text := plan.crowded()) is not None:
+        warn(text, GPEWarning)
     if resources.limit is not None:
         map_large_arrays()
     return plan
@@ -449,16 +457,19 @@ def _repaired(store: ArrayStore, work: Callable[[], Embedding]) -> Embedding:
 
 
 @contextmanager
-def _opened(path: Any, storage_options: StorageOptions | None, resume: bool) -> Iterator[ArrayStore]:
-    """Open the store of a run, and lock it against other processes until the run ends."""
+def _opened(path: Any, storage_options: StorageOptions | None, replaced_by: GraphStage | None) -> Iterator[ArrayStore]:
+    """Open the store of a run, and lock it against other processes until the run ends.
+
+    If a new input replaces what the store holds, every row of it is checked before anything is removed.
+    """
     store = open_store(path, storage_options)
     with store.exclusive():
-        if not resume:
-            present = [group for group in GROUPS if store.names(group)]
-            if present:
-                logger.warning("starting over: removing %s from %s", ", ".join(present), path)
-            for group in present:
-                store.remove(group)
+        present = [group for group in GROUPS if store.names(group)] if replaced_by is not None else []
+        if present and replaced_by is not None:
+            replaced_by.check_rows()
+            logger.warning("starting over: removing %s from %s", ", ".join(present), path)
+        for group in present:
+            store.remove(group)
         yield store
 
 

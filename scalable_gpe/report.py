@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import ConnectivityWarning, VanishingWarning, warn
+from scalable_gpe.errors import ConnectivityWarning, Message, VanishingWarning, warn
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.local import ScaleMetadata
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.parameters import AUTO, Parameters
 from scalable_gpe.sketch.gaussian_process import SketchResult
+from scalable_gpe.sketch.polynomial import PowerPlan
 from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
 from scalable_gpe.storage.protocol import Table
 
@@ -58,12 +59,13 @@ class Report:
     reasons: dict[str, str]
     finished_at: float
     n_panels: int | None = None
+    interval: tuple[float, float] | None = None
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
         shown = asdict(self) | {"warnings": list(self.warnings)}
-        for name in ("power", "power_curve"):
+        for name in ("power", "power_curve", "interval"):
             if isinstance(shown[name], tuple):
                 shown[name] = list(shown[name])
         return shown
@@ -78,6 +80,7 @@ def make_report(
     curve: PowerCurve | None,
     tables: dict[int, Table],
     seconds: dict[str, float],
+    memory_warning: str | None = None,
 ) -> Report:
     """Collect the figures of all stages, and warn about problems."""
     plans, n_points = sketch.plans, graph.storage_order.n_points
@@ -108,7 +111,8 @@ def make_report(
             "sketch": sketch.sweeps_per_panel,
         },
         n_panels=sketch.n_panels,
-        lambda_min=min((plan.lower for plan in plans.values() if plan.coefficients), default=None),
+        lambda_min=min((plan.lambda_min for plan in plans.values() if plan.lambda_min is not None), default=None),
+        interval=_interval(plans),
         polynomial_error=errors if parameters.several else errors[parameters.powers[0]],
         stage_seconds={stage: seconds.get(stage, 0.0) for stage in STAGES},
         total_seconds=sum(seconds.values()),
@@ -117,9 +121,16 @@ def make_report(
         reasons=_reasons(graph, kernel, heat, sketch, parameters),
         finished_at=time.time(),
     )
-    earlier = (graph.metadata.warning, kernel.warning, heat.warning)
+    memory = None if memory_warning is None else str(Message(memory_warning))
+    earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
     texts = [text for text in earlier if text is not None] + _warn_about(report, tables)
     return replace(report, warnings=tuple(texts))
+
+
+def _interval(plans: dict[int, PowerPlan]) -> tuple[float, float] | None:
+    """The interval of the Chebyshev expansions, which contains the spectrum."""
+    lower = min((plan.lower for plan in plans.values() if plan.coefficients), default=None)
+    return None if lower is None else (lower, 1.0)
 
 
 def versions() -> dict[str, str]:
@@ -160,7 +171,9 @@ def _reasons(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"
         )
     if not any(plan.coefficients for plan in sketch.plans.values()):
-        reasons["lambda_min"] = "plain products need no interval"
+        reasons["interval"] = "plain products need no interval"
+    if all(plan.lambda_min is None for plan in sketch.plans.values()):
+        reasons["lambda_min"] = "powers this small need no spectrum"
     if graph.method == "pynndescent":
         reasons["method"] = "pynndescent's lists depend on the number of threads: results may differ between machines"
     if parameters.power != AUTO:

@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.graph.recall import NearestLoop, scan_points, scan_samples
+from scalable_gpe.graph.recall import NearestLoop, recall_half_width, scan_points, scan_samples
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.io.rows import Rows
@@ -139,8 +139,7 @@ class Probes:
         value = float(shares.mean())
         if self.n_probes == self.n_points:
             return Interval(value, value, value)
-        # without a miss in n trials, the 95 % bound for the share of misses is 3 / n
-        return share(value, max(1.96 * float(shares.std(ddof=1)) / np.sqrt(self.n_probes), 3 / found.size))
+        return share(value, recall_half_width(shares))
 
     def lost_mass(self) -> Interval:
         """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out; error of a ratio."""

@@ -4,7 +4,7 @@ It is made before the run and passed to all stages. Every size that depends on m
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scalable_gpe import checks
@@ -232,6 +232,25 @@ class MemoryPlan:
         search = size.n_rows * (8 * size.n_features + 24 * size.n_neighbors + 40)
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
         return BASE + whole + self._blocks_in_flight(size.block_bytes)
+
+    def crowded(self) -> str | None:
+        """What to say when this process holds so much already that the run gets far less than its limit."""
+        limit, held = self.resources.limit, self.resources.resident
+        fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
+        widths = [
+            plan.panel_columns(
+                self.size.n_rows, self.size.n_powers, self.size.itemsize, self.size.block_bytes, self.size.n_components
+            )
+            for plan in (self, fresh)
+        ]
+        if limit is None or widths[0] >= widths[1]:
+            return None
+        n_panels = -(-self.size.n_components // widths[0])
+        return (
+            f"this process holds {held / 1e6:.0f} MB already, which count against `memory_limit`: the columns go "
+            f"through the sweeps in {n_panels} panels. Pass "
+            f"`memory_limit={limit + fresh.workspace - self.workspace}`, or start in a fresh process."
+        )
 
     def check(self) -> None:
         """Raise if the limit is too small, naming the smallest one that is enough."""

@@ -17,7 +17,14 @@ from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
-from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph, check_search, open_graph, with_input
+from scalable_gpe.graph.neighbors import (
+    GraphMetadata,
+    NeighborGraph,
+    check_search,
+    offset_of,
+    open_graph,
+    with_input,
+)
 from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
 from scalable_gpe.graph.recall import ExactSample, exact_sample, measure_graph
@@ -137,6 +144,12 @@ class GraphStage:
         """Whether the points are in the memory of this process."""
         return self.rows is not None and self.rows.resident
 
+    def check_rows(self) -> None:
+        """Read every row once; one that is not finite is an error."""
+        if self.rows is not None:
+            for piece in self.rows.steps(0, self.rows.n_rows):
+                self.rows.read(*piece)
+
     @cached_property
     def source(self) -> Source:
         """Fingerprint of the input."""
@@ -181,6 +194,13 @@ def _find_graph(rows: InputRows | None, context: Context, name: str) -> Neighbor
             Message(
                 "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
                 "Pass another store, or `resume=False` to start over in this one."
+            )
+        )
+    if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
+        raise StoreError(
+            Message(
+                "the store was made from another input: the same rows, shifted by a constant. Pass another store, or "
+                "`resume=False` to start over in this one."
             )
         )
     return open_graph(context, name, rows)

@@ -151,8 +151,12 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
 
 def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
     """Add the number of features and the offset of an input, which new rows must match."""
-    offset = None if rows.offset is None else tuple(float(value) for value in rows.offset)
-    return replace(metadata, n_features=rows.n_features, offset=offset)
+    return replace(metadata, n_features=rows.n_features, offset=offset_of(rows))
+
+
+def offset_of(rows: InputRows) -> tuple[float, ...] | None:
+    """The offset that is subtracted from the rows of an input."""
+    return None if rows.offset is None else tuple(float(value) for value in rows.offset)
 
 
 def _renamed(metadata: GraphMetadata) -> GraphMetadata:

@@ -126,6 +126,17 @@ class NearestLoop:
         return NearestPoints(squares, ids, bins, counts)
 
 
+def recall_half_width(shares: np.ndarray) -> float:
+    """Half width of the 95 % interval of a mean over sampled rows; misses come row by row, so rows count, not pairs.
+
+    Where no row misses a neighbour, 3 / n bounds the share of rows that do (the rule of three).
+    """
+    n_rows = len(shares)
+    if (shares == 1).all():
+        return 3 / n_rows
+    return max(1.96 * float(shares.std(ddof=1) / np.sqrt(n_rows)), 1 / n_rows)
+
+
 @dataclass(frozen=True)
 class ExactSample:
     """Sampled points with the exact squared distances of their nearest neighbours, and a histogram of all distances.
@@ -147,9 +158,7 @@ class ExactSample:
         shares = (lengths <= reach[:, None]).mean(axis=1)
         if len(self.points) == self.n_points:
             return float(shares.mean()), 0.0
-        spread = 1.96 * float(shares.std()) / np.sqrt(len(shares))
-        # without a miss in n trials, the 95 % bound for the share of misses is 3 / n
-        return float(shares.mean()), max(spread, 3 / lengths.size)
+        return float(shares.mean()), recall_half_width(shares)
 
 
 def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:

@@ -34,11 +34,11 @@ def check_epsilon(epsilon: Any) -> float | str:
 def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     r"""Epsilon at which the median row has :math:`\sum_j e^{-d_j^2/\epsilon} = \max(m/7, 1)` effective neighbours.
 
+    m is the length of the row's own list: precomputed lists may have different lengths.
+
     In low dimension it is small, and the last weight is near 1e-3. In high dimension it is large: all neighbours are
     about equally far, and a smaller epsilon would isolate every row.
     """
-    longest = int(np.isfinite(squared).sum(axis=1).max())
-    target = max(longest / _SHARE, min(1.0, 0.9 * longest))
     positive = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
@@ -47,16 +47,31 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
                 "0, or their squares leave the range of float32. Divide X by its scale."
             )
         )
+    squared, targets = _with_targets(squared)
     low, high = float(positive.min()) / 100, float(positive.max()) * 100
     for _ in range(200):
         middle = float(np.sqrt(low) * np.sqrt(high))
         if not low < middle < high or high / low < 1 + 1e-12:
             break
-        if np.median(np.exp(-squared / middle).sum(axis=1)) < target:
+        if _median_share(np.exp(-squared / middle).sum(axis=1), targets) < 1:
             low = middle
         else:
             high = middle
     return high
+
+
+def _with_targets(squared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lists that are not empty, and the effective neighbours that each should have: max(length / 7, 1)."""
+    lengths = np.isfinite(squared).sum(axis=1)
+    kept = lengths[lengths > 0]
+    return squared[lengths > 0], np.maximum(kept / _SHARE, np.minimum(1.0, 0.9 * kept))
+
+
+def _median_share(effective: np.ndarray, targets: np.ndarray) -> float:
+    """The median row's effective neighbours as a share of what its list should have."""
+    if np.ptp(targets) == 0:
+        return float(np.median(effective) / targets[0])
+    return float(np.median(effective / targets))
 
 
 def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
@@ -68,8 +83,9 @@ def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
     """
     if int(np.isfinite(squared).sum(axis=1).max(initial=0)) < _TELLING:
         return False
-    effective = np.exp(-squared / epsilon).sum(axis=1)
-    return bool((effective < np.median(effective) / _FIFTH).mean() > _UNDER_CONNECTED)
+    squared, targets = _with_targets(squared)
+    shares = np.exp(-squared / epsilon).sum(axis=1) / (targets / targets.max())
+    return bool((shares < np.median(shares) / _FIFTH).mean() > _UNDER_CONNECTED)
 
 
 def slope_epsilon(squared: np.ndarray) -> float:

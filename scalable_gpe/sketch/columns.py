@@ -79,19 +79,27 @@ def make_columns(
 
 
 def _stored_columns(context: Context, name: str, power: int, n_components: int) -> list[SketchColumns]:
-    """Complete column ranges of a power, without gaps from column 0 on."""
+    """Committed column ranges of a power, without gaps from column 0 on; of several that overlap, the longest."""
     found = [one.split("-") for one in context.store.names(power_name(name, power))]
-    ends = {int(one[0]): int(one[1]) for one in found if len(one) == 2 and all(part.isdigit() for part in one)}
+    ranges_found = [tuple(map(int, one)) for one in found if len(one) == 2 and all(part.isdigit() for part in one)]
     known: list[SketchColumns] = []
     stop = 0
-    while stop in ends and stop < n_components:
-        range_name = columns_name(name, power, stop, ends[stop])
-        metadata = context.store.read(range_name, ColumnsMetadata)
-        if metadata is None:
+    while stop < n_components:
+        ends = sorted((last for first, last in ranges_found if first == stop < last), reverse=True)
+        columns = next((one for last in ends if (one := _committed(context, name, power, stop, last))), None)
+        if columns is None:
             break
-        known.append(SketchColumns(context.store.open_table(f"{range_name}/columns"), stop, ends[stop], metadata))
-        stop = ends[stop]
+        known.append(columns)
+        stop = columns.stop
     return known
+
+
+def _committed(context: Context, name: str, power: int, first: int, stop: int) -> SketchColumns | None:
+    place = columns_name(name, power, first, stop)
+    metadata = context.store.read(place, ColumnsMetadata)
+    if metadata is None:
+        return None
+    return SketchColumns(context.store.open_table(f"{place}/columns"), first, stop, metadata)
 
 
 def _panel_columns(

@@ -34,6 +34,8 @@ class PowerPlan:
         Estimated relative error of A^p G in the Frobenius norm, from truncation and rounding.
     n_probes : int
         Number of sweeps that found the interval.
+    lambda_min : float or None
+        The smallest Ritz value of these sweeps.
     """
 
     power: int = 0
@@ -41,6 +43,7 @@ class PowerPlan:
     coefficients: tuple[float, ...] = ()
     error: float = 0.0
     n_probes: int = 0
+    lambda_min: float | None = None
 
     @property
     def degree(self) -> int:
@@ -59,7 +62,8 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
         return PowerPlan(power, -1.0, (), floor)
     left = spectrum.size(power)
     floor += residual / left if left > 0 else 0.0
-    plain = PowerPlan(power, -1.0, (), floor, spectrum.n_sweeps)
+    lowest = float(spectrum.nodes.min())
+    plain = PowerPlan(power, -1.0, (), floor, spectrum.n_sweeps, lowest)
     noise = _ROUNDING[precision] / left if left > 0 else np.inf
     if noise > _NOISE * tol:
         return plain
@@ -70,7 +74,8 @@ def plan_power(power: int, spectrum: Spectrum | None, precision: str, tol: float
     if not 1 <= degree < power - 1:
         return plain
     error = float(tails[degree + 1]) / left + noise + floor
-    return PowerPlan(power, spectrum.lower, tuple(coefficients[: degree + 1].tolist()), error, spectrum.n_sweeps)
+    kept = tuple(coefficients[: degree + 1].tolist())
+    return PowerPlan(power, spectrum.lower, kept, error, spectrum.n_sweeps, lowest)
 
 
 def widen(plan: PowerPlan) -> PowerPlan:

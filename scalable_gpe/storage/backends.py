@@ -35,6 +35,7 @@ class StorageBackend(Protocol):
     network: bool
 
     def is_empty(self) -> bool: ...
+    def check(self, prefix: str) -> None: ...
     def zarr(self, *, read_only: bool) -> Any: ...
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
@@ -83,6 +84,12 @@ def check_options(storage_options: Any, *paths: Any) -> None:
         )
 
 
+def check_key(key: str) -> None:
+    """Refuse a name that leads out of the store: a store that was tampered with may hold such names."""
+    if key.startswith("/") or "\\" in key or "\0" in key or any(part in (".", "..") for part in key.split("/")):
+        raise StoreError(f"name {key!r} leads out of the store. This store was tampered with: do not use it.")
+
+
 def open_backend(path: Any, storage_options: StorageOptions | None = None) -> StorageBackend:
     """Return the backend of a path or URL; nothing is read or written."""
     return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
@@ -97,6 +104,7 @@ class LocalBackend:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"store {str(self)!r} is a file. Pass the path of a directory.")
+        self._inside: set[str] = set()  # folders that are known to lie inside
 
     def __str__(self) -> str:
         return str(self.path)
@@ -104,11 +112,38 @@ class LocalBackend:
     def __reduce__(self) -> Any:
         return LocalBackend, (str(self.path),)
 
+    def _file(self, key: str) -> str:
+        """Path of a file, whose folder must lie inside the directory, symbolic links followed."""
+        check_key(key)
+        self._check_inside(key.rpartition("/")[0])
+        return f"{self.path}/{key}"
+
+    def _folder(self, prefix: str) -> Path:
+        """Path of a folder, which must lie inside the directory, symbolic links followed."""
+        check_key(prefix)
+        self._check_inside(prefix)
+        return self.path / prefix
+
+    def _check_inside(self, folder: str) -> None:
+        if folder in self._inside:
+            return
+        root, real = os.path.realpath(self.path), os.path.realpath(self.path / folder)
+        if real != root and not real.startswith(f"{root}{os.sep}"):
+            raise StoreError(
+                f"{folder!r} of store {str(self)!r} is a link to {real!r}, outside of the store. Remove the link, or "
+                "do not use this store."
+            )
+        self._inside.add(folder)
+
     def zarr(self, *, read_only: bool) -> Any:
         """The store object for zarr."""
         from zarr.storage import LocalStore
 
         return LocalStore(self.path, read_only=read_only)
+
+    def check(self, prefix: str) -> None:
+        """Refuse a name that leads out of the store."""
+        self._folder(prefix)
 
     def is_empty(self) -> bool:
         """Whether the directory is missing, or holds nothing but the lock."""
@@ -116,19 +151,19 @@ class LocalBackend:
 
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
-        return (self.path / key).exists()
+        return os.path.exists(self._file(key))
 
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Read a file, or a range of its bytes."""
         if start is None and stop is None:
-            return (self.path / key).read_bytes()
-        with open(self.path / key, "rb") as file:
+            return Path(self._file(key)).read_bytes()
+        with open(self._file(key), "rb") as file:
             file.seek(start or 0)
             return file.read() if stop is None else file.read(stop - (start or 0))
 
     def read_into(self, key: str, *buffers: Any) -> None:
         """Read a file into buffers, which it must fill exactly."""
-        with open(self.path / key, "rb", buffering=0) as file:
+        with open(self._file(key), "rb", buffering=0) as file:
             for buffer in buffers:
                 left = memoryview(buffer).cast("B")
                 while left:
@@ -144,7 +179,7 @@ class LocalBackend:
 
         `over`: an obsolete file of about this length; if it still exists, its space is reused.
         """
-        file = f"{self.path}/{key}"
+        file = self._file(key)
         partial = f"{file}.{uuid.uuid4().hex}.partial"
         try:
             target = self._begin(partial, over)
@@ -163,20 +198,20 @@ class LocalBackend:
         """Open a file for writing: the obsolete one `over` under a new name, or a new one."""
         if over is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.rename(self.path / over, partial)
+                os.rename(self._file(over), partial)
                 return open(partial, "r+b", buffering=0)
         return open(partial, "wb", buffering=0)
 
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
         found, start = [], len(str(self.path)) + 1
-        for parent, _, names in os.walk(self.path / prefix):
+        for parent, _, names in os.walk(self._folder(prefix)):
             found += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
         return sorted(found)
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below a prefix."""
-        folder = self.path / prefix
+        folder = self._folder(prefix)
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
 
     def size(self, prefix: str) -> int:
@@ -185,17 +220,18 @@ class LocalBackend:
 
     def delete(self, key: str) -> None:
         """Remove one file, if it is there."""
-        (self.path / key).unlink(missing_ok=True)
+        Path(self._file(key)).unlink(missing_ok=True)
 
     def remove(self, prefix: str, first: str) -> None:
         """Remove everything below a prefix, the file `first` before all others."""
-        if (self.path / prefix).exists():
+        folder = self._folder(prefix)
+        if folder.exists():
             self.delete(f"{prefix}/{first}")
-            shutil.rmtree(self.path / prefix)
+            shutil.rmtree(folder)
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data."""
-        for parent, _, names in os.walk(self.path / prefix):
+        for parent, _, names in os.walk(self._folder(prefix)):
             for name in [*names, "."]:
                 handle = os.open(os.path.join(parent, name), os.O_RDONLY)
                 try:
@@ -265,6 +301,10 @@ class FsspecBackend:
         if self._zarr is None:
             self._zarr = FsspecStore.from_url(self.url, storage_options=self._settings)
         return self._zarr.with_read_only(read_only)
+
+    def check(self, prefix: str) -> None:
+        """Refuse a name that leads out of the store."""
+        check_key(prefix)
 
     def is_empty(self) -> bool:
         """Whether there are no objects below the prefix."""
@@ -344,6 +384,7 @@ class FsspecBackend:
         return ObjectLock(self)
 
     def _path(self, key: str) -> str:
+        check_key(key)
         return f"{self._root}/{key}" if key else self._root
 
     def _ls(self, prefix: str) -> list[StorageOptions]:

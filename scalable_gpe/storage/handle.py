@@ -52,6 +52,7 @@ class StoreHandle:
 
     def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
         """Open the array of that name, or return None; `write_empty` (write chunks of zeros) is not stored with it."""
+        self.backend.check(name)
         mode: Any = "r" if self.read_only else "r+"
         try:
             with self.backend.io(missing=True):

@@ -149,8 +149,8 @@ class ObjectLock:
                     self._lost = _who(holder)
                     return
                 self._backend.write(_key(self._number), self._content(count))
-            except StoreError as error:  # the network may come back
-                logger.warning("%s", error)
+            except Exception as error:  # whatever it is, the network may come back: a silent end would lose the lock
+                logger.warning("the lock of %s could not be renewed: %s", self._backend, error)
 
     def _numbers(self) -> list[int]:
         names = [name.removeprefix(_NAME) for name in self._backend.objects() if name.startswith(_NAME)]

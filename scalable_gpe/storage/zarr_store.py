@@ -201,6 +201,7 @@ class ZarrStore:
     def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
         """Commit a result (its arrays, and `arrays` elsewhere), after all of them are flushed to disk."""
         self.handle.check_writable()
+        self.backend.check(name)
         if self.handle.lock is not None:
             self.handle.lock.check()
         with self.backend.io():

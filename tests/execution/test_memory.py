@@ -78,3 +78,14 @@ def test_peak_of_a_million_points(tmp_path, limit):
     X = gpe.datasets.patches(1_000_000, 16, dimension=4)
     peak, _ = peak_of(tmp_path, X, limit)
     assert peak <= limit
+
+
+def test_a_process_that_holds_much_already_is_told():
+    size = ProblemSize(n_rows=1_000_000, n_features=16, n_neighbors=12, n_components=16)
+    fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, persistent=True, resident=10**8))
+    full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, persistent=True, resident=9 * 10**8))
+    assert fresh.crowded() is None
+    text = full.crowded()
+    assert "holds 900 MB already" in text and "in 16 panels" in text
+    limit = int(text.partition("memory_limit=")[2].partition("`")[0])
+    assert MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True, resident=9 * 10**8)).crowded() is None

@@ -245,3 +245,14 @@ def test_blocks_that_are_read_ahead_are_the_right_ones(tmp_path):
             np.testing.assert_array_equal(found, truth)
     edges.block(0)
     assert 2 in edges._coming
+
+
+def test_epsilon_of_lists_of_uneven_length():
+    """Five hubs with long lists must not set the bandwidth of all other rows."""
+    X = gpe.datasets.torus(2000, random_state=3)
+    graph = gpe.neighbor_graph(X, 200)
+    indices, distances = graph.indices.copy(), graph.distances.copy()
+    even = gpe.embed(neighbors=(indices[:, :12], distances[:, :12]), power=2).kernel.epsilon
+    indices[5:, 12:], distances[5:, 12:] = -1, np.inf
+    uneven = gpe.embed(neighbors=(indices, distances), power=2).kernel.epsilon
+    assert uneven == pytest.approx(even, rel=0.05)

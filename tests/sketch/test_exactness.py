@@ -167,3 +167,14 @@ def test_an_interval_that_is_too_short_is_noticed_and_repaired(monkeypatch, powe
         for power in powers:
             Y = vectors @ (values[:, None] ** power * (vectors.T @ G))
             assert relative(points[power], Y) < tolerance, (precision, power)
+
+
+def test_the_report_names_the_smallest_eigenvalue_and_the_interval():
+    X = gpe.datasets.torus(800, random_state=2)
+    result = gpe.embed(X, n_neighbors=6, epsilon="global", power=[2, 64])
+    smallest = np.linalg.eigvalsh(result.heat.to_scipy().astype(np.float64).toarray())[0]
+    low, high = result.report["interval"]
+    assert low <= smallest and high == 1.0
+    assert smallest - 1e-6 <= result.report["lambda_min"] <= smallest + 0.05
+    assert gpe.embed(X, power=2).report["interval"] is None
+    assert "interval" in gpe.embed(X, power=2).report["reasons"]

@@ -1,6 +1,7 @@
 """A store: opened again it gives the same results, it refuses foreign input, and it survives interruptions."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -362,3 +363,30 @@ def test_a_store_of_other_versions_warns_and_opens(tmp_path):
     with pytest.warns(GPEWarning, match=r"numpy 1\.0"):
         again = gpe.embed(X, n_neighbors=6, power=3, store=tmp_path / "s.zarr", progress=False)
     assert (again.points[:] == first.points[:]).all()
+
+
+def test_columns_that_were_being_written_do_not_hide_finished_ones(X, store):
+    """A kill while columns 0-1 were written, then a run with wider panels: only committed ranges count."""
+    expected = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
+    (power,) = [path for path in store.glob("sketch/*/*") if path.name.isdigit()][:1]
+    (columns,) = power.glob("0-*")
+    (power / "0-1" / "columns").mkdir(parents=True)
+    shutil.copy(columns / "columns" / "zarr.json", power / "0-1" / "columns" / "zarr.json")
+    assert bytes_of(gpe.open(store).points) == expected
+    assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == expected
+
+
+def test_starting_over_looks_at_the_new_input_first(X, store):
+    expected = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
+    broken = np.array(X)
+    broken[len(X) // 2 + 1, 0] = np.nan
+    with pytest.raises(ValueError, match="must be finite"):
+        gpe.embed(broken, store=store, resume=False, **OPTIONS)
+    assert bytes_of(gpe.open(store).points) == expected
+
+
+def test_a_seed_that_is_drawn_anew_warns_with_a_store(X, store):
+    from scalable_gpe.errors import GPEWarning
+
+    with pytest.warns(GPEWarning, match="cannot be resumed"):
+        gpe.embed(X, store=store, random_state=None, **OPTIONS)

@@ -5,6 +5,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
+from scalable_gpe.errors import StoreError
 from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.transform import new_points
 
@@ -225,3 +226,15 @@ def test_one_power_of_several():
         several.transform(X[350:], power=4)
     single = gpe.embed(X[:350], n_components=3, power=8)
     np.testing.assert_array_equal(single.transform(X[350:], power=8), every[8])
+
+
+def test_a_shifted_input_is_another_input(rows, tmp_path):
+    """Rows that float32 cannot hold are shifted before they are stored; new rows must be shifted alike."""
+    # 30 bits behind the point: more than float32 holds, and sums with 256 are exact
+    train, new = (np.round(part.astype(np.float64) * 1.1 * 2**30) / 2**30 for part in rows)
+    gpe.embed(train, n_components=5, power=9, store=tmp_path / "run.zarr")
+    with pytest.raises(StoreError, match="shifted by a constant"):
+        gpe.embed(train + 256, n_components=5, power=9, store=tmp_path / "run.zarr")
+    shifted = gpe.embed(train + 256, n_components=5, power=9, store=tmp_path / "run.zarr", resume=False)
+    unshifted = gpe.embed(train, n_components=5, power=9)
+    assert relative(shifted.transform(new + 256), unshifted.transform(new)) < 1e-2
