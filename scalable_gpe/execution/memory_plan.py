@@ -234,7 +234,7 @@ class MemoryPlan:
         return BASE + whole + self._blocks_in_flight(size.block_bytes)
 
     def crowded(self) -> str | None:
-        """What to say when this process holds so much already that the run gets far less than its limit."""
+        """Warning text if memory that this process already holds makes the panels narrower, else None."""
         limit, held = self.resources.limit, self.resources.resident
         fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
         widths = [
@@ -247,8 +247,8 @@ class MemoryPlan:
             return None
         n_panels = -(-self.size.n_components // widths[0])
         return (
-            f"this process holds {held / 1e6:.0f} MB already, which count against `memory_limit`: the columns go "
-            f"through the sweeps in {n_panels} panels. Pass "
+            f"this process already holds {held / 1e6:.0f} MB, which count against `memory_limit`: the run needs "
+            f"{n_panels} panels. Pass "
             f"`memory_limit={limit + fresh.workspace - self.workspace}`, or start in a fresh process."
         )
 

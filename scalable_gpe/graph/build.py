@@ -145,7 +145,7 @@ class GraphStage:
         return self.rows is not None and self.rows.resident
 
     def check_rows(self) -> None:
-        """Read every row once; one that is not finite is an error."""
+        """Read every row once; raise if one is not finite."""
         if self.rows is not None:
             for piece in self.rows.steps(0, self.rows.n_rows):
                 self.rows.read(*piece)

@@ -127,9 +127,9 @@ class NearestLoop:
 
 
 def recall_half_width(shares: np.ndarray) -> float:
-    """Half width of the 95 % interval of a mean over sampled rows; misses come row by row, so rows count, not pairs.
+    """Half width of the 95 % interval of a mean over sampled rows; rows are independent, pairs of one row are not.
 
-    Where no row misses a neighbour, 3 / n bounds the share of rows that do (the rule of three).
+    If no row misses a neighbour, 3 / n bounds the share of rows that do (the rule of three).
     """
     n_rows = len(shares)
     if (shares == 1).all():

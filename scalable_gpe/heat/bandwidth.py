@@ -61,14 +61,14 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
 
 
 def _with_targets(squared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lists that are not empty, and the effective neighbours that each should have: max(length / 7, 1)."""
+    """Lists that are not empty, and the target number of effective neighbours of each: max(length / 7, 1)."""
     lengths = np.isfinite(squared).sum(axis=1)
     kept = lengths[lengths > 0]
     return squared[lengths > 0], np.maximum(kept / _SHARE, np.minimum(1.0, 0.9 * kept))
 
 
 def _median_share(effective: np.ndarray, targets: np.ndarray) -> float:
-    """The median row's effective neighbours as a share of what its list should have."""
+    """Effective neighbours of the median row, as a share of the target of its list."""
     if np.ptp(targets) == 0:
         return float(np.median(effective) / targets[0])
     return float(np.median(effective / targets))

@@ -95,11 +95,11 @@ def _stored_columns(context: Context, name: str, power: int, n_components: int) 
 
 
 def _committed(context: Context, name: str, power: int, first: int, stop: int) -> SketchColumns | None:
-    place = columns_name(name, power, first, stop)
-    metadata = context.store.read(place, ColumnsMetadata)
+    range_name = columns_name(name, power, first, stop)
+    metadata = context.store.read(range_name, ColumnsMetadata)
     if metadata is None:
         return None
-    return SketchColumns(context.store.open_table(f"{place}/columns"), first, stop, metadata)
+    return SketchColumns(context.store.open_table(f"{range_name}/columns"), first, stop, metadata)
 
 
 def _panel_columns(

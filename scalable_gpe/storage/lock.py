@@ -149,7 +149,7 @@ class ObjectLock:
                     self._lost = _who(holder)
                     return
                 self._backend.write(_key(self._number), self._content(count))
-            except Exception as error:  # whatever it is, the network may come back: a silent end would lose the lock
+            except Exception as error:  # any error: the network may come back, and a silent end would lose the lock
                 logger.warning("the lock of %s could not be renewed: %s", self._backend, error)
 
     def _numbers(self) -> list[int]:
