@@ -86,6 +86,6 @@ def test_a_process_that_holds_much_already_is_told():
     full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, persistent=True, resident=9 * 10**8))
     assert fresh.crowded() is None
     text = full.crowded()
-    assert "holds 900 MB already" in text and "in 16 panels" in text
+    assert "already holds 900 MB" in text and "needs 16 panels" in text
     limit = int(text.partition("memory_limit=")[2].partition("`")[0])
     assert MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True, resident=9 * 10**8)).crowded() is None

@@ -26,13 +26,13 @@ def agree(points, values, A, power, tolerance=1e-4, gap=1e-6):
     for last in range(1, k + 1):
         if last < k and dense[last - 1] - dense[last] < gap:
             continue
-        found, dense = points[:, first:last], expected[:, first:last]
+        found, reference = points[:, first:last], expected[:, first:last]
         if last - first == 1:
-            error = min(np.linalg.norm(found - dense), np.linalg.norm(found + dense))
-            assert error <= tolerance * np.linalg.norm(dense), (first, error)
+            error = min(np.linalg.norm(found - reference), np.linalg.norm(found + reference))
+            assert error <= tolerance * np.linalg.norm(reference), (first, error)
         else:
-            assert np.sin(subspace_angles(found, dense)).max() <= tolerance
-            np.testing.assert_allclose(np.linalg.norm(found, axis=0), np.linalg.norm(dense, axis=0), rtol=tolerance)
+            assert np.sin(subspace_angles(found, reference)).max() <= tolerance
+            np.testing.assert_allclose(np.linalg.norm(found, axis=0), np.linalg.norm(reference, axis=0), rtol=tolerance)
         first = last
 
 
