@@ -3,9 +3,9 @@
     python benchmarks/cluster.py       a million points, and sweeps at up to sixteen million; a quarter of an hour
     python benchmarks/cluster.py --points 20000 --sweep-points 40000 --model-points 20000 --traffic-rows 2048
 
-prints one table and writes it to cluster.json (--json): points to embedding with two single-threaded workers against
-one and against two threads; sweeps of the sketch; a model of their seconds beside the measurement; and the bytes that
-a sweep sends through the scheduler.
+It prints one table and writes it to cluster.json (--json): points to embedding with two single-threaded workers
+against one worker and against two threads; sweeps of the sketch; a model of their seconds against the measurement; and
+the bytes that a sweep sends through the scheduler.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from scalable_gpe.loops import sparse
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.zarr_store import ZarrStore
 
-_BLOCKS = 8  # of the sweeps whose bytes are counted
-_SWEPT = {"n_neighbors": 8, "power": 8}  # of the sweeps that are timed: plain products
+_BLOCKS = 8  # blocks of the sweeps whose bytes are counted
+_SWEPT = {"n_neighbors": 8, "power": 8}  # parameters of the timed sweeps: plain products
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def measure_all(folder: Path, options: argparse.Namespace) -> list[Row]:
 
 @contextmanager
 def workers(n_workers: int, folder: Path) -> Iterator[Any]:
-    """Single-threaded processes of this host that have run every stage once, and a client that is active."""
+    """Start single-threaded workers on this host, run every stage once, and give the active client."""
     from distributed import Client, LocalCluster
 
     kind = {"processes": True, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
@@ -85,7 +85,7 @@ def warm_up(folder: Path) -> None:
 
 
 def run(folder: Path, options: argparse.Namespace) -> tuple[float, str]:
-    """Seconds of one run from points to embedding, and where they went."""
+    """Measure the seconds of one run from points to embedding, in all and by stage."""
     how = {"n_neighbors": options.neighbors, "n_components": options.components, "power": options.power}
     how |= {"method": "cells", "store": folder / "run.zarr", "resume": False, "n_jobs": 2, "progress": False}
     seconds, result = timed(lambda: gpe.embed(folder / "X.npy", **how))
@@ -107,7 +107,7 @@ def compared(runs: dict[int, tuple[float, str]], options: argparse.Namespace) ->
 
 @dataclass(frozen=True)
 class Swept:
-    """Points of a torus whose heat kernel stands in a store, so that only the sketch is left to do."""
+    """Points of a torus whose heat kernel is stored, so that only the sketch remains to be computed."""
 
     n_points: int
     folder: Path
@@ -126,7 +126,7 @@ class Swept:
         return self
 
     def sketch(self, n_columns: int, note: Any) -> None:
-        """The sketch anew; `note` is called after each sweep."""
+        """Compute the sketch again; call `note` after each sweep."""
         for group in ("runs", "embedding", "sketch"):
             ZarrStore(self.store).remove(group)
 
@@ -137,9 +137,10 @@ class Swept:
         gpe.embed(self.points, store=self.store, n_components=n_columns, progress=progress, **_SWEPT)
 
     def seconds(self, n_columns: int) -> float:
-        """Of one product: the median.
+        """Measure one product: the median.
 
-        Without the first two, which make the files that others write over, and the last one, which publishes.
+        The first two are left out, because they create the files that others overwrite; so is the last one, which
+        publishes.
         """
         times: list[float] = []
         self.sketch(n_columns, lambda: times.append(time.perf_counter()))
@@ -166,10 +167,10 @@ def beside(measured: dict[int, float], models: dict[int, dict[str, float]], opti
 
 
 def model(client: Any, swept: Swept, n_columns: int) -> dict[str, float]:
-    """Seconds of one product by the formula of docs/cluster.md, from rates that are measured here.
+    """Predict the seconds of one product by the formula of docs/cluster.md, from rates that are measured here.
 
     ``barrier + F / read + (N/W) c b / write + operations / W`` with K in memory, c columns of b bytes, W workers, and F
-    the bytes of other workers' shards that the blocks of one worker touch.
+    the bytes of other workers' shards that the blocks of one worker need.
     """
     edges = gpe.open(swept.store).kernel.edges
     pool, n_workers = Cluster(client), len(client.nthreads())
@@ -184,7 +185,7 @@ def model(client: Any, swept: Swept, n_columns: int) -> dict[str, float]:
 
 
 def _foreign(edges: Any, n_workers: int) -> int:
-    """Shards of others that the blocks of one worker touch: the largest number of any worker."""
+    """Count the shards of others that the blocks of one worker need: the largest number of any worker."""
     found = []
     for worker in range(n_workers):
         mine = [block for block in range(edges.n_blocks) if block * n_workers // edges.n_blocks == worker]
@@ -198,7 +199,7 @@ def _nothing(block: int) -> None:
 
 
 def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns: int) -> tuple[float, float]:
-    """Bytes per second that each worker reads from and writes to a table while all of them do."""
+    """Measure the bytes per second that each worker reads from and writes to a table while all of them do."""
     store, n_shards = ZarrStore(path), 16
     store.lock()
     store.remove("work")
@@ -212,7 +213,7 @@ def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns
         noise = np.random.default_rng(worker).standard_normal((shard_rows, n_columns)).astype(np.float32)
         for start, _ in mine:
             old.write(start, noise)
-        writing = timed(lambda: [new.write(start, noise) for start, _ in mine])[0]  # over files that are there
+        writing = timed(lambda: [new.write(start, noise) for start, _ in mine])[0]  # overwrites existing files
         reading = timed(lambda: [new.read_into(start, noise) for start, _ in mine])[0]
         return reading, writing
 
@@ -223,7 +224,7 @@ def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns
 
 
 def _operations(pool: Cluster, swept: Swept, n_workers: int, n_columns: int) -> float:
-    """Seconds of all blocks on one thread while all workers multiply, from some of them."""
+    """Estimate the seconds of all blocks on one thread while all workers multiply, from some blocks."""
 
     def multiply(worker: int) -> float:
         edges = gpe.open(swept.store).kernel.edges
@@ -245,7 +246,7 @@ def _operations(pool: Cluster, swept: Swept, n_workers: int, n_columns: int) -> 
 
 
 def traffic(folder: Path, options: argparse.Namespace) -> list[Row]:
-    """Bytes of one sweep at two numbers of points in as many blocks."""
+    """Count the bytes of one sweep at two numbers of points, in the same number of blocks."""
     found = {}
     for rows in (1024, options.traffic_rows):
         swept = Swept(_BLOCKS * rows, folder)
@@ -264,7 +265,7 @@ def traffic(folder: Path, options: argparse.Namespace) -> list[Row]:
 
 @contextmanager
 def counted() -> Iterator[list[int]]:
-    """Bytes of each message of this process, in which client and scheduler are: what passes both counts twice."""
+    """Record the bytes of each message of this process; it runs client and scheduler, so some messages count twice."""
     from distributed.comm import tcp
 
     sizes: list[int] = []

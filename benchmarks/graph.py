@@ -4,7 +4,7 @@
     python benchmarks/graph.py --points 20000 --no-pynndescent --no-fashion
     python benchmarks/graph.py --beyond 10000000 --memory-limit 2GB
 
-Both searches run in one process, compiled, one after the other; recall is measured on the same sampled rows.
+Both searches run in one process, one after the other, after compilation. Recall is measured on the same sampled rows.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def fashion() -> np.ndarray:
-    """Fashion-MNIST, 70,000 x 784."""
+    """Read Fashion-MNIST, 70,000 x 784."""
     files = [FASHION / f"{part}-images-idx3-ubyte.gz" for part in ("train", "t10k")]
     images = [gzip.decompress(file.read_bytes())[16:] for file in files]
     return np.frombuffer(b"".join(images), np.uint8).reshape(-1, 784).astype(np.float32)
@@ -97,7 +97,7 @@ def _recall(X: np.ndarray, indices: np.ndarray, n_sampled: int = 500) -> float:
 
 
 def beyond(options: argparse.Namespace) -> list[Row]:
-    """A fresh process under a memory limit, points in a zarr array."""
+    """Embed points of a zarr array in a fresh process under a memory limit."""
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         source, store = Path(folder) / "points.zarr", Path(folder) / "run.zarr"
         gpe.datasets.write(source, gpe.datasets.patches, options.beyond, n_features=16, dimension=4)

@@ -2,12 +2,12 @@
 
     python benchmarks/labels.py                                     all data sets, some minutes
     python benchmarks/labels.py --data fashion --seeds 5 --json fashion.json
-    python benchmarks/labels.py --data digits --kernels local:1 local:7 local:16      the seventh neighbour, and others
+    python benchmarks/labels.py --data digits --kernels local:1 local:7 local:16      other neighbours than the seventh
 
-One table per data set: the share of the 10 nearest that have the row's label, mean and standard deviation over random
-matrices, for each kernel, power and number of components k. Labels of the manifolds are cells of about a fiftieth of
-them. The graph is searched once; kernels and powers come from it. Embeddings in fewer components are the first columns
-of those in more.
+It prints one table per data set: the share of the 10 nearest rows that have the row's label, as mean and standard
+deviation over random matrices, for each kernel, power and number of components k. The manifolds are cut into 50 cells,
+which are their labels. The graph is searched once and used for all kernels and powers. Embeddings with fewer components
+are the first columns of those with more.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def study(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Lines of the table of one data set."""
+    """Yield the lines of the table of one data set."""
     X, labels = DATA[name]()
     rows = np.sort(np.random.default_rng(0).choice(len(X), min(options.rows, len(X)), replace=False))
     graph = gpe.neighbor_graph(X, options.neighbors)
@@ -68,7 +68,7 @@ def study(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _heat(X: np.ndarray, graph: gpe.NeighborGraph, epsilon: str) -> gpe.HeatKernel:
-    """Heat kernel of one bandwidth; "local:4" takes the fourth neighbour, in a graph of its own."""
+    """Make the heat kernel of one bandwidth; "local:4" uses the fourth neighbour, with its own graph."""
     rule, _, rank = epsilon.partition(":")
     if not rank:
         return gpe.heat_kernel(gpe.gaussian_kernel(graph, rule))
@@ -80,7 +80,7 @@ def _heat(X: np.ndarray, graph: gpe.NeighborGraph, epsilon: str) -> gpe.HeatKern
 
 def _map(heat: gpe.HeatKernel) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an eigensolver that is nearly there will do
+        warnings.simplefilter("ignore")  # nearly converged eigenvectors are good enough
         return gpe.diffusion_map(heat, COMPONENTS[-1])[0]
 
 
@@ -105,13 +105,13 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def agreement(points: np.ndarray, labels: np.ndarray, rows: np.ndarray | None = None) -> float:
-    """Share of the ten nearest other points of some rows (all by default) that have the row's label."""
+    """Measure the share of the ten nearest other points of some rows (all by default) that have the row's label."""
     from sklearn.neighbors import NearestNeighbors
 
     rows = np.arange(len(points)) if rows is None else rows
     near = NearestNeighbors(n_neighbors=_NEAREST + 1).fit(points).kneighbors(points[rows], return_distance=False)
     itself = near == rows[:, None]
-    itself[~itself.any(axis=1), -1] = True  # more than ten rows in the same place: any of them may go
+    itself[~itself.any(axis=1), -1] = True  # more than ten equal rows: any of them may be left out
     others = near[~itself].reshape(len(rows), _NEAREST)
     return float((labels[others] == labels[rows][:, None]).mean())
 
@@ -120,7 +120,7 @@ def agreement(points: np.ndarray, labels: np.ndarray, rows: np.ndarray | None = 
 
 
 def fashion() -> Labelled:
-    """Fashion-MNIST, 70,000 x 784, with its labels."""
+    """Read Fashion-MNIST, 70,000 x 784, with its labels."""
     parts = {
         kind: b"".join(
             gzip.decompress((FASHION / f"{part}-{kind}-ubyte.gz").read_bytes())[start:] for part in ("train", "t10k")
@@ -146,7 +146,7 @@ def breast_cancer() -> Labelled:
 
 
 def swiss_roll() -> Labelled:
-    """Cells along the roll, not in the space around it."""
+    """Make a swiss roll; its labels are cells along the roll, not in the space around it."""
     from sklearn.datasets import make_swiss_roll
 
     X, angle = make_swiss_roll(5000, noise=0.3, random_state=1)
@@ -160,7 +160,7 @@ def manifold(make: Callable[..., np.ndarray], n_rows: int, **parameters: Any) ->
 
 
 def clusters(least: float = 1.0, most: float = 1.0) -> Labelled:
-    """Twenty Gaussian clusters in ten dimensions, their widths from least to most (evenly on a logarithmic scale)."""
+    """Make twenty Gaussian clusters in ten dimensions, with widths from least to most (even on a log scale)."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 20, 6000)
     widths = np.geomspace(least, most, 20)
@@ -169,7 +169,7 @@ def clusters(least: float = 1.0, most: float = 1.0) -> Labelled:
 
 
 def uneven_curve() -> Labelled:
-    """An arc on which the density falls by a factor of thousands; labels are equal shares of the points."""
+    """Make an arc on which the density falls by a factor of thousands; labels are equal shares of the points."""
     place = np.random.default_rng(0).random(5000)
     angle = 5.5 * place**4
     order = np.argsort(np.argsort(place))
@@ -197,7 +197,7 @@ DATA: dict[str, Callable[[], Labelled]] = {
 }
 
 
-# --- what benchmarks/run.py shows -----------------------------------------------------------------
+# --- rows of benchmarks/run.py --------------------------------------------------------------------
 
 
 def label_agreement(n_components: int = 16, power: int = 16) -> list[Row]:

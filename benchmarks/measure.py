@@ -1,4 +1,4 @@
-"""What a benchmark says, and how a time is taken."""
+"""Rows of a benchmark table, and timing."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: `value` of `unit` for `what`, and what it aims at."""
+    """One line of the table: `value` in `unit` for `what`, and the value to aim at."""
 
     what: str
     value: float | None

@@ -1,10 +1,10 @@
-"""Ratios, all measured in one run on one machine.
+"""Ratios against pynndescent and scipy, all measured in one run on one machine.
 
     python benchmarks/run.py                       a million points, some minutes
     python benchmarks/run.py --points 20000        a quick look
 
-prints one table and writes it to benchmarks.json (--json). A row says what was measured, against what, and what it
-aims at; seconds are not comparable between machines, ratios nearly are.
+It prints one table and writes it to benchmarks.json (--json). A row names what was measured, against what, and the
+value to aim at. Seconds are not comparable between machines; ratios nearly are.
 """
 
 import argparse

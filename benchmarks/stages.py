@@ -23,7 +23,7 @@ print(json.dumps({"peak": result.report["peak_memory"], "limit": result.paramete
 
 
 def compile_ours(options: argparse.Namespace) -> None:
-    """Run everything once on few points: loops are compiled, or loaded from numba's cache."""
+    """Run everything once on few points, so that loops are compiled or loaded from numba's cache."""
     few = gpe.datasets.patches(3000, options.features)
     result = gpe.embed(few, n_neighbors=options.neighbors, power=[2, options.power], method="cells", progress=False)
     _ = result.heat @ np.ones((3000, 2), np.float32)
@@ -52,7 +52,7 @@ def pipeline(X: np.ndarray, options: argparse.Namespace) -> tuple[list[Row], Any
 
 
 def _pynndescent(X: np.ndarray, n_neighbors: int) -> float:
-    """Seconds of a compiled search for as many neighbours, the row itself included in its lists."""
+    """Measure a compiled search for as many neighbours; its lists include the row itself."""
     from pynndescent import NNDescent
 
     def search(points: np.ndarray) -> Any:
@@ -63,7 +63,7 @@ def _pynndescent(X: np.ndarray, n_neighbors: int) -> float:
 
 
 def fresh_process(X: np.ndarray, folder: Path, options: argparse.Namespace) -> list[Row]:
-    """Peak memory of a process that embeds the same points out of core."""
+    """Measure the peak memory of a process that embeds the same points out of core."""
     np.save(folder / "X.npy", X)
     given = {"X": str(folder / "X.npy"), "store": str(folder / "run.zarr"), "memory_limit": options.memory_limit}
     given |= {"n_neighbors": options.neighbors, "n_components": options.components, "power": options.power}

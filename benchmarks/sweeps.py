@@ -1,4 +1,4 @@
-"""Products of K: against scipy, against the memory's bandwidth, and how many of them each method needs."""
+"""Products of K: against scipy, against the memory bandwidth, and how many of them each method needs."""
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +18,12 @@ from scalable_gpe.sketch.polynomial import n_sweeps
 from scalable_gpe.sketch.powers import multiply
 from scalable_gpe.sketch.random_matrix import Sketch
 
-_MOST_PRODUCTS = 300  # after which the paper's iteration is given up
+_MOST_PRODUCTS = 300  # the paper's iteration is stopped after these
 _PLAIN_COLUMNS = 4
 
 
 def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
-    """One product with a panel against scipy's on the matrix in the user's order, and against the memory."""
+    """Compare one product with scipy's on the matrix in the user's order, and with the memory bandwidth."""
     heat, width = embedding.heat, options.components
     ours = _sweep_seconds(heat, width)
     matrix = embedding.kernel.to_scipy()
@@ -45,7 +45,7 @@ def _sweep_seconds(heat: HeatKernel, width: int) -> float:
 
 
 def _bandwidth() -> float:
-    """Bytes per second that all cores together read and write when they copy."""
+    """Measure the bytes per second that all cores together read and write when they copy."""
     n_jobs = Workers().n_jobs
     source = np.ones((n_jobs, 2**24))
     target = np.empty_like(source)
@@ -56,7 +56,7 @@ def _bandwidth() -> float:
 
 
 def sinkhorn(heat: HeatKernel) -> list[Row]:
-    """Sweeps to 1e-8 against the iteration of the paper."""
+    """Compare the sweeps to a residual of 1e-8 with those of the paper's iteration."""
     theirs = _paper_products(heat)
     more = "more than " if theirs > _MOST_PRODUCTS else ""
     detail = f"the paper's iteration: {more}{min(theirs, _MOST_PRODUCTS)}"
@@ -64,7 +64,7 @@ def sinkhorn(heat: HeatKernel) -> list[Row]:
 
 
 def _paper_products(heat: HeatKernel) -> int:
-    """Products of d <- K(1/d) until the geometric mean of two iterates scales K to 1e-8; looked at now and then."""
+    """Count products of d <- K(1/d) until the geometric mean of two iterates scales K to 1e-8; checked every tenth."""
     kernel, weights = heat.kernel, heat.weights
     d = np.ones(len(weights))
     for n_products in range(1, _MOST_PRODUCTS + 1):
@@ -78,7 +78,7 @@ def _paper_products(heat: HeatKernel) -> int:
 
 
 def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
-    """Sweeps of a high power against plain products, and what the difference does to distances."""
+    """Compare the sweeps of a high power with plain products, and the distances that both give."""
     power = options.high_power
     plans = plan_powers(heat, Sketch("gaussian", 0), [power], 1e-4, heat.context, "sketch/benchmark")
     ours = gpe.gp_embedding(heat, _PLAIN_COLUMNS, power)
@@ -101,7 +101,7 @@ def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
 
 
 def _plain(heat: HeatKernel, power: int) -> np.ndarray:
-    """Give A^p G / sqrt(k) by p plain products in double precision (no row repeats): with Z = S x, Z <- S^2 K Z."""
+    """Compute A^p G / sqrt(k) by p plain products in double precision (no row repeats): with Z = S x, Z <- S^2 K Z."""
     storage_order, scale = heat.kernel.storage_order, heat.scale_points[:, None]
     entries = gpe.sketch_matrix(heat.shape[0], _PLAIN_COLUMNS, random_state=0)
     source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[storage_order.user_row])
@@ -113,7 +113,7 @@ def _plain(heat: HeatKernel, power: int) -> np.ndarray:
 
 
 def out_of_core(embedding: Any, store: Path) -> list[Row]:
-    """A sweep that reads every block of K from the store against one in memory."""
+    """Compare a sweep that reads every block of K from the store with one in memory."""
     with block_sizes(resident_bytes=0):
         stored = gpe.open(store)
         ratios = {

@@ -3,9 +3,9 @@
     pip install umap-learn
     python examples/compare.py --out docs/figures/compare.png
 
-draws one row of pictures for each data set, and prints two figures for each method in 2 and in 16 dimensions: how often
-the ten nearest rows share a label, and Spearman's correlation of distances with those along the surface, where these
-are known. Without umap-learn its column is left out.
+It draws one row of pictures for each data set. For each method, in 2 and in 16 dimensions, it prints the share of the
+ten nearest rows with the same label, and Spearman's correlation of distances with those along the surface, where these
+are known. Without umap-learn, the column of UMAP is left out.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from scalable_gpe import plot
 
 @dataclass(frozen=True)
 class Data:
-    """Points, what they are coloured by, and where the surface is known: flat coordinates, and whether they close."""
+    """Points and their colours; where the surface is known, its flat coordinates, and their periods if it is closed."""
 
     name: str
     X: np.ndarray
@@ -54,19 +54,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def gaussian_process(data: Data, n_components: int, power: int) -> np.ndarray:
-    """The embedding; in two dimensions the principal plane of one in 16, as pictures show it."""
+    """Embed the points; in two dimensions, the principal plane of 16 components, as pictures show it."""
     points = gpe.embed(data.X, n_components=16, power=power, progress=False).points
     return points if n_components == 16 else PCA(n_components).fit_transform(points)
 
 
 def diffusion_map(data: Data, n_components: int) -> np.ndarray:
-    """Eigenvectors of the same kernel."""
+    """Compute eigenvectors of the same kernel."""
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(data.X)))
     return gpe.diffusion_map(heat, n_components)[0]
 
 
 def umap(data: Data, n_components: int) -> np.ndarray:
-    """UMAP with its own defaults."""
+    """Run UMAP with its own defaults."""
     from umap import UMAP
 
     return UMAP(n_components=n_components, random_state=0, n_jobs=1).fit_transform(data.X)
@@ -82,7 +82,7 @@ if find_spec("umap"):
 
 
 def figures(data: Data, points: np.ndarray) -> str:
-    """What is printed for one embedding."""
+    """Format the figures of one embedding."""
     labels = data.color if data.flat is None else _cells(data.flat)
     near = NearestNeighbors(n_neighbors=10).fit(points).kneighbors(return_distance=False)
     shared = (labels[near] == labels[:, None]).mean()
@@ -95,7 +95,7 @@ def figures(data: Data, points: np.ndarray) -> str:
 
 
 def _along(flat: np.ndarray, sides: np.ndarray | None) -> np.ndarray:
-    """Distances along the surface: of a flat sheet, or of one whose sides are glued together."""
+    """Compute distances along the surface: a flat sheet, or one whose sides are glued together."""
     steps = np.abs(flat[:, None] - flat)
     if sides is not None:
         steps = np.minimum(steps, sides - steps)
@@ -103,7 +103,7 @@ def _along(flat: np.ndarray, sides: np.ndarray | None) -> np.ndarray:
 
 
 def _cells(flat: np.ndarray) -> np.ndarray:
-    """Labels from flat coordinates: a grid of ten by five."""
+    """Make labels from flat coordinates: cells of a grid of ten by five."""
     place = (flat - flat.min(axis=0)) / np.ptp(flat, axis=0) * [10, 5]
     cells = np.minimum(place.astype(int), [9, 4])
     return cells[:, 0] * 5 + cells[:, 1]

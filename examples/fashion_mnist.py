@@ -2,8 +2,8 @@
 
     python examples/fashion_mnist.py --out fashion.png
 
-reads the four files of Fashion-MNIST (Debian: dataset-fashion-mnist), embeds all 70,000 images and prints how often the
-ten nearest images share a label, in the data and in the embedding.
+It reads the four files of Fashion-MNIST (Debian: dataset-fashion-mnist), embeds all 70,000 images and prints the
+share of the ten nearest images with the same label, in the data and in the embedding.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def load(folder: Path = FOLDER) -> tuple[np.ndarray, np.ndarray]:
-    """All 70,000 images as rows, and their labels."""
+    """Read all 70,000 images as rows, and their labels."""
     images = [
         gzip.decompress((folder / f"{part}-images-idx3-ubyte.gz").read_bytes())[16:] for part in ("train", "t10k")
     ]
@@ -48,7 +48,7 @@ def load(folder: Path = FOLDER) -> tuple[np.ndarray, np.ndarray]:
 
 
 def agreement(points: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> float:
-    """Share of the ten nearest points of some rows that have the row's label."""
+    """Measure the share of the ten nearest points of some rows that have the row's label."""
     near = NearestNeighbors(n_neighbors=11).fit(points).kneighbors(points[rows], return_distance=False)
     return float((labels[near[:, 1:]] == labels[rows][:, None]).mean())
 

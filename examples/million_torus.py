@@ -1,9 +1,9 @@
-"""A million points of a torus in 16 dimensions, embedded out of core: points, store and picture go to one folder.
+"""A million points of a torus in 16 dimensions, embedded out of core; points, store and picture are in one folder.
 
     python examples/million_torus.py --out torus
     python examples/million_torus.py --points 10_000_000 --memory-limit 2GB --out torus
 
-Given again, the same command opens what is there; interrupted, it goes on where it stopped.
+The same command given again opens the finished run, or resumes an interrupted one.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _first_axis(points: Path) -> np.ndarray:
-    """Leading principal axis of some of the points."""
+    """Compute the leading principal axis of some of the points."""
     sample = np.load(points, mmap_mode="r")[:20_000]
     return np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][0]
 

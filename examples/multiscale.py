@@ -1,9 +1,9 @@
-"""One data set at several scales: groups of clusters of small clusters, told apart by the power.
+"""One data set at several scales: groups of clusters of small clusters; the power chooses the scale.
 
     python examples/multiscale.py --out multiscale.png
 
-Heat that has spread for few steps is still within its small cluster; later it fills the cluster, then the group. All
-powers share their products with the kernel, so several cost little more than the largest one.
+After few steps heat is still within its small cluster; later it fills the cluster, then the group. All powers share
+their products with the kernel, so several powers cost little more than the largest one.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def nested_clusters(n_rows: int, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Three groups of three clusters of four small clusters in the plane; the labels are the clusters."""
+    """Make three groups of three clusters of four small clusters in the plane; the labels are the clusters."""
     rng = np.random.default_rng(random_state)
     centres = np.zeros(1, complex)
     for count, width in ((3, 3.2), (3, 1.3), (4, 0.6)):

@@ -1,8 +1,8 @@
-"""Place rows that were not there in training: digits, half of them held back.
+"""Embed rows that were not part of training: digits, half of them held back.
 
     python examples/new_points.py --out new-points.png
 
-The held-back digits are placed by ``transform`` and named by their ten nearest training digits.
+``transform`` embeds the held-back digits; their ten nearest training digits classify them.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = gpe.embed(old, n_components=16, power=16)
     placed = result.transform(new)
 
-    assert np.array_equal(result.transform(old), result.points)  # training rows get their own place
+    assert np.array_equal(result.transform(old), result.points)  # training rows get their own embedding
     names = KNeighborsClassifier(10).fit(result.points, old_labels).predict(placed)
     raw = KNeighborsClassifier(10).fit(old, old_labels).predict(new)
     print(f"{len(new)} new digits, named right: {np.mean(names == new_labels):.3f} in 16 dimensions")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _draw(result: gpe.Embedding, placed: np.ndarray, new_labels: np.ndarray, old_labels: np.ndarray) -> Any:
-    """Training and new rows side by side, on the principal axes of the training rows."""
+    """Draw training and new rows side by side, on the principal axes of the training rows."""
     from matplotlib.figure import Figure
 
     middle = result.points.mean(axis=0)

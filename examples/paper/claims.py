@@ -1,4 +1,4 @@
-"""What the paper says in words about its experiments, measured.
+"""The claims of the paper about its experiments, checked by measurement.
 
 One method beats another when the mean of log L over the trials is lower by more than two standard errors of the
 paired difference (all methods of a trial share its points and its sketches).
@@ -38,7 +38,7 @@ class Curves:
         return float(self._column(method, value).mean())
 
     def gap(self, better: str, worse: str, value: int) -> float:
-        """How much lower the first is."""
+        """Return how much lower the first method is."""
         return self.mean(worse, value) - self.mean(better, value)
 
     def beats(self, better: str, worse: str, value: int) -> bool:
@@ -49,7 +49,7 @@ class Curves:
         return [value for value in values or self.values if self.beats(better, worse, value)]
 
     def apart(self, one: str, other: str) -> float:
-        """Largest difference of the means, in standard deviations over the trials."""
+        """Return the largest difference of the means, in standard deviations over the trials."""
         return max(
             abs(self.gap(one, other, value)) / max(self._column(one, value).std(), self._column(other, value).std())
             for value in self.values
@@ -239,7 +239,7 @@ def _title(name: str) -> str:
 
 
 def _list(values: Iterable[int]) -> str:
-    """1, 2, 3, 4, 8 as "1..4, 8" (neighbours in k), or "none"."""
+    """Write 1, 2, 3, 4, 8 as "1..4, 8" (consecutive values), and an empty list as "none"."""
     numbers = list(values)
     runs: list[list[int]] = []
     for number in numbers:

@@ -1,8 +1,8 @@
 """The experiments of "Sketching the Heat Kernel", trial by trial.
 
-A trial samples points, and all methods share them. One Gaussian and one Bernoulli matrix per trial serve both
-normalisations; target dimension k uses their first k columns. What is recorded is log L, L being the ratio of the
-largest to the smallest dilation of distances.
+A trial samples points, and all methods share them. Both normalisations use the same Gaussian and the same Bernoulli
+matrix; target dimension k uses their first k columns. A trial records log L, where L is the ratio of the largest to the
+smallest dilation of distances.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ ALL_METHODS = (*DM_AND_GP, "GPSBS", "GPSBB")
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the paper fixes for one figure."""
+    """The parameters of one figure of the paper."""
 
     name: str
     title: str
@@ -73,7 +73,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in _experiments()}
 
 
 def run_trial(name: str, trial: int) -> Measured:
-    """Log L of every method at every value of the experiment's axis."""
+    """Measure log L of every method at every value of the experiment's axis."""
     experiment = EXPERIMENTS[name]
     X = experiment.points(trial)
     measured: Measured = {}
@@ -85,7 +85,7 @@ def run_trial(name: str, trial: int) -> Measured:
 
 
 def embedding(method: str, A: Array, power: int, n_components: int, trial: int) -> Array:
-    """One of DMS, DMB, GPS, GPB, GPSBS, GPSBB; A is the heat kernel that the last letter stands for."""
+    """Compute one of DMS, DMB, GPS, GPB, GPSBS, GPSBB; A is the heat kernel that the last letter stands for."""
     if method.startswith("DM"):
         return exact.diffusion_map(A, n_components, power)
     kind = SKETCH[method[:-1]]
@@ -96,7 +96,7 @@ def embedding(method: str, A: Array, power: int, n_components: int, trial: int) 
 def _measure(experiment: Experiment, methods: list[str], X: Array, A: Array, trial: int) -> Measured:
     measured: Measured = {method: [] for method in methods}
     widest = max(experiment.dimensions)
-    # eigenvectors are the same for all powers, and A^p once per power serves all sketches
+    # all powers share the eigenvectors, and all sketches share A^p
     eigenvectors = embedding(methods[0], A, 1, widest, trial)
     for power, A_power in _powers(A, experiment.powers):
         distances = pdist(X) if experiment.euclidean else exact.diffusion_distances(A_power, 1)
@@ -109,12 +109,12 @@ def _measure(experiment: Experiment, methods: list[str], X: Array, A: Array, tri
 
 
 def _at_time(map_at_1: Array, time: int) -> Array:
-    """Diffusion map at another time: a column at time 1 is lambda v, and its length lambda."""
+    """Compute the diffusion map at another time: a column at time 1 is lambda v, and its length is lambda."""
     return map_at_1 * np.linalg.norm(map_at_1, axis=0) ** (time - 1)
 
 
 def _powers(A: Array, powers: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """A^p for ascending powers, each from the one before."""
+    """Yield A^p for ascending powers, each from the one before."""
     last, out = 0, np.eye(len(A))
     for power in powers:
         last, out = power, out @ np.linalg.matrix_power(A, power - last) if power != 2 * last else out @ out

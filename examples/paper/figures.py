@@ -45,12 +45,12 @@ def draw_all(results: Results, folder: Path) -> None:
 
 
 def draw_curves(axes: Axes, results: Results, name: str, methods: tuple[str, ...]) -> None:
-    """Mean of log L against k or p; the bars are one standard deviation over the trials."""
+    """Draw the mean of log L against k or p; the bars are one standard deviation over the trials."""
     experiment = EXPERIMENTS[name]
     values = np.array(experiment.values)
     for number, method in enumerate(methods):
         logs, (color, marker, line) = results[name][method], STYLE[method]
-        # side by side, so that no bar hides another
+        # shifted sideways, so that no bar hides another
         shift = (number - (len(methods) - 1) / 2) * 0.09
         place = values * 2**shift if experiment.axis == "p" else values + shift
         style = {"color": color, "marker": marker, "linestyle": line, "capsize": 2, "markersize": 4, "linewidth": 1.2}
@@ -69,7 +69,7 @@ def draw_curves(axes: Axes, results: Results, name: str, methods: tuple[str, ...
 
 
 def draw_circle_sample(path: Path) -> None:
-    """The circle in the plane by GPS, coloured by its angle: it may cross itself."""
+    """Draw the circle in the plane by GPS, coloured by its angle; it may cross itself."""
     experiment = EXPERIMENTS["circle"]
     X = experiment.points(0)
     A = exact.heat_kernel(X, experiment.epsilon, "symmetric")
@@ -80,7 +80,7 @@ def draw_circle_sample(path: Path) -> None:
 
 
 def draw_outlier_samples(path: Path) -> None:
-    """Six planes: where the points lie; DMS with the outliers and, enlarged, without; three samples of GPS."""
+    """Draw six panels: the points; DMS with the outliers and, enlarged, without them; three samples of GPS."""
     experiment = EXPERIMENTS["outliers"]
     X = experiment.points(0)
     A = exact.heat_kernel(X, experiment.epsilon, "symmetric")

@@ -1,8 +1,8 @@
-"""Run all experiments of "Sketching the Heat Kernel" (Gilbert, O'Neill) and judge what the paper says of them.
+"""Run all experiments of "Sketching the Heat Kernel" (Gilbert, O'Neill) and check the claims of the paper.
 
     python examples/paper/run.py --out paper-results
 
-writes the figures (PNG), results.csv (mean and standard deviation of log L) and verdicts.md.
+It writes the figures (PNG), results.csv (mean and standard deviation of log L) and verdicts.md.
 """
 
 import argparse
@@ -38,13 +38,13 @@ def main() -> None:
 
 
 def run(trials: int | None = None, jobs: int = 2) -> Results:
-    """Log L by experiment and method: trials x values of the axis."""
+    """Measure log L by experiment and method: arrays of trials x values of the axis."""
     tasks = [
         (name, trial)
         for name, experiment in EXPERIMENTS.items()
         for trial in range(min(trials or experiment.n_trials, experiment.n_trials))
     ]
-    # spawned, not forked: threads of BLAS do not survive a fork
+    # spawn, not fork: BLAS threads do not survive a fork
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
         done = list(tqdm(pool.map(_task, tasks, chunksize=2), total=len(tasks), unit="trial"))
     return {
