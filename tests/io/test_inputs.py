@@ -273,7 +273,7 @@ def frame_with_text():
         ({"X": [[1.0], [2.0, 3.0]]}, TypeError, "X must be a numeric array; got list"),
         ({"X": "nowhere.npy"}, FileNotFoundError, "there is no file 'nowhere.npy'"),
         ({"X": __file__}, ValueError, r"a path that ends in .npy, .zarr, .csv"),
-        ({"X": None}, ValueError, "embed needs X, or neighbors"),
+        ({"X": None}, ValueError, "embed needs X or neighbors"),
         ({"X": {1: 2}}, (TypeError, ValueError), "X must be"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
         ({"n_neighbors": 40}, ValueError, r"between 1 and 39, the number of other rows; got 40"),
