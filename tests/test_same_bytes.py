@@ -243,3 +243,15 @@ def test_permuting_against_the_dense_formula():
     Y = exact.gp_embedding(exact.heat_kernel(points[order].astype(float), 0.5), gpe.sketch_matrix(200, 4), 3)
     Y -= Y.mean(axis=0)
     assert np.linalg.norm(result.points - Y) < 1e-5 * np.linalg.norm(Y)
+
+
+def test_fewer_columns_than_a_store_holds_then_more(tmp_path):
+    """16, then 8, then 24 columns in one store: each has the bytes of a fresh run, and nothing else is computed."""
+    options = {"n_neighbors": 9, "power": 16, "progress": False}
+    for k, n_panels in ((16, 1), (8, 1), (24, 2)):
+        stored = gpe.embed(X, n_components=k, store=tmp_path / "run.zarr", **options)
+        fresh = gpe.embed(X, n_components=k, **options)
+        assert bytes_of(stored.points) == bytes_of(fresh.points)
+        assert stored.report["n_panels"] == n_panels
+        assert stored.transform(X[:5] + 1e-3).tobytes() == fresh.transform(X[:5] + 1e-3).tobytes()
+    assert gpe.open(tmp_path / "run.zarr").points.shape == (300, 24)

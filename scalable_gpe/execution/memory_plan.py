@@ -44,6 +44,11 @@ class ProblemSize:
         return 72 * self.n_rows
 
     @property
+    def result_bytes(self) -> int:
+        """Bytes of the columns of the sketch and of the embeddings."""
+        return self.n_rows * self.n_powers * self.n_components * (self.itemsize + 4)
+
+    @property
     def block_bytes(self) -> int:
         """Bytes of one block of K."""
         return int(8 * min(block_rows(self.n_rows), self.n_rows) * (1 + _UNION * self.n_neighbors))
@@ -58,8 +63,7 @@ class ProblemSize:
     def disk_bytes(self) -> int:
         """Bytes of a store: rows, lists, edges with distances and weights, sketch columns, embeddings."""
         per_row = 4 * self.n_features + 8 * self.n_neighbors + 40
-        columns = self.n_powers * self.n_components * (self.itemsize + 4)
-        return int(1.1 * (self.n_rows * (per_row + columns) + 12 * self.nnz))
+        return int(1.1 * (self.n_rows * per_row + self.result_bytes + 12 * self.nnz))
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,16 @@ class MemoryPlan:
 
     @property
     def _left(self) -> int:
-        """Workspace left after the vectors and, without a store, the graph and K."""
-        kept = self.size.vector_bytes
+        """Workspace left after the vectors and, without a store, the graph, K and the results."""
+        size, kept = self.size, self.size.vector_bytes
         if not self.resources.persistent:
-            kept += 12 * self.size.nnz + 8 * self.size.n_rows * self.size.n_neighbors
+            kept += 12 * size.nnz + 8 * size.n_rows * size.n_neighbors + size.result_bytes
         return max(0, self.workspace - kept)
+
+    @property
+    def _free(self) -> int:
+        """Workspace left beside the blocks of K that stay in memory."""
+        return self._left - min(self._left, self.resident_bytes(), 8 * self.size.nnz)
 
     # --- the search ---------------------------------------------------------------------------
 
@@ -178,7 +187,7 @@ class MemoryPlan:
             return min(fixed, wanted)
         # besides its panels a worker needs a little more than this process does
         share = 0.88 if self.resources.remote else 0.95
-        room = int(share * self._left) - self._blocks_in_flight(block_bytes)
+        room = int(share * self._free) - self._blocks_in_flight(block_bytes)
         fit = max(1, room // self._column(n_points, n_powers, itemsize))
         if fit >= wanted:
             return wanted
@@ -187,7 +196,7 @@ class MemoryPlan:
     def audit_columns(self, n_points: int, n_powers: int, wanted: int) -> int:
         """Number of columns in double precision that an audit multiplies together."""
         column = 8 * n_points + self._column(n_points, n_powers, 8)
-        return max(1, min(wanted, self._left // 2 // column))
+        return max(1, min(wanted, self._free // 2 // column))
 
     def _column(self, n_points: int, n_powers: int, itemsize: int) -> int:
         """Bytes of one column of all panels of a sweep: two vectors, one sum per power; a worker holds new and old."""
@@ -202,15 +211,15 @@ class MemoryPlan:
 
     def holds(self, n_bytes: int) -> bool:
         """Whether an array of `n_bytes` that is used repeatedly may stay in memory."""
-        return n_bytes < self._left // 2
+        return n_bytes < self._free // 2
 
     def exported_rows(self) -> int:
         """Rows of the neighbour lists that an export converts together."""
-        return max(4096, min(self.size.n_rows, self._left // 4 // (40 * self.size.n_neighbors)))
+        return max(4096, min(self.size.n_rows, self._free // 4 // (40 * self.size.n_neighbors)))
 
     def exported_entries(self) -> int:
         """Entries of K that an export converts together."""
-        return max(_LEAST_ENTRIES, self._left // 4 // 48)
+        return max(_LEAST_ENTRIES, self._free // 4 // 48)
 
     # --- limits -------------------------------------------------------------------------------
 
@@ -222,7 +231,7 @@ class MemoryPlan:
         if self.resources.resident_input:
             least += 4 * size.n_rows * size.n_features
         if not self.resources.persistent:
-            least += 8 * size.nnz + 8 * size.n_rows * size.n_neighbors
+            least += 8 * size.nnz + 8 * size.n_rows * size.n_neighbors + size.result_bytes
         return least
 
     def comfortable(self) -> int:

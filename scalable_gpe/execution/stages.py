@@ -7,9 +7,21 @@ finds the results of the others.
 
 from typing import Protocol, TypeVar
 
+from scalable_gpe.errors import GPEWarning, warn
+from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.context import Context
 
 Result = TypeVar("Result", covariant=True)
+
+
+class WithWarning(Protocol):
+    """A result that keeps the warning that was given when it was made."""
+
+    @property
+    def warning(self) -> str | None: ...
+
+
+Warned = TypeVar("Warned", bound=WithWarning)
 
 
 class Stage(Protocol[Result]):
@@ -26,14 +38,20 @@ class Stage(Protocol[Result]):
 
 def complete(stage: Stage[Result], context: Context) -> Result:
     """Find or make the result of a stage; the caller holds the lock of the store."""
+    release_freed_memory()  # what the stage before has freed would count against the limit
     found = stage.find(context)
-    return stage.make(context) if found is None else found
+    if found is None:
+        found = stage.make(context)
+        release_freed_memory()
+    return found
 
 
-def complete_alone(stage: Stage[Result], context: Context) -> Result:
+def complete_alone(stage: Stage[Warned], context: Context, category: type[GPEWarning]) -> Warned:
     """Find or make the result of a stage outside of a run; the store is locked only to make it."""
     found = stage.find(context)
     if found is not None:
+        if found.warning is not None:  # as when it was made
+            warn(found.warning, category)
         return found
     with context.store.exclusive():
         return complete(stage, context)

@@ -124,7 +124,7 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
         raise TypeError(
             Message(f"`graph` must be a NeighborGraph, as neighbor_graph returns it; got {type(graph).__name__}.")
         )
-    return complete_alone(KernelStage(graph, check_epsilon(epsilon)), graph.context)
+    return complete_alone(KernelStage(graph, check_epsilon(epsilon)), graph.context, TruncationWarning)
 
 
 @dataclass(frozen=True)

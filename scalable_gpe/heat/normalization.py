@@ -183,7 +183,7 @@ def heat_kernel(
         if not hasattr(kernel, "tocsr"):
             raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
         kernel = from_scipy(kernel)
-    return complete_alone(HeatStage(kernel, normalization, tol, max_iter), kernel.context)
+    return complete_alone(HeatStage(kernel, normalization, tol, max_iter), kernel.context, ConvergenceWarning)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scalable_gpe.storage.protocol import Table
-
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
 
 
@@ -128,26 +126,3 @@ class ZarrSource:
     def rows(self, at: At) -> np.ndarray:
         """Rows of a range, or by number."""
         return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
-
-
-@dataclass(frozen=True, eq=False)
-class TableSource:
-    """Rows of a table of a store, to which an input was copied for the workers of a cluster."""
-
-    table: Table
-    resident = False
-    shared = True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the table."""
-        return self.table.shape
-
-    def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number."""
-        if isinstance(at, slice):
-            return self.table.read(at.start, at.stop)
-        order = np.argsort(at, kind="stable")  # tables take ascending numbers
-        out = np.empty((len(at), self.table.shape[1]), self.table.dtype)
-        out[order] = self.table.take(np.asarray(at)[order])
-        return out

@@ -63,7 +63,7 @@ def make_columns(
     done = {power: _stored_columns(context, name, power, n_components) for power in plans}
     n_stored = {power: (known[-1].stop if known else 0) for power, known in done.items()}
     edges = heat.kernel.edges
-    for first in sorted(set(n_stored.values()) - {n_components}):
+    for first in sorted({count for count in n_stored.values() if count < n_components}):
         together = [plans[power] for power in plans if n_stored[power] == first]
         width = context.plan.panel_columns(
             edges.n_points, len(together), sketch.dtype.itemsize, 8 * edges.longest_block, n_components - first
@@ -73,7 +73,7 @@ def make_columns(
             for panel in panels:
                 for power, columns in _panel_columns(heat, sketch, together, panel, context, name).items():
                     done[power].append(columns)
-    if set(n_stored.values()) != {n_components}:
+    if min(n_stored.values()) < n_components:
         context.store.remove(f"{name}/saved")
     return done
 
@@ -121,9 +121,7 @@ def _panel_columns(
             corrected, n_repeated = repeated[0], n_repeated + repeated[1]
         range_name = columns_name(name, power, *panel)
         made[power] = _keep(context, values, wrong, corrected, f"{range_name}/columns"), range_name
-        metadata = ColumnsMetadata(
-            tuple(start.means.tolist()), iteration.n_sweeps + n_repeated, tuple(sorted(by_power))
-        )
+        metadata = ColumnsMetadata(tuple(start.means.tolist()), iteration.n_sweeps + n_repeated, iteration.began_with)
         context.store.commit(range_name, metadata)
     panels.clear()
     # every power of a panel reports the sweeps of the whole panel

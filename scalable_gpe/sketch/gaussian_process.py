@@ -1,8 +1,11 @@
 """The Gaussian process embedding Y = A^p G / sqrt(k) of a heat kernel."""
 
+import hashlib
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.execution.context import Context, open_store
@@ -11,7 +14,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_powers
 from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
 from scalable_gpe.sketch.publish import publish
-from scalable_gpe.sketch.random_matrix import KINDS, Sketch
+from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import sketch_name
 
@@ -88,7 +91,7 @@ def gp_embedding(
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
-    name = parameters.name(heat.name if str(arrays) == str(heat.context.store) else _identity(heat))
+    name = parameters.name(heat.name if arrays.location == heat.context.store.location else _identity(heat))
     with arrays.exclusive():
         columns = complete(SketchStage(heat, parameters, name), context).columns
         k, points = parameters.n_components, {}
@@ -151,9 +154,9 @@ class SketchStage:
 
 
 def _identity(heat: HeatKernel) -> str:
-    """Name of a heat kernel in a store that does not hold it; it includes a checksum of all rows of X."""
-    graph = heat.kernel.graph
-    return heat.name if graph is None else f"{heat.name}-{graph.metadata.content}"
+    """Name of a heat kernel in a store that does not hold it: a checksum of A times a fixed random vector."""
+    image = heat @ sketch_matrix(heat.shape[0], 1)
+    return f"heat/{hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:12]}"
 
 
 def check_sketch(n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any) -> SketchParameters:

@@ -107,6 +107,7 @@ class IterationState:
     phase: str
     step: int
     n_sweeps: int = 0
+    began_with: tuple[int, ...] = ()
     length: tuple[float, ...] = ()
     grown: tuple[bool, ...] = ()
 
@@ -132,6 +133,7 @@ class PowerIteration:
         self._expanded = sorted((plan for plan in plans if plan.coefficients), key=lambda plan: plan.power)
         self.wrong = np.zeros(0, np.int64)
         self.n_sweeps = 0
+        self.began_with = tuple(sorted(plan.power for plan in plans))
 
     def __iter__(self) -> Iterator[tuple[int, Panel]]:
         state, saved = self._saved()
@@ -151,6 +153,7 @@ class PowerIteration:
         if found is None or found[0].powers != self._powers():
             return None, {}
         self.n_sweeps = found[0].n_sweeps
+        self.began_with = found[0].began_with or self.began_with
         return found
 
     def _powers(self) -> tuple[int, ...]:
@@ -168,7 +171,9 @@ class PowerIteration:
             panel, other = multiply(self._heat, panel, other, self._purpose), panel
             done += 1
             self.n_sweeps += 1
-            self._panels.offer(IterationState(self._powers(), "plain", done, self.n_sweeps), {"panel": panel})
+            self._panels.offer(
+                IterationState(self._powers(), "plain", done, self.n_sweeps, self.began_with), {"panel": panel}
+            )
 
     def _expand(self, state: IterationState | None, saved: dict[str, Panel]) -> dict[int, Panel]:
         """Sum the Chebyshev series of each power (one interval for all), and check the growth of the vectors."""
@@ -195,7 +200,13 @@ class PowerIteration:
                 grown |= ~(_squared_lengths(self._heat, current) <= GROWTH**2 * length)
             self._panels.offer(
                 IterationState(
-                    self._powers(), "expand", degree, self.n_sweeps, tuple(length.tolist()), tuple(grown.tolist())
+                    self._powers(),
+                    "expand",
+                    degree,
+                    self.n_sweeps,
+                    self.began_with,
+                    tuple(length.tolist()),
+                    tuple(grown.tolist()),
                 ),
                 {"current": current, "previous": previous, **{f"sum-{power}": sums[power] for power in sums}},
             )

@@ -89,6 +89,11 @@ class MemoryStore:
         self._ragged: dict[str, MemoryRagged] = {}
         self._records: dict[str, Any] = {}
 
+    @property
+    def location(self) -> str:
+        """What tells this store from all others."""
+        return f"memory-{id(self)}"
+
     def table(self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None) -> Table:
         """Make a table, or find the one of that name."""
         if name not in self._tables:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -75,6 +76,11 @@ class ZarrStore:
 
     def __str__(self) -> str:
         return str(self.backend)
+
+    @property
+    def location(self) -> str:
+        """What tells this store from all others: its URL, or its path with links followed."""
+        return str(self) if self.backend.network else os.path.realpath(str(self))
 
     @property
     def read_only(self) -> bool:
@@ -388,6 +394,8 @@ def _grid(description: dict[str, Any]) -> Iterator[tuple[int, ...]]:
     if description["node_type"] != "array":
         return iter(())
     steps = description["chunk_grid"]["configuration"]["chunk_shape"]
+    if not all(step > 0 for step in steps):  # arrays without columns, which early releases could leave behind
+        return iter(())
     return itertools.product(*(range(-(-n // step)) for n, step in zip(description["shape"], steps, strict=True)))
 
 

@@ -89,3 +89,18 @@ def test_a_process_that_holds_much_already_is_told():
     assert "already holds 900 MB" in text and "needs 16 panels" in text
     limit = int(text.partition("memory_limit=")[2].partition("`")[0])
     assert MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True, resident=9 * 10**8)).crowded() is None
+
+
+def test_the_parts_of_a_plan_fit_its_limit():
+    """Panels, resident blocks, vectors and blocks in flight together, for many sizes and limits."""
+    for n_rows in (10_000, 400_000, 5_000_000):
+        for k, m in ((2, 64), (16, 16), (128, 32)):
+            size = ProblemSize(n_rows=n_rows, n_features=16, n_neighbors=m, n_components=k)
+            least = MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
+            for limit in (int(1.1 * least), 2 * least, 10 * least):
+                plan = MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True))
+                for wanted in (k, 8 * k):  # also more columns than the plan was made for
+                    width = plan.panel_columns(n_rows, 1, 4, size.block_bytes, wanted)
+                    kept = min(plan.resident_bytes(), 8 * size.nnz)
+                    used = size.vector_bytes + kept + width * 12 * n_rows + 9 * size.block_bytes
+                    assert width == 1 or used <= plan.workspace, (n_rows, k, m, limit, wanted)

@@ -390,3 +390,38 @@ def test_a_seed_that_is_drawn_anew_warns_with_a_store(X, store):
 
     with pytest.warns(GPEWarning, match="cannot be resumed"):
         gpe.embed(X, store=store, random_state=None, **OPTIONS)
+
+
+def test_heat_kernels_that_share_a_store_are_not_mixed_up(X, tmp_path):
+    """Two kernels of the same points whose lists differ, sketched into one store that holds neither."""
+    graphs = [gpe.neighbor_graph(X, 7, method=method, recall=0.5) for method in ("brute", "pynndescent")]
+    heats = [gpe.heat_kernel(gpe.gaussian_kernel(graph, 0.1 * (1 + number))) for number, graph in enumerate(graphs)]
+    for heat in heats:
+        stored = gpe.gp_embedding(heat, 3, 4, store=tmp_path / "sketches.zarr")[:]
+        np.testing.assert_array_equal(stored, gpe.gp_embedding(heat, 3, 4))
+
+
+def test_stages_one_by_one_and_embed_share_their_results(X, store, monkeypatch):
+    from scalable_gpe.graph.build import GraphStage
+    from scalable_gpe.heat.kernel import KernelStage
+    from scalable_gpe.heat.normalization import HeatStage
+
+    graph = gpe.neighbor_graph(X, 7, store=store)
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(graph))
+    points = gpe.gp_embedding(heat, 5, (3, 40))
+    for stage in (GraphStage, KernelStage, HeatStage):
+        monkeypatch.setattr(stage, "make", None)  # nothing is made again
+    result = gpe.embed(X, n_neighbors=7, n_components=5, power=(3, 40), store=store, progress=False)
+    for power, values in points.items():
+        np.testing.assert_array_equal(result.points[power][:], values[:])
+    assert result.report["n_panels"] == 1
+    assert len(list((store / "sketch").glob("*/zarr.json"))) == 1
+
+
+def test_a_kernel_that_is_found_warns_as_when_it_was_made(X):
+    from scalable_gpe.errors import TruncationWarning
+
+    graph = gpe.neighbor_graph(X, 7)
+    for _ in range(2):
+        with pytest.warns(TruncationWarning):
+            gpe.gaussian_kernel(graph, 50.0)

@@ -82,7 +82,7 @@ def search_cells(
             before, (measured, error) = measured, search.recall(sample, found)
             gain = measured - before
             n_rounds += 1
-        found = search.in_storage_order(found)
+        found = search.in_storage_order(found, n_rounds - 1)
         order = search.order.whole().astype(np.int64)
     panels.clear()
     return CellsResult(order, found.neighbors, found.distances, search.rows, measured, n_rounds)
@@ -141,9 +141,13 @@ class _Search:
             load = self._later_load
         found = self._search_parts(n, members, load, found)
         if n > 0:
-            self._tables.drop(f"neighbors-{n - 1}")
-            self._tables.drop(f"distances-{n - 1}")
+            self._drop_round(n - 1)
         return found
+
+    def _drop_round(self, n: int) -> None:
+        """Free the lists of a round that are not needed any more."""
+        self._tables.drop(f"neighbors-{n}")
+        self._tables.drop(f"distances-{n}")
 
     def _search_parts(self, n: int, members: Ints, load: Load, found: Lists | None) -> Lists:
         plan, panels = self.plan, self._panels
@@ -220,7 +224,7 @@ class _Search:
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
         return Earlier(found, places, inside, start, stop, origins)
 
-    def in_storage_order(self, found: Lists) -> Lists:
+    def in_storage_order(self, found: Lists, last_round: int) -> Lists:
         """Return the lists in storage order, which is the order of the first round."""
         if found.position is self.position:
             return found
@@ -235,6 +239,7 @@ class _Search:
             distances.write(start, found.distances.take(places))
 
         self._parts.run(reorder_part, plan.n_parts, "restored")
+        self._drop_round(last_round)
         return Lists(self.position, neighbors, distances)
 
     def _partition(self, n: int) -> Ints:
