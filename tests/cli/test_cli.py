@@ -1,5 +1,6 @@
 """The command line as users see it: files in, store and report out, one line for each mistake."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -434,8 +435,12 @@ def test_interrupt(tmp_path):
     deadline = time.monotonic() + 60
     while not heat.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    errors = ""
+    for _ in range(10):  # an interruption that meets a callback of the compiler is lost: then users press it again
+        os.kill(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _, errors = process.communicate(timeout=4)
+            break
     assert process.returncode == 130
     assert "same command again" in errors and "Traceback" not in errors
     assert errors.splitlines()[-1] == "  " + shlex.join(["scalable-gpe", *command[len(COMMAND) :]])
