@@ -38,11 +38,14 @@ class Stage(Protocol[Result]):
 
 def complete(stage: Stage[Result], context: Context) -> Result:
     """Find or make the result of a stage; the caller holds the lock of the store."""
-    release_freed_memory()  # what the stage before has freed would count against the limit
+    limited = context.plan.resources.limit is not None
+    if limited:  # what the stage before has freed would count against the limit
+        release_freed_memory()
     found = stage.find(context)
     if found is None:
         found = stage.make(context)
-        release_freed_memory()
+        if limited:
+            release_freed_memory()
     return found
 
 
