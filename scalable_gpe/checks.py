@@ -2,7 +2,7 @@
 
 import operator
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeAlias
 
@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from scalable_gpe.errors import Message
 
+ALL = "all"  # the sum of all powers up to a horizon
+Power: TypeAlias = int | str  # a power p, or "all"
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 _ROWS_AT_ONCE = 65_536
 
@@ -102,15 +104,15 @@ def check_power(value: object, name: str = "power") -> int:
     return check_count(value, name)
 
 
-def check_powers(value: object, name: str = "power") -> tuple[int, ...]:
-    """Check one power, or several different ones; return a tuple in the order given."""
-    if isinstance(value, Integral):
-        return (check_power(value, name),)
+def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
+    """Check one power or "all", or several different ones; return a tuple in the order given."""
+    if isinstance(value, Integral) or (isinstance(value, str) and value == ALL):
+        return (_one_power(value, name),)
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(
-            Message(f"`{name}` must be a whole number, or several of them; got {value!r} ({_kind(value)}).")
+            Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r} ({_kind(value)}).")
         )
-    powers = tuple(check_power(one, name) for one in value)
+    powers = tuple(_one_power(one, name) for one in value)
     if not powers:
         raise ValueError(
             Message(f"`{name}` must hold at least one power; got {value!r}. Pass an int, or a list such as [16, 64].")
@@ -118,6 +120,22 @@ def check_powers(value: object, name: str = "power") -> tuple[int, ...]:
     if len(set(powers)) < len(powers):
         raise ValueError(Message(f"`{name}` must hold different powers; got {powers}. Remove the repeats."))
     return powers
+
+
+def _one_power(value: object, name: str) -> Power:
+    return ALL if isinstance(value, str) and value == ALL else check_power(value, name)
+
+
+def check_horizon(value: object, powers: Sequence[Power], name: str = "horizon") -> int | str:
+    """Check the horizon of the sum of all powers: "auto", or a whole number if the sum is asked for."""
+    if isinstance(value, str) and value == "auto":
+        return value
+    if isinstance(value, str):
+        raise ValueError(Message(f"`{name}` must be a whole number or 'auto'; got {value!r}."))
+    horizon = check_count(value, name)
+    if ALL not in powers:
+        raise ValueError(Message(f"`{name}` is for `power='all'`; got `{name}={horizon}` with one power only."))
+    return horizon
 
 
 def check_choice(value: object, choices: Collection[str], name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
 from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.cluster import shared_store, workers_for
@@ -19,6 +20,7 @@ from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_
 from scalable_gpe.execution.progress import Progress
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
+from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import GraphStage, check_neighbors
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, open_kernel
@@ -30,6 +32,7 @@ from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage
 from scalable_gpe.sketch.publish import publish
+from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, heat_name, kernel_name, run_key
@@ -64,17 +67,47 @@ class Embedding:
     report: dict[str, Any]
     settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
-    _columns: dict[int, list[SketchColumns]] = field(default_factory=dict, repr=False)
+    _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
 
     @property
-    def by_power(self) -> dict[int, Any]:
+    def filters(self) -> dict[Power, Filter]:
+        """The function of the eigenvalues of A that each power stands for."""
+        horizon = self.report["horizon"]
+        return {one: Filter(horizon, True) if isinstance(one, str) else Filter(one) for one in self.settings.powers}
+
+    @property
+    def by_power(self) -> dict[Power, Any]:
         """The N x k array of each power."""
         return self.points if self.settings.several else {self.settings.powers[0]: self.points}
 
-    def transform(self, X_new: Any, *, power: int | None = None, storage_options: StorageOptions | None = None) -> Any:
+    def at(self, power: Power) -> Any:
+        """Return the N x k array of one power, whether the embedding has one or several.
+
+        Parameters
+        ----------
+        power : int or "all"
+            One of the powers of the run.
+
+        Examples
+        --------
+        >>> import scalable_gpe as gpe
+        >>> result = gpe.embed(gpe.datasets.torus(500), n_components=8, power=[16, "all"])
+        >>> result.at("all").shape
+        (500, 8)
+        """
+        known = self.by_power
+        if power not in known:
+            raise ValueError(Message(f"`power` must be one of {list(known)}; got {power!r}."))
+        return known[power]
+
+    def transform(
+        self, X_new: Any, *, power: Power | None = None, storage_options: StorageOptions | None = None
+    ) -> Any:
         r"""Embed new rows.
 
         .. math:: y(x) = a(x, \cdot)\, A^{p-1} G / \sqrt{k}
+
+        (with "all", the sum of these for all powers p up to the horizon).
 
         The row a(x, .) is the row of A that x would have had in training; a training row gets its own embedding. Each
         row is embedded independently: alone or in a batch, the result has the same bytes.
@@ -83,8 +116,8 @@ class Embedding:
         ----------
         X_new : array-like (M, d)
             Any input that `embed` takes, with the features of the training rows. Read batch by batch.
-        power : int, optional
-            One power of an embedding that has several; by default all of them, as a dict.
+        power : int or "all", optional
+            One power of an embedding that has several; by default each of them, as a dict.
         storage_options : dict, optional
             As in `embed`, if X_new is a URL.
 
@@ -100,10 +133,7 @@ class Embedding:
         >>> result.transform(torus[1000:]).shape
         (100, 8)
         """
-        known = self.by_power
-        if power is not None and power not in known:
-            raise ValueError(Message(f"`power` must be one of {sorted(known)}; got {power!r}."))
-        wanted = known if power is None else {power: known[power]}
+        wanted = self.by_power if power is None else {power: self.at(power)}
         k = self.settings.n_components
         found = embed_rows(self._new_points, X_new, self._columns, wanted, k, storage_options)
         return found if self.settings.several and power is None else next(iter(found.values()))
@@ -118,7 +148,7 @@ class Embedding:
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
-        return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {power}"
+        return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {plain(power)}"
 
 
 def embed(
@@ -128,6 +158,7 @@ def embed(
     n_neighbors: int | None = None,
     epsilon: Any = "auto",
     power: Any = 16,
+    horizon: Any = "auto",
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
     metric: str = "euclidean",
@@ -167,9 +198,13 @@ def embed(
         Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
         gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means
         "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected.
-    power : int, sequence of int, or "auto"
-        The power p of A; several in one run share their products, and ``points`` is then a dict. "auto" takes the
-        smallest power of two at which neighbours stand out from the noise of the sketch.
+    power : int, "all", a sequence of them, or "auto"
+        The power p of A: one scale, fine if small, coarse if large. "all" is the sum of all powers up to the horizon,
+        :math:`f(A) = A + A^2 + \dots + A^T` in place of :math:`A^p`: all scales at once. Several in one run share
+        their products, and ``points`` is then a dict. "auto" takes the smallest power of two at which neighbours
+        stand out from the noise of the sketch.
+    horizon : int or "auto"
+        The horizon T of "all". "auto" takes the relaxation time of A, as a power of two from 64 to 4096.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
@@ -218,6 +253,7 @@ def embed(
         n_neighbors=n_neighbors,
         epsilon=epsilon,
         power=power,
+        horizon=horizon,
         normalization=normalization,
         sketch=sketch,
         metric=metric,
@@ -319,13 +355,13 @@ def open_embedding(
     kernel = open_kernel(graph, context, keys.kernel)
     heat = open_heat(kernel, context, keys.heat)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
-    tables: dict[int, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
+    tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
     return _embedding(heat, tables, sketch, parameters, report, _open_names(arrays))
 
 
 def _embedding(
     heat: HeatKernel,
-    tables: dict[int, Table],
+    tables: dict[Power, Table],
     sketch: SketchResult,
     parameters: Parameters,
     report: Report,
@@ -389,7 +425,8 @@ def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     kernel = kernel_name(source.name, parameters.epsilon)
     heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS)
     sketch = parameters.sketching.name(heat)
-    run = run_key(sketch, parameters.n_components, parameters.power)
+    horizon = (parameters.horizon,) if ALL in parameters.powers else ()
+    run = run_key(sketch, parameters.n_components, parameters.power, *horizon)
     return Keys(to_json(source.source), source.name, kernel, heat, sketch, run)
 
 

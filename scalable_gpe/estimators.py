@@ -125,8 +125,10 @@ class GaussianProcessEmbedding(_Estimator):
     ----------
     n_components : int
         Dimension k of the embedding.
-    power : int or "auto"
-        The power p of A; a single one.
+    power : int, "all" or "auto"
+        The power p of A, or the sum of all powers up to the horizon; a single one.
+    horizon : int or "auto"
+        The horizon of "all".
     n_neighbors, epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall
         As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
@@ -140,8 +142,10 @@ class GaussianProcessEmbedding(_Estimator):
         The result of `embed`, with graph, kernel and heat kernel.
     epsilon_ : float
         The bandwidth; with local length scales, the median of sigma^2.
-    power_ : int
+    power_ : int or "all"
         The power.
+    horizon_ : int or None
+        The horizon of "all".
     report_ : dict
         What the run measured.
 
@@ -164,6 +168,7 @@ class GaussianProcessEmbedding(_Estimator):
         n_neighbors: int | None = None,
         epsilon: float | str = "auto",
         power: int | str = 16,
+        horizon: int | str = "auto",
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
         metric: str = "euclidean",
@@ -183,6 +188,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.n_neighbors = n_neighbors
         self.epsilon = epsilon
         self.power = power
+        self.horizon = horizon
         self.normalization = normalization
         self.sketch = sketch
         self.metric = metric
@@ -204,7 +210,7 @@ class GaussianProcessEmbedding(_Estimator):
                 Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
             )
         self._keep(self._embed(X))
-        self.power_ = self.report_["power"]
+        self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
 
     def _transform(self, X: Any) -> Array:

@@ -218,7 +218,7 @@ def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistocha
     return _NORMALIZATIONS[normalization](affinity(X, epsilon))
 
 
-def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int) -> Array:
+def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int | str, horizon: int | None = None) -> Array:
     r"""Gaussian process embedding: a sketch of a power of the heat kernel (Algorithms 4 and 5).
 
     .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
@@ -232,8 +232,11 @@ def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int) -> Array:
     G : array_like, N x k
         Independent N(0, 1) or symmetric Bernoulli entries, for instance
         :func:`scalable_gpe.sketch_matrix`.
-    power : int
-        p, at least 1.
+    power : int or "all"
+        p, at least 1; or the sum of all powers up to the horizon T, :math:`f(A) = A + A^2 + \dots + A^T`, in place of
+        :math:`A^p`. Nothing is removed from G.
+    horizon : int, optional
+        T; needed for "all".
 
     Returns
     -------
@@ -250,6 +253,8 @@ def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int) -> Array:
     if len(G) != len(A):
         raise ValueError(f"G must have one row per row of A ({len(A)}); got {len(G)}. Draw G with N rows.")
     Y: Array = G / np.sqrt(G.shape[1])
+    if isinstance(power, str):
+        return _all_powers(A, power, horizon) @ Y
     for _ in range(_count(power, "power")):
         Y = A @ Y
     return Y
@@ -300,7 +305,7 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     return np.asarray(values**time * vectors * signs)
 
 
-def diffusion_distances(A: npt.ArrayLike, power: int) -> Array:
+def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None = None) -> Array:
     r"""Diffusion distances of all pairs, condensed, in the order of :func:`scipy.spatial.distance.pdist`.
 
     .. math:: d(i, j) = |(A^p)_i - (A^p)_j|
@@ -310,8 +315,10 @@ def diffusion_distances(A: npt.ArrayLike, power: int) -> Array:
     ----------
     A : array_like, N x N
         A heat kernel.
-    power : int
-        p, at least 1.
+    power : int or "all"
+        p, at least 1; or the sum of all powers up to the horizon in place of :math:`A^p`.
+    horizon : int, optional
+        T; needed for "all".
 
     Returns
     -------
@@ -325,8 +332,24 @@ def diffusion_distances(A: npt.ArrayLike, power: int) -> Array:
     [1.118, 1.0, 0.5]
     """
     A = _square(A, "A", min_rows=2)
+    if isinstance(power, str):
+        return np.asarray(pdist(_all_powers(A, power, horizon)))
     distances: Array = pdist(np.linalg.matrix_power(A, _count(power, "power")))
     return distances
+
+
+def _all_powers(A: Array, power: str, horizon: int | None) -> Array:
+    """``A + A^2 + ... + A^T`` by eigenvalues."""
+    if power != "all":
+        raise ValueError(f"power must be a whole number or 'all'; got {power!r}.")
+    if horizon is None:
+        raise ValueError("power='all' needs a horizon: the largest power of the sum. Pass an int, such as 1024.")
+    values, vectors = np.linalg.eigh(A)
+    sums, term = np.zeros_like(values), np.ones_like(values)
+    for _ in range(_count(horizon, "horizon")):
+        term = term * values
+        sums += term
+    return np.asarray((vectors * sums) @ vectors.T)
 
 
 def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.checks import check_choice
+from scalable_gpe.checks import Power, check_choice
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
 from scalable_gpe.graph.edges import Block, Edges
@@ -39,7 +39,7 @@ Piece = tuple[np.ndarray, np.ndarray]  # columns and values of consecutive CSR r
 
 
 def export(
-    embedding: Embedding, path: Any, *, power: int | None = None, graph: bool = True, overwrite: bool = False
+    embedding: Embedding, path: Any, *, power: Power | None = None, graph: bool = True, overwrite: bool = False
 ) -> Path:
     r"""Write an embedding for other tools, by the ending of the path.
 
@@ -58,8 +58,8 @@ def export(
         Of `embed` or `open`.
     path : path
         The file (or folder, for .zarr).
-    power : int, optional
-        Which power of an embedding of several; by default the largest, and AnnData gets all of them, as
+    power : int or "all", optional
+        Which power of an embedding of several; by default "all" or the largest, and AnnData gets each of them, as
         ``obsm["X_gpe_<power>"]``.
     graph : bool
         Write distances and connectivities too (AnnData only).
@@ -102,7 +102,7 @@ def _dense(points: Any) -> DenseBlocks:
     return DenseBlocks((n_rows, n_columns), blocks(points))
 
 
-def _anndata(embedding: Embedding, power: int, *, all_powers: bool, graph: bool) -> AnnDataContent:
+def _anndata(embedding: Embedding, power: Power, *, all_powers: bool, graph: bool) -> AnnDataContent:
     """Lay an embedding out as AnnData."""
     names = np.arange(embedding.graph.n_rows).astype(str) if embedding.names is None else embedding.names
     powers = powers_of(embedding)
@@ -117,10 +117,10 @@ def _anndata(embedding: Embedding, power: int, *, all_powers: bool, graph: bool)
     return AnnDataContent(names, obsm, obsp, uns)
 
 
-def _provenance(embedding: Embedding, power: int) -> dict[str, object]:
+def _provenance(embedding: Embedding, power: Power) -> dict[str, object]:
     """How the embedding was made."""
     return {
-        "power": int(power),
+        "power": power if isinstance(power, str) else int(power),
         "parameters": json.dumps(embedding.parameters, default=str),
         "report": json.dumps(embedding.report, default=str),
     }

@@ -30,7 +30,7 @@ def audit_shares(audit: dict[str, Any]) -> list[tuple[str, Estimate]]:
         shares.append(("mass kept", Estimate.of(audit["lost_mass"]).complement()))
     for power, figures in audit["powers"].items():
         if figures["trustworthiness"]:
-            shares.append((f"trustworthiness, power {power}", Estimate.of(figures["trustworthiness"])))
+            shares.append((f"trustworthiness, {power_title(power)}", Estimate.of(figures["trustworthiness"])))
     return shares
 
 
@@ -81,6 +81,11 @@ def _sinkhorn(n_iterations: int | None, residual: float, converged: bool) -> str
     return f"{'converged' if converged else 'NOT converged'} in {n_iterations} sweeps, residual {residual:.1e}"
 
 
+def power_title(power: int | str) -> str:
+    """Name of one power in tables and pictures."""
+    return "all scales" if isinstance(power, str) else f"power {power}"
+
+
 def plain(value: Any) -> str:
     """A value of a report or of parameters; a dict holds one value for each power.
 
@@ -90,7 +95,7 @@ def plain(value: Any) -> str:
     ('16, 256', '0.00012 (power 16)')
     """
     if isinstance(value, dict):
-        return ", ".join(f"{plain(one)} (power {name})" for name, one in value.items())
+        return ", ".join(f"{plain(one)} ({power_title(name)})" for name, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value))
     return f"{value:.3g}" if isinstance(value, float) else str(value)

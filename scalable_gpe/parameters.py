@@ -5,6 +5,7 @@ from numbers import Integral
 from typing import Any
 
 from scalable_gpe import checks
+from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.memory_plan import parse_bytes
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
@@ -22,7 +23,7 @@ class Parameters:
     """Checked arguments of `embed`; `power` is as the user wrote it, `powers` are the powers to compute."""
 
     n_components: int
-    powers: tuple[int, ...]
+    powers: tuple[Power, ...]
     sketch: str
     random_state: int
     precision: str
@@ -30,11 +31,12 @@ class Parameters:
     metric: str
     method: str
     recall: float
-    power: int | tuple[int, ...] | str
+    power: Power | tuple[Power, ...]
     epsilon: float | str
     normalization: str
     n_neighbors: int | None = None
     memory_limit: int | None = None
+    horizon: int | str = AUTO
 
     @property
     def search(self) -> SearchParameters:
@@ -45,7 +47,7 @@ class Parameters:
     def sketching(self) -> SketchParameters:
         """Parameters of the sketch stage."""
         sketch = Sketch(self.sketch, self.random_state, self.precision)
-        return SketchParameters(self.n_components, self.powers, sketch, self.tol)
+        return SketchParameters(self.n_components, self.powers, sketch, self.tol, self.horizon)
 
     @property
     def several(self) -> bool:
@@ -72,6 +74,7 @@ def check_parameters(
     n_neighbors: Any,
     epsilon: Any,
     power: Any,
+    horizon: Any,
     normalization: Any,
     sketch: Any,
     metric: Any,
@@ -83,15 +86,15 @@ def check_parameters(
     memory_limit: Any,
 ) -> Parameters:
     """Check all arguments of `embed`, except the data and where to run."""
-    automatic = isinstance(power, str)
-    if automatic and power != AUTO:
-        raise ValueError(Message(f"`power` must be a whole number, several of them, or 'auto'; got {power!r}."))
+    automatic = isinstance(power, str) and power == AUTO
+    if isinstance(power, str) and power not in (AUTO, ALL):
+        raise ValueError(Message(f"`power` must be a whole number, 'all', several of them, or 'auto'; got {power!r}."))
     seed = checks.check_random_state(random_state)
-    sketching = check_sketch(n_components, 1 if automatic else power, sketch, seed, precision, tol)
+    sketching = check_sketch(n_components, 1 if automatic else power, sketch, seed, precision, tol, horizon)
     search = check_search(
         n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=None
     )
-    given = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral) else sketching.powers
+    given = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral | str) else sketching.powers
     return Parameters(
         n_components=sketching.n_components,
         powers=sketching.powers,
@@ -107,4 +110,5 @@ def check_parameters(
         normalization=checks.check_choice(normalization, NORMALIZATIONS, "normalization"),
         n_neighbors=search.n_neighbors,
         memory_limit=parse_bytes(memory_limit),
+        horizon=sketching.horizon,
     )

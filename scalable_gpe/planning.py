@@ -8,6 +8,7 @@ from scalable_gpe import checks
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources, parse_bytes
 from scalable_gpe.execution.workers import count_jobs
 from scalable_gpe.graph.neighbors import check_n_neighbors
+from scalable_gpe.spectral.horizon import LONGEST
 
 
 def estimate(
@@ -17,6 +18,7 @@ def estimate(
     n_neighbors: int | None = None,
     n_components: int = 16,
     power: Any = 16,
+    horizon: Any = "auto",
     memory_limit: Any = None,
 ) -> dict[str, Any]:
     """Estimate what a run with a store needs, before it starts.
@@ -25,8 +27,8 @@ def estimate(
     ----------
     n_rows, n_features : int
         Shape of X.
-    n_neighbors, n_components, power, memory_limit
-        As in `embed`.
+    n_neighbors, n_components, power, horizon, memory_limit
+        As in `embed`; with ``horizon="auto"`` the longest horizon is assumed.
 
     Returns
     -------
@@ -62,7 +64,9 @@ def estimate(
     k = size.n_components
     width = used.panel_columns(n_rows, len(powers), size.itemsize, size.block_bytes, k)
     panels = -(-k // width)
-    products = int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in powers))
+    horizon = checks.check_horizon(horizon, powers)
+    longest = [(LONGEST if isinstance(horizon, str) else horizon) if isinstance(one, str) else one for one in powers]
+    products = int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in longest))
     per_sweep = size.nnz * (4e-9 + 2.2e-10 * width)
     graph_seconds = n_rows * (1.2e-6 * n_features**0.5 + 3e-7 * size.n_neighbors)
     return {

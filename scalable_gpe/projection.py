@@ -7,8 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
+from scalable_gpe.spectral.filters import power_order
 
 _BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
 
@@ -32,19 +34,16 @@ class Projection:
     names: tuple[str, ...]
 
 
-def powers_of(embedding: Embedding) -> dict[int, PointArray]:
+def powers_of(embedding: Embedding) -> dict[Power, PointArray]:
     """N x k points of each power of an embedding."""
     points = embedding.points
     return points if isinstance(points, dict) else {embedding.report["power"]: points}
 
 
-def points_of(embedding: Embedding, power: int | None = None) -> tuple[PointArray, int]:
-    """N x k points of one power of an embedding (the largest by default), and that power."""
-    known = powers_of(embedding)
-    chosen = max(known) if power is None else power
-    if chosen not in known:
-        raise ValueError(Message(f"`power` must be one of {sorted(known)}; got {power!r}."))
-    return known[chosen], chosen
+def points_of(embedding: Embedding, power: Power | None = None) -> tuple[PointArray, Power]:
+    """N x k points of one power of an embedding ("all" if it is there, or the largest), and that power."""
+    chosen = max(powers_of(embedding), key=power_order) if power is None else power
+    return embedding.at(chosen), chosen
 
 
 def blocks(points: PointArray) -> Iterator[np.ndarray]:

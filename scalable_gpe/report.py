@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, Message, VanishingWarning, warn
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
@@ -24,6 +25,7 @@ from scalable_gpe.storage.protocol import Table
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
+_SAMPLED = 4096  # rows that are looked at
 _VANISHED = 1e-5  # differences between rows below this share of their size are rounding
 
 
@@ -47,11 +49,11 @@ class Report:
     sinkhorn_iterations: int | None
     sinkhorn_residual: float | None
     converged: bool
-    power: int | tuple[int, ...]
+    power: Power | tuple[Power, ...]
     power_curve: tuple[PowerRow, ...] | None
     sweeps: dict[str, int]
     lambda_min: float | None
-    polynomial_error: float | dict[int, float]
+    polynomial_error: float | dict[Power, float]
     stage_seconds: dict[str, float]
     total_seconds: float
     peak_memory: int
@@ -60,6 +62,9 @@ class Report:
     finished_at: float
     n_panels: int | None = None
     interval: tuple[float, float] | None = None
+    horizon: int | None = None
+    horizon_capped: bool | None = None
+    relaxation_time: float | None = None
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +83,7 @@ def make_report(
     sketch: SketchResult,
     parameters: Parameters,
     curve: PowerCurve | None,
-    tables: dict[int, Table],
+    tables: dict[Power, Table],
     seconds: dict[str, float],
     memory_warning: str | None = None,
 ) -> Report:
@@ -113,6 +118,9 @@ def make_report(
         n_panels=sketch.n_panels,
         lambda_min=min((plan.lambda_min for plan in plans.values() if plan.lambda_min is not None), default=None),
         interval=_interval(plans),
+        horizon=None if sketch.horizon is None else sketch.horizon.horizon,
+        horizon_capped=None if sketch.horizon is None else sketch.horizon.capped,
+        relaxation_time=None if sketch.horizon is None else sketch.horizon.relaxation_time,
         polynomial_error=errors if parameters.several else errors[parameters.powers[0]],
         stage_seconds={stage: seconds.get(stage, 0.0) for stage in STAGES},
         total_seconds=sum(seconds.values()),
@@ -123,11 +131,13 @@ def make_report(
     )
     memory = None if memory_warning is None else str(Message(memory_warning))
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
-    texts = [text for text in earlier if text is not None] + _warn_about(report, tables)
+    texts = [text for text in earlier if text is not None]
+    texts += [str(Message(text)) for plan in plans.values() if (text := plan.warning) is not None]
+    texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
 
 
-def _interval(plans: dict[int, PowerPlan]) -> tuple[float, float] | None:
+def _interval(plans: dict[Power, PowerPlan]) -> tuple[float, float] | None:
     """The interval of the Chebyshev expansions, which contains the spectrum."""
     lower = min((plan.lower for plan in plans.values() if plan.coefficients), default=None)
     return None if lower is None else (lower, 1.0)
@@ -176,12 +186,22 @@ def _reasons(
         reasons["lambda_min"] = "powers this small need no spectrum"
     if graph.method == "pynndescent":
         reasons["method"] = "pynndescent's lists depend on the number of threads: results may differ between machines"
+    if sketch.horizon is None:
+        missing = ("horizon", "horizon_capped", "relaxation_time")
+        reasons |= dict.fromkeys(missing, "only the sum of all powers has a horizon")
+    elif sketch.horizon.relaxation_time is None:
+        reasons["relaxation_time"] = "the horizon was given" if not sketch.horizon.capped else "longer than can be told"
+    if sketch.horizon is not None and sketch.horizon.capped:
+        reasons["horizon_capped"] = (
+            f"the data change more slowly than {sketch.horizon.horizon} steps tell: the largest shapes are drawn "
+            "closer than they are"
+        )
     if parameters.power != AUTO:
         reasons["power_curve"] = "the power was given"
     return reasons
 
 
-def _warn_about(report: Report, tables: dict[int, Table]) -> list[str]:
+def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) -> list[str]:
     """Warn about isolated rows and about powers that leave nothing of the data; return the texts."""
     texts = []
     if report.n_isolated > 0.01 * report.n_rows:
@@ -190,8 +210,11 @@ def _warn_about(report: Report, tables: dict[int, Table]) -> list[str]:
             "where they are. Raise `n_neighbors` or `epsilon`."
         )
         texts.append(warn(text, ConnectivityWarning))
+    ordinary = ~heat.isolated[heat.kernel.storage_order.position[:_SAMPLED]]
     for power, table in tables.items():
-        rows = table.read(0, min(4096, table.shape[0]))
+        rows = table.read(0, len(ordinary))[ordinary]
+        if not len(rows):
+            continue
         # rounding leaves a constant vector, which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
             text = (

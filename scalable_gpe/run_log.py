@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from scalable_gpe.checks import Power
 from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.formatting import plain
@@ -26,7 +27,7 @@ class RunRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     report: Report | None = None
-    arrays: dict[int, str] = field(default_factory=dict)
+    arrays: dict[Power, str] = field(default_factory=dict)
     used_at: float = 0.0
 
     @property
@@ -64,7 +65,7 @@ class RunLog:
         """Record that a finished run was used again."""
         self._store.commit(self._name, replace(finished, used_at=time.time()), arrays=list(finished.arrays.values()))
 
-    def finish(self, report: Report, arrays: dict[int, str], parameters: Parameters) -> None:
+    def finish(self, report: Report, arrays: dict[Power, str], parameters: Parameters) -> None:
         """Record that the run is finished."""
         done = replace(
             self._record,
@@ -145,7 +146,7 @@ def _only_one(what: str, stored: bool) -> str:
     return f"stored {'with' if stored else 'without'} {what}, now {'without' if stored else 'with'}"
 
 
-def embedding_names(store: ArrayStore, key: str, powers: tuple[int, ...]) -> dict[int, str]:
+def embedding_names(store: ArrayStore, key: str, powers: tuple[Power, ...]) -> dict[Power, str]:
     """Names of the published arrays: embedding/<power>, with the run's key if another run has that name."""
     others = (record for name, record in read_runs(store).items() if name != key)
     taken = {name for record in others for name in record.arrays.values()}

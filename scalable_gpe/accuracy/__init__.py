@@ -24,6 +24,7 @@ from scalable_gpe.accuracy.statistics import (
     sketch_alone,
     sketch_law,
 )
+from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import on_cluster
@@ -162,9 +163,9 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
 
 def _audit_powers(
     embedding: Embedding, exact: ExactRows, dense: Dense | None, probes: Probes | None
-) -> dict[int, PowerAudit]:
+) -> dict[Power, PowerAudit]:
     published, k = embedding.by_power, embedding.settings.n_components
-    covariances, rounding = exact.covariances(list(published)), measure_rounding(embedding)
+    covariances, rounding = exact.covariances(list(embedding.filters.values())), measure_rounding(embedding)
     powers = {}
     for power, values in published.items():
         covariance, embedded = covariances[power], take_rows(values, exact.rows)
@@ -173,7 +174,7 @@ def _audit_powers(
             sketch=sketch_alone(k),
             law=sketch_law(covariance, embedded, k),
             rounding=rounding[power],
-            dense=dense.compare(power, covariance) if dense else None,
+            dense=dense.compare(embedding.filters[power], covariance) if dense else None,
             trustworthiness=probes.trustworthiness(values) if probes else None,
         )
     return powers

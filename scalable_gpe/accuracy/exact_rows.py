@@ -4,23 +4,25 @@ All powers share one expansion on [-1, 1], which needs no knowledge of the spect
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
 from scalable_gpe.heat.sweep import Product, sweep
-from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
-from scalable_gpe.sketch.powers import PowerIteration, start_panel
+from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan, n_sweeps
+from scalable_gpe.sketch.powers import PowerIteration, Removed, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
-from scalable_gpe.spectral.chebyshev import series
+from scalable_gpe.spectral.chebyshev import factor_series
+from scalable_gpe.spectral.filters import Factor, Filter
 from scalable_gpe.storage.blocks import ranges
 
 _N_COLUMNS = 4  # columns of G that are multiplied again
-_CUT = 1e-15  # truncation of the Chebyshev series, relative to a unit vector
+_CUT = 1e-15  # truncation of a Chebyshev series, relative to its largest value
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Rounding:
 
 
 class ExactRows:
-    """Sampled rows of A^p, represented by the entries of A^{2p} between them."""
+    """Sampled rows of f(A), represented by the entries of f(A)^2 between them."""
 
     def __init__(self, heat: HeatKernel, n_exact: int, seed: int) -> None:
         self._heat = heat
@@ -42,41 +44,60 @@ class ExactRows:
         self.n_exact, self.n_rows, self.seed = len(self.rows), n_rows, seed
         self.points = heat.kernel.storage_order.position[self.rows]
 
-    def covariances(self, powers: Sequence[int]) -> dict[int, np.ndarray]:
-        """``C = (A^{2p})_ij`` of the sampled rows, without the constant direction if the embedding is centred."""
-        parts: dict[int, list[np.ndarray]] = {power: [] for power in powers}
-        for first, stop in ranges(self.n_exact, _width(self._heat, len(powers), self.n_exact)):
-            start = partial(self._units, self.points[first:stop])
-            for twice, panel in _iterate(self._heat, start, powers, times=2):
-                parts[twice // 2].append(_rows_of_product(self._heat, panel, self.points))
-        whole = {power: np.concatenate(columns, axis=1) for power, columns in parts.items()}
-        return {power: (one + one.T) / 2 for power, one in whole.items()}
+    def covariances(self, filters: Sequence[Filter]) -> dict[Power, np.ndarray]:
+        """``C = f(A)^2`` between the sampled rows, without the direction that the embedding leaves out."""
+        found: dict[Power, np.ndarray] = {}
+        for removed, together in _by_start(self._heat, filters):
+            parts: dict[Power, list[np.ndarray]] = {one.label: [] for one in together}
+            squares = {one.label: _square(one) for one in together}
+            for first, stop in ranges(self.n_exact, _width(self._heat, len(together), self.n_exact)):
+                start = partial(self._units, self.points[first:stop], removed)
+                for label, panel in _iterate(self._heat, start, squares):
+                    parts[label].append(_rows_of_product(self._heat, panel, self.points))
+            whole = {label: np.concatenate(columns, axis=1) for label, columns in parts.items()}
+            found |= {label: (one + one.T) / 2 for label, one in whole.items()}
+        return found
 
-    def _units(self, points: np.ndarray, panels: Panels) -> Panel:
-        """``Z = S e_i``, one column per point; centred if the embedding is."""
+    def _units(self, points: np.ndarray, removed: Removed, panels: Panels) -> Panel:
+        """``Z = S (e_i - u u_i)``, one column per point; u is the removed direction."""
         heat = self._heat
         panel = np.zeros((heat.kernel.edges.n_points, len(points)))
-        if heat.is_centred:
-            panel -= (heat.weights / self.n_rows)[:, None]
+        if removed.direction is not None:
+            along = removed.coefficients(removed.direction[points])
+            panel -= (heat.weights * removed.direction)[:, None] * along
         panel[points, np.arange(len(points))] += 1
         return panels.of(panel * heat.scale_points[:, None])
 
 
-def measure_rounding(embedding: Embedding) -> dict[int, Rounding]:
-    """Recompute some columns of A^p G for each power, to measure the error of polynomial and rounding."""
+def _by_start(heat: HeatKernel, filters: Sequence[Filter]) -> Iterator[tuple[Removed, list[Filter]]]:
+    """Filters that begin with the same panel, and the direction that it leaves out."""
+    for top in (False, True):
+        together = [one for one in filters if (one.cumulative and not heat.is_centred) == top]
+        if together:
+            yield removed_direction(heat, top=top), together
+
+
+def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
+    """Recompute some columns of f(A) G for each power, to measure the error of polynomial and rounding.
+
+    Isolated rows keep their sketch and are large: they are left out.
+    """
     heat, sketching, published = embedding.heat, embedding.settings.sketching, embedding.by_power
-    k = sketching.n_components
+    k, ordinary = sketching.n_components, ~heat.isolated
     columns = np.unique(np.linspace(0, k - 1, min(_N_COLUMNS, k)).astype(np.int64))
     sketch = Sketch(sketching.sketch.kind, sketching.sketch.seed, "double")
     error, size = dict.fromkeys(published, 0.0), dict.fromkeys(published, 0.0)
-    for first, stop in ranges(len(columns), _width(heat, len(published), len(columns))):
-        chosen = columns[first:stop]
-        start = partial(_columns, heat, sketch, chosen)
-        for power, panel in _iterate(heat, start, list(published)):
-            for rows, truth in _images(heat, panel):
-                shown = np.asarray(published[power][slice(*rows)], dtype=np.float64)[:, chosen] * np.sqrt(k)
-                error[power] += float(((shown - truth) ** 2).sum())
-                size[power] += float((truth**2).sum())
+    for removed, together in _by_start(heat, list(embedding.filters.values())):
+        plans = {one.label: _plan(one) for one in together}
+        for first, stop in ranges(len(columns), _width(heat, len(together), len(columns))):
+            chosen = columns[first:stop]
+            start = partial(_columns, heat, sketch, chosen, removed)
+            for power, panel in _iterate(heat, start, plans):
+                for rows, truth in _images(heat, panel):
+                    counted = ordinary[heat.kernel.storage_order.position[slice(*rows)]]
+                    shown = np.asarray(published[power][slice(*rows)], dtype=np.float64)[:, chosen] * np.sqrt(k)
+                    error[power] += float(((shown - truth)[counted] ** 2).sum())
+                    size[power] += float((truth[counted] ** 2).sum())
     reported = embedding.report["polynomial_error"]
     return {
         power: Rounding(
@@ -88,8 +109,8 @@ def measure_rounding(embedding: Embedding) -> dict[int, Rounding]:
     }
 
 
-def _columns(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> Panel:
-    return start_panel(heat, sketch, columns, panels)[0]
+def _columns(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Removed, panels: Panels) -> Panel:
+    return start_panel(heat, sketch, columns, panels, removed)[0]
 
 
 def _width(heat: HeatKernel, n_powers: int, wanted: int) -> int:
@@ -98,22 +119,38 @@ def _width(heat: HeatKernel, n_powers: int, wanted: int) -> int:
 
 
 def _iterate(
-    heat: HeatKernel, start: Callable[[Panels], Panel], powers: Sequence[int], times: int = 1
-) -> Iterator[tuple[int, Panel]]:
-    """Yield ``Z`` after ``times * power - 1`` applications of A, for each power, in double precision."""
+    heat: HeatKernel, start: Callable[[Panels], Panel], plans: dict[Power, PowerPlan]
+) -> Iterator[tuple[Power, Panel]]:
+    """Yield each power and its ``Z`` before the last application of A, in double precision."""
     panels = Panels(heat.context)
-    plans = [_plan(times * power) for power in powers]
-    with heat.context.workers.progress.stage("audit", n_sweeps(plans) - len(plans)):
-        yield from PowerIteration(heat, lambda: start(panels), plans, panels, purpose="audit")
+    power_of = {plan.label: power for power, plan in plans.items()}
+    with heat.context.workers.progress.stage("audit", n_sweeps(list(plans.values())) - len(plans)):
+        iteration = PowerIteration(heat, lambda: start(panels), list(plans.values()), panels, purpose="audit")
+        for label, panel in iteration:
+            yield power_of[label], panel
     panels.clear()
 
 
-def _plan(power: int) -> PowerPlan:
-    """The series of x^(power - 1) on [-1, 1], or plain products where they are fewer."""
-    coefficients = series(power - 1, -1.0) if power > 1 else np.zeros(0)
+def _plan(wanted: Filter) -> PowerPlan:
+    """The series of f(x) / x on [-1, 1], or plain products where they are fewer."""
+    (factor,) = wanted.factors(1)
+    plan = PowerPlan(wanted.power, -1.0, _cut(factor), _CUT, cumulative=wanted.cumulative)
+    return plan if wanted.cumulative or 1 < plan.degree < wanted.power - 1 else replace(plan, coefficients=())
+
+
+def _square(wanted: Filter) -> PowerPlan:
+    """The series of f(x)^2 / x: a power has twice the exponent, the sum of all powers two factors."""
+    if not wanted.cumulative:
+        return _plan(Filter(2 * wanted.power))
+    last = Factor(power=1, terms=wanted.power)
+    return replace(_plan(wanted), more=(_cut(last),))
+
+
+def _cut(factor: Factor) -> Coefficients:
+    """The series of a factor without terms that are rounding."""
+    coefficients = factor_series(factor, -1.0)
     tails = np.cumsum(np.abs(coefficients[::-1]))[::-1]
-    plan = PowerPlan(power, -1.0, tuple(coefficients[: int((tails > _CUT).sum())].tolist()), _CUT)
-    return plan if 1 < plan.degree < power - 1 else PowerPlan(power, -1.0, (), _CUT)
+    return tuple(coefficients[: int((tails > _CUT * tails[0]).sum())].tolist())
 
 
 def _rows_of_product(heat: HeatKernel, panel: Panel, points: np.ndarray) -> np.ndarray:

@@ -3,22 +3,23 @@
 from collections.abc import Callable
 from typing import Any
 
-from scalable_gpe.formatting import Estimate
+from scalable_gpe.checks import Power
+from scalable_gpe.formatting import Estimate, power_title
 
 Line = tuple[str, str]
 
 _ERRORS = ("median_error", "bound_95")
 
 
-def headline(audit: dict[str, Any], power: int) -> str:
+def headline(audit: dict[str, Any], power: Power) -> str:
     """The error of distances at one power, in one sentence."""
     figures = audit["powers"][power]
     median, bound = (_interval(figures[name]) for name in _ERRORS)
     alone = {name: _percent(share) for name, share in figures["sketch"].items()}
     return (
-        f"Power {power}: relative error of distances: median {median}, 95 % of pairs within {bound}; from the sketch "
-        f"alone: standard deviation {alone['standard_deviation']}, median {alone['median_error']}, 95 % within "
-        f"{alone['bound_95']}."
+        f"{power_title(power).capitalize()}: relative error of distances: median {median}, 95 % of pairs within "
+        f"{bound}; from the sketch alone: standard deviation {alone['standard_deviation']}, median "
+        f"{alone['median_error']}, 95 % within {alone['bound_95']}."
     )
 
 
@@ -35,7 +36,7 @@ def table(audit: dict[str, Any]) -> list[Line]:
     ]
     for power, figures in audit["powers"].items():
         pairs = f"{figures['n_pairs']} pairs of {audit['n_exact']} rows against exact diffusion distances"
-        lines += [(f"power {power}", pairs), *_power_lines(figures)]
+        lines += [(power_title(power), pairs), *_power_lines(figures)]
         if figures["dense"]:
             lines.append(("  dense kernel", _dense(figures["dense"], audit["lost_mass"])))
         elif "dense" in reasons:

@@ -12,7 +12,9 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.graph.recall import NearestLoop, recall_half_width, scan_points, scan_samples
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
+from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.io.rows import Rows
+from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.blocks import take_rows
 
 _N_NEIGHBORS = 10  # of the trustworthiness
@@ -35,7 +37,7 @@ class Trustworthiness(Interval):
 
 
 class Dense:
-    """Rows of the dense kernel's A^p at the same epsilon."""
+    """Rows of f(A) of the dense kernel at the same epsilon."""
 
     def __init__(self, embedding: Embedding, points: Rows, exact: ExactRows) -> None:
         self._embedding, self._points, self._exact = embedding, points, exact
@@ -53,17 +55,24 @@ class Dense:
         assert kernel.epsilon is not None
         return exact.heat_kernel(X, kernel.epsilon, normalization)
 
-    def compare(self, power: int, covariance: np.ndarray) -> DenseComparison:
+    @cached_property
+    def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
+        values, vectors = np.linalg.eigh(self._operator)
+        return values, vectors
+
+    def compare(self, wanted: Filter, covariance: np.ndarray) -> DenseComparison:
         """Compare diffusion distances of the truncated kernel with those of the dense one."""
         rows, n_rows = self._exact.rows, self._exact.n_rows
         columns = np.zeros((n_rows, len(rows)))
         columns[rows, np.arange(len(rows))] = 1
-        if self._embedding.heat.is_centred:
-            columns -= 1 / n_rows
-        for _ in range(power):
-            columns = self._operator @ columns
+        heat = self._embedding.heat
+        if heat.is_centred or wanted.cumulative:
+            top = heat.kernel.storage_order.spread(top_eigenvector(heat) / np.sqrt(heat.weights))
+            columns -= np.outer(top, top[rows])
+        values, vectors = self._eigenvectors
+        image = vectors @ (wanted(values)[:, None] * (vectors.T @ columns))
         above = np.triu_indices(len(rows), 1)
-        dense, sparse = distances(columns.T @ columns)[above], distances(covariance)[above]
+        dense, sparse = distances(image.T @ image)[above], distances(covariance)[above]
         errors = np.abs(sparse[dense > 0] / dense[dense > 0] - 1)
         if not errors.size:
             return DenseComparison(0.0, 0.0, 0.0)

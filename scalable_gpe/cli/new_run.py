@@ -22,6 +22,7 @@ def embed(options: EmbedOptions) -> None:
         n_neighbors=options.n_neighbors,
         epsilon=options.epsilon,
         power=options.one_or_several_powers,
+        horizon=options.horizon,
         normalization=options.normalization,
         sketch=options.sketch,
         metric=options.metric,
@@ -79,6 +80,7 @@ def estimate(options: EstimateOptions) -> None:
         n_neighbors=options.n_neighbors,
         n_components=options.n_components,
         power=options.one_or_several_powers,
+        horizon=options.horizon,
         memory_limit=options.memory_limit,
     )
     if options.json:

@@ -4,7 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from scalable_gpe.cli.parser import COUNT, INDEX, JSON_OBJECT, NUMBER_OR_WORD, POWER, argument, option
+from scalable_gpe.cli.parser import (
+    COUNT,
+    HORIZON,
+    INDEX,
+    JSON_OBJECT,
+    NUMBER_OR_WORD,
+    ONE_POWER,
+    POWER,
+    argument,
+    option,
+)
 
 if TYPE_CHECKING:
     from scalable_gpe.storage.backends import StorageOptions
@@ -77,7 +87,11 @@ class SizeOptions:
     ]
     power: Annotated[
         list[int | str],
-        option("--power", type=POWER, nargs="+", default=[16], metavar="P", help="powers of A, or auto (16)"),
+        option("--power", type=POWER, nargs="+", default=[16], metavar="P", help="powers of A, all, or auto (16)"),
+    ]
+    horizon: Annotated[
+        int | str,
+        option("--horizon", type=HORIZON, default="auto", metavar="T", help="largest power of --power all (auto)"),
     ]
     memory_limit: Annotated[
         str | None, option("--memory-limit", metavar="BYTES", help="resident memory of the process, such as 2GB")
@@ -88,7 +102,7 @@ class SizeOptions:
         """The `power` argument of the library."""
         if "auto" in self.power and len(self.power) > 1:
             given = " ".join(map(str, self.power))
-            raise ValueError(f"--power must be auto alone, or one or more numbers; got --power {given}.")
+            raise ValueError(f"--power must be auto alone, all, or one or more numbers; got --power {given}.")
         return self.power[0] if len(self.power) == 1 else self.power
 
 
@@ -268,8 +282,8 @@ class PlotOptions(AuditSizeOptions, ColorOptions, RunOptions):
         option("--components", type=INDEX, nargs="+", metavar="C", help="two or three columns (the principal axes)"),
     ]
     power: Annotated[
-        int | None,
-        option("--power", type=COUNT, metavar="P", help="one power only (powers: all; scatter: the largest)"),
+        int | str | None,
+        option("--power", type=ONE_POWER, metavar="P", help="one power only (powers: each; scatter: the largest)"),
     ]
     title: Annotated[str | None, option("--title", help="title of the picture")]
     dpi: Annotated[int, option("--dpi", type=COUNT, default=120, help="dots per inch (120)")]
@@ -298,8 +312,8 @@ class ExportOptions(RunOptions):
         ),
     ]
     power: Annotated[
-        int | None,
-        option("--power", type=COUNT, metavar="P", help="which power of several (the largest; AnnData: all)"),
+        int | str | None,
+        option("--power", type=ONE_POWER, metavar="P", help="which power of several (the largest; AnnData: each)"),
     ]
     graph: Annotated[bool, option("--no-graph", action="store_false", help="leave out distances and connectivities")]
     overwrite: Annotated[bool, option("--overwrite", action="store_true", help="replace OUT if it exists")]
@@ -336,7 +350,7 @@ class DemoOptions(SizeOptions, ConsoleOptions):
             nargs="+",
             default=[64, 512, 4096],
             metavar="P",
-            help="powers of A, or auto (64 512 4096)",
+            help="powers of A, all, or auto (64 512 4096)",
         ),
     ]
 

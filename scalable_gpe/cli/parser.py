@@ -168,6 +168,14 @@ def _index(text: str) -> int:
 
 
 def _power(text: str) -> int | str:
+    return text if text in ("auto", "all") else _count(text)
+
+
+def _one_power(text: str) -> int | str:
+    return text if text == "all" else _count(text)
+
+
+def _horizon(text: str) -> int | str:
     return text if text == "auto" else _count(text)
 
 
@@ -187,6 +195,8 @@ def _json_object(text: str) -> "StorageOptions":
 
 COUNT = Kind("positive whole number", _count)
 INDEX = Kind("whole number", _index)
-POWER = Kind("positive whole number (or auto)", _power)
+POWER = Kind("positive whole number (or all, or auto)", _power)
+ONE_POWER = Kind("positive whole number (or all)", _one_power)
+HORIZON = Kind("positive whole number (or auto)", _horizon)
 NUMBER_OR_WORD = Kind("number or word", _number_or_word)
 JSON_OBJECT = Kind("JSON object", _json_object)

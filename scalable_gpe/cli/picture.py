@@ -75,7 +75,7 @@ def _draw_spectrum(options: PlotOptions, result: "Embedding") -> Figure:
     from scalable_gpe import plot, spectrum
     from scalable_gpe.projection import powers_of
 
-    k, powers = result.parameters["n_components"], list(powers_of(result))
+    k, powers = result.parameters["n_components"], [one for one in powers_of(result) if isinstance(one, int)]
     return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers).figure
 
 

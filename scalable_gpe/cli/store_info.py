@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scalable_gpe.checks import Power
 from scalable_gpe.cli.console import caution
 from scalable_gpe.cli.options import RunOptions, StoreOptions
 
@@ -105,8 +106,10 @@ def _run_info(store: "ZarrStore", name: str, record: "RunRecord") -> RunInfo:
     return RunInfo(name, record.finished, parameters, stages, arrays, report)
 
 
-def _has_columns(store: "ZarrStore", sketch: str, power: int) -> bool:
+def _has_columns(store: "ZarrStore", sketch: str, power: Power) -> bool:
     """Whether a sketch holds columns of a power; their names are ranges, such as 0-16."""
-    from scalable_gpe.storage.keys import power_name
+    from scalable_gpe.storage.keys import filter_name
 
-    return any("-" in one for one in store.names(power_name(sketch, power)))
+    # "all" is stored with its horizon: all-1024
+    names = [one for one in store.names(sketch) if one.partition("-")[0] == str(power)]
+    return any("-" in one for name in names for one in store.names(filter_name(sketch, name)))

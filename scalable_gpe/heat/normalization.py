@@ -18,7 +18,7 @@ from scalable_gpe.storage.protocol import read_whole, write_whole
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
 SINKHORN_TOL, SINKHORN_PRODUCTS = 1e-8, 1000
-_ISOLATED = 0.99  # share of its heat that an isolated row keeps
+ISOLATED = 0.99  # share of its heat that an isolated row keeps
 _SAVE_SECONDS = 2.0
 
 
@@ -87,7 +87,7 @@ class HeatKernel(StoredResult):
     @property
     def isolated(self) -> np.ndarray:
         """Mask (storage order) of the points that, with their duplicates, keep more than 0.99 of their heat."""
-        return self.step_scale > _ISOLATED
+        return self.step_scale > ISOLATED
 
     @property
     def n_isolated(self) -> int:
@@ -242,6 +242,25 @@ def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose
     sums = target.rows(0, len(vector))
     panels.clear()
     return sums
+
+
+def top_eigenvector(heat: HeatKernel) -> np.ndarray:
+    """Unit eigenvector with eigenvalue 1, for distinct points: ``sqrt(m)``, or ``sqrt(m v)`` (symmetric).
+
+    For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
+    """
+    weights = heat.weights
+    vector = np.sqrt(weights)
+    if heat.normalization == "symmetric":
+        vector = vector * _root_v(heat)
+    unit: np.ndarray = vector / np.linalg.norm(vector)
+    return unit
+
+
+def _root_v(heat: HeatKernel) -> np.ndarray:
+    q = row_sums(heat.kernel, heat.weights, heat.context, "heat")
+    root: np.ndarray = 1 / (q * heat.scale_points)
+    return root
 
 
 def _symmetric(kernel: SparseKernel, context: Context) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 
 from scalable_gpe.accuracy import LEAST_POINTS, Audit
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.formatting import Estimate, audit_shares, in_bytes, in_time, plain, report_lines
+from scalable_gpe.formatting import Estimate, audit_shares, in_bytes, in_time, plain, power_title, report_lines
 from scalable_gpe.heat.bandwidth import epsilon_sweep
 from scalable_gpe.html_report.charts import (
     Axis,
@@ -23,6 +23,7 @@ from scalable_gpe.html_report.charts import (
 from scalable_gpe.html_report.markup import Html, element, joined, shortened, table, text
 from scalable_gpe.html_report.view import View, spread
 from scalable_gpe.projection import powers_of
+from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
 from scalable_gpe.spectral.power_choice import FEW_DIRECTIONS
 
@@ -41,8 +42,8 @@ def tiles(embedding: Embedding, audit: Audit | None) -> Html:
         _tile("kernel mass lost", _share(report["lost_mass"], "{:.2%}"), "by keeping neighbours only"),
     ]
     if audit:
-        power, figures = max(audit["powers"].items())
-        note = f"median, power {power}; the sketch alone {figures['sketch']['median_error']:.1%}"
+        power, figures = max(audit["powers"].items(), key=lambda one: power_order(one[0]))
+        note = f"median, {power_title(power)}; the sketch alone {figures['sketch']['median_error']:.1%}"
         shown.append(_tile("error of distances", f"{figures['median_error']['value']:.1%}", note))
     shown += [
         _tile("time", in_time(report["total_seconds"]), "all stages, resumed runs included"),
@@ -155,8 +156,8 @@ def _pictures(view: View) -> list[Html]:
     return [
         element(
             "button",
-            element("img", src=one.picture, alt=f"Density of all rows at power {one.power}, first two principal axes"),
-            element("span", text(f"power {one.power}")),
+            element("img", src=one.picture, alt=f"Density of all rows, {power_title(one.power)}, principal axes"),
+            element("span", text(power_title(one.power))),
             type="button",
             data_power=place,
         )
@@ -191,7 +192,7 @@ def accuracy(audit: Audit | None) -> Html:
 
 def _error_chart(audit: Audit) -> Html:
     rows = [
-        IntervalRow(f"power {power}, {name}", Estimate.of(figures[key]), color, figures["sketch"][key])
+        IntervalRow(f"{power_title(power)}, {name}", Estimate.of(figures[key]), color, figures["sketch"][key])
         for power, figures in spread(list(audit["powers"].items()))
         for color, (key, name) in enumerate((("median_error", "median"), ("bound_95", "95 %")))
     ]
@@ -254,7 +255,7 @@ def _rank_chart(embedding: Embedding) -> Html:
         Series("effective rank of Aᵖ", powers, ranks, 0),
         Series(f"k = {k} dimensions", powers[[0, -1]], np.array([k, k]), 1),
     ]
-    marks = Marks(spread(sorted(powers_of(embedding))), "powers of this run")
+    marks = Marks(spread(sorted(one for one in powers_of(embedding) if isinstance(one, int))), "powers of this run")
     band = Band(0.5, FEW_DIRECTIONS, f"fewer than {FEW_DIRECTIONS:g} directions left")
     return line_chart("What a power leaves", x, y, curves, marks=marks, band=band)
 

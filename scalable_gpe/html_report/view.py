@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from scalable_gpe.checks import Power
 from scalable_gpe.colors import ColorColumn, color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.html_report.palette import BACKGROUND, LABELS, RAMP, density_palette
@@ -37,7 +38,7 @@ class PowerView:
 
     Attributes
     ----------
-    power : int
+    power : int or "all"
         The power.
     steps : array (n_sampled, n_axes) of uint16
         Coordinates of sampled rows: 0 is `low`, 65,534 is `high`, 65,535 is out of range.
@@ -51,7 +52,7 @@ class PowerView:
         Address that holds a picture: the density of all rows along the first two axes.
     """
 
-    power: int
+    power: Power
     steps: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -184,14 +185,14 @@ class _Axes:
         return np.concatenate(parts)
 
 
-def _power_view(power: int, axes: _Axes, rows: np.ndarray, side: int) -> PowerView:
+def _power_view(power: Power, axes: _Axes, rows: np.ndarray, side: int) -> PowerView:
     sample = axes.take(rows)
     first = np.array([_widened(*edges_of(values, _COVERAGE)) for values in sample.T])
     width = first[:, 1] - first[:, 0]
     low, high = first[:, 0] - width, first[:, 1] + width
     counts, n_outside = _count(axes, first, low, high, side)
     picture = data_address(png(_shades(counts), density_palette()))
-    return PowerView(int(power), _to_steps(sample, low, high), low, high, first, n_outside, picture)
+    return PowerView(power, _to_steps(sample, low, high), low, high, first, n_outside, picture)
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:

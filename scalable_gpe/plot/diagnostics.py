@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe import checks
-from scalable_gpe.formatting import Estimate, audit_shares
+from scalable_gpe.checks import Power
+from scalable_gpe.formatting import Estimate, audit_shares, power_title
 from scalable_gpe.plot.figures import axes_for, new_figure
 from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.power_choice import FEW_DIRECTIONS
@@ -154,7 +155,7 @@ def audit(found: dict[str, Any]) -> Any:
     return figure
 
 
-def _draw_errors(ax: Any, powers: dict[int, Any]) -> None:
+def _draw_errors(ax: Any, powers: dict[Power, Any]) -> None:
     """Errors of distances, two rows for each power: the median, and the bound of 95 % of the pairs."""
     for number, figures in enumerate(powers.values()):
         for color, shift, name in (("C0", -0.17, "median_error"), ("C1", 0.17, "bound_95")):
@@ -167,7 +168,7 @@ def _draw_errors(ax: Any, powers: dict[int, Any]) -> None:
     ):
         ax.plot([], [], marker, mfc=face, mec=edge, label=label)
     ax.set(xlabel="relative error of distances", xlim=(0, None), ylim=(len(powers) - 0.5, -0.5))
-    ax.set_yticks(range(len(powers)), [f"power {power}" for power in powers])
+    ax.set_yticks(range(len(powers)), [power_title(power) for power in powers])
 
 
 def _draw_shares(ax: Any, shares: Sequence[tuple[str, Estimate]]) -> None:

@@ -7,8 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe import checks
+from scalable_gpe.checks import Power
 from scalable_gpe.colors import ColorColumn, color_column
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.formatting import power_title
 from scalable_gpe.plot.figures import DARK, axes_for, new_figure, set_frame, write_note
 from scalable_gpe.plot.shades import add_legend, color_map, norm, palette
 from scalable_gpe.projection import Limits, PointArray, Projection, limits_of, pixels, points_of, powers_of, project
@@ -25,7 +27,7 @@ def scatter(
     embedding: Embedding | PointArray,
     *,
     components: Components = (0, 1),
-    power: int | None = None,
+    power: Power | None = None,
     color: npt.ArrayLike | None = None,
     color_label: str = "",
     title: str | None = None,
@@ -45,8 +47,8 @@ def scatter(
         What to draw. It is read in blocks and need not fit in memory.
     components : (int, int), (int, int, int) or "principal"
         Two or three columns, or the two principal axes of the embedding (a rotation, which keeps distances).
-    power : int, optional
-        Which power, for an embedding of several; the largest by default.
+    power : int or "all", optional
+        Which power, for an embedding of several; "all" if it is there, or the largest.
     color : array (N,), optional
         A column of numbers (each pixel shows their mean) or labels (each pixel shows the most frequent one).
     color_label : str
@@ -136,15 +138,15 @@ def powers(
         panel.remove()
     panels = panels[: len(points)]
     for panel, (power, values) in zip(panels, points.items(), strict=True):
-        scatter(values, components=components, color=color, title=f"power {power}", legend=False, ax=panel)
+        scatter(values, components=components, color=color, title=power_title(power), legend=False, ax=panel)
     add_legend(panels, column, color_label)
     figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
     figure.get_layout_engine().set(h_pad=0.1)  # between that title and those of the panels
     return figure
 
 
-def _title(n_rows: int, power: int | None) -> str:
-    return f"{n_rows:,} points" + ("" if power is None else f", power {power}")
+def _title(n_rows: int, power: Power | None) -> str:
+    return f"{n_rows:,} points" + ("" if power is None else f", {power_title(power)}")
 
 
 def _draw(

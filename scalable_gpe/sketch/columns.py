@@ -1,4 +1,4 @@
-"""The columns of a sketch: plan each power, compute A^(p-1) G in ranges of columns, store each finished range."""
+"""The columns of a sketch: plan each filter, compute f(A)/A G in ranges of columns, store each finished range."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,15 +6,17 @@ from functools import cached_property
 
 import numpy as np
 
+from scalable_gpe.errors import VanishingWarning, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power, widen
-from scalable_gpe.sketch.powers import PowerIteration, column_means, start_panel
+from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_filter, widen
+from scalable_gpe.sketch.powers import PowerIteration, Removed, column_coefficients, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
-from scalable_gpe.spectral.lanczos import Lanczos, steps_for
+from scalable_gpe.spectral.filters import Filter, Power
+from scalable_gpe.spectral.lanczos import Probes, steps_for
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import columns_name, power_name
+from scalable_gpe.storage.keys import columns_name, filter_name
 from scalable_gpe.storage.protocol import Table
 
 _SAVE_SECONDS = 30.0
@@ -23,16 +25,19 @@ _PLAIN_UP_TO = 8  # up to this power, finding an interval costs more than plain 
 
 @dataclass(frozen=True)
 class ColumnsMetadata:
-    """Column means of G, and the sweeps that the columns' panel took for the powers `together`."""
+    """Coefficients of the direction removed from G (column means if it is constant), and the sweeps of the panel.
+
+    The panel took `n_sweeps` sweeps for the filters `together`.
+    """
 
     means: tuple[float, ...]
     n_sweeps: int = 0
-    together: tuple[int, ...] = ()
+    together: tuple[Power, ...] = ()
 
 
 @dataclass(frozen=True)
 class SketchColumns:
-    """One power of A applied to a range of columns of G: ``Z`` after power - 1 applications."""
+    """One filter of A applied to a range of columns of G: ``Z`` before the last application of A."""
 
     table: Table
     first: int
@@ -40,53 +45,80 @@ class SketchColumns:
     metadata: ColumnsMetadata
 
 
-def plan_powers(
-    heat: HeatKernel, sketch: Sketch, powers: Sequence[int], tol: float, context: Context, name: str
-) -> dict[int, PowerPlan]:
-    """Plan each power independently, so that its result does not depend on the other powers of the run."""
-    lanczos = Lanczos(heat, sketch.seed)
+def plan_filters(
+    heat: HeatKernel,
+    sketch: Sketch,
+    filters: Sequence[Filter],
+    tol: float,
+    context: Context,
+    name: str,
+    probes: Probes,
+) -> dict[Power, PowerPlan]:
+    """Plan each filter independently, so that its result does not depend on the others of the run."""
     plans = {}
-    for power in powers:
-        plan = context.store.read(power_name(name, power), PowerPlan)
+    for wanted in filters:
+        plan_name = filter_name(name, wanted.name)
+        plan = context.store.read(plan_name, PowerPlan)
         if plan is None:
-            spectrum = lanczos.spectrum(steps_for(power)) if power > _PLAIN_UP_TO else None
-            plan = plan_power(power, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
-            context.store.commit(power_name(name, power), plan)
-        plans[power] = replace(plan, power=power)
+            needed = wanted.cumulative or wanted.power > _PLAIN_UP_TO
+            lanczos = probes.deflated if wanted.cumulative else probes.ordinary
+            spectrum = lanczos.spectrum(steps_for(wanted.power)) if needed else None
+            plan = plan_filter(wanted, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
+            context.store.commit(plan_name, plan)
+        plans[wanted.label] = replace(plan, power=wanted.power)
+        if plan.warning is not None:
+            warn(plan.warning, VanishingWarning)
     return plans
 
 
 def make_columns(
-    heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[int, PowerPlan], context: Context, name: str
-) -> dict[int, list[SketchColumns]]:
-    """Compute the columns that are not stored yet; powers that miss the same columns share their sweeps."""
-    done = {power: _stored_columns(context, name, power, n_components) for power in plans}
-    n_stored = {power: (known[-1].stop if known else 0) for power, known in done.items()}
+    heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[Power, PowerPlan], context: Context, name: str
+) -> dict[Power, list[SketchColumns]]:
+    """Compute the columns that are not stored yet; filters that can share their sweeps do."""
+    done = {label: _stored_columns(context, name, plan.filter, n_components) for label, plan in plans.items()}
     edges = heat.kernel.edges
-    for first in sorted({count for count in n_stored.values() if count < n_components}):
-        together = [plans[power] for power in plans if n_stored[power] == first]
+    groups = _groups(heat, plans, {label: known[-1].stop if known else 0 for label, known in done.items()})
+    for (first, top), together in groups:
+        if first >= n_components:
+            continue
+        removed = removed_direction(heat, top=top)
         width = context.plan.panel_columns(
             edges.n_points, len(together), sketch.dtype.itemsize, 8 * edges.longest_block, n_components - first
         )
         panels = [(first + a, first + b) for a, b in ranges(n_components - first, width)]
         with context.workers.progress.stage("sketch", len(panels) * n_sweeps(together)):
             for panel in panels:
-                for power, columns in _panel_columns(heat, sketch, together, panel, context, name).items():
-                    done[power].append(columns)
-    if min(n_stored.values()) < n_components:
+                made = _panel_columns(heat, sketch, together, panel, context, name, removed)
+                for label, columns in made.items():
+                    done[label].append(columns)
         context.store.remove(f"{name}/saved")
     return done
 
 
-def _stored_columns(context: Context, name: str, power: int, n_components: int) -> list[SketchColumns]:
-    """Committed column ranges of a power, without gaps from column 0 on; of several that overlap, the longest."""
-    found = [one.split("-") for one in context.store.names(power_name(name, power))]
+def _groups(
+    heat: HeatKernel, plans: dict[Power, PowerPlan], n_stored: dict[Power, int]
+) -> list[tuple[tuple[int, bool], list[PowerPlan]]]:
+    """Filters that share their sweeps: they miss the same columns, begin with the same panel, on one interval."""
+    groups: dict[tuple[int, bool, float], list[PowerPlan]] = {}
+    for label, plan in plans.items():
+        top = plan.cumulative and not heat.is_centred
+        groups.setdefault((n_stored[label], top, plan.lower if plan.coefficients else np.inf), []).append(plan)
+    for first, top, lower in [key for key in groups if key[2] == np.inf]:  # plain products need no interval
+        others = [key for key in groups if key[:2] == (first, top) and key[2] != np.inf]
+        if others:
+            groups[others[0]] += groups.pop((first, top, lower))
+    return [((first, top), together) for (first, top, _), together in sorted(groups.items(), key=lambda one: one[0])]
+
+
+def _stored_columns(context: Context, name: str, wanted: Filter, n_components: int) -> list[SketchColumns]:
+    """Committed column ranges of a filter, without gaps from column 0 on; of several that overlap, the longest."""
+    found = [one.split("-") for one in context.store.names(filter_name(name, wanted.name))]
     ranges_found = [tuple(map(int, one)) for one in found if len(one) == 2 and all(part.isdigit() for part in one)]
     known: list[SketchColumns] = []
     stop = 0
     while stop < n_components:
         ends = sorted((last for first, last in ranges_found if first == stop < last), reverse=True)
-        columns = next((one for last in ends if (one := _committed(context, name, power, stop, last))), None)
+        columns = next((one for last in ends if (one := _committed(context, name, wanted, stop, last))), None)
         if columns is None:
             break
         known.append(columns)
@@ -94,8 +126,8 @@ def _stored_columns(context: Context, name: str, power: int, n_components: int) 
     return known
 
 
-def _committed(context: Context, name: str, power: int, first: int, stop: int) -> SketchColumns | None:
-    range_name = columns_name(name, power, first, stop)
+def _committed(context: Context, name: str, wanted: Filter, first: int, stop: int) -> SketchColumns | None:
+    range_name = columns_name(name, wanted.name, first, stop)
     metadata = context.store.read(range_name, ColumnsMetadata)
     if metadata is None:
         return None
@@ -103,52 +135,62 @@ def _committed(context: Context, name: str, power: int, first: int, stop: int) -
 
 
 def _panel_columns(
-    heat: HeatKernel, sketch: Sketch, plans: Sequence[PowerPlan], panel: tuple[int, int], context: Context, name: str
-) -> dict[int, SketchColumns]:
-    """Apply each power to some columns; each result is committed as soon as it is complete."""
+    heat: HeatKernel,
+    sketch: Sketch,
+    plans: Sequence[PowerPlan],
+    panel: tuple[int, int],
+    context: Context,
+    name: str,
+    removed: Removed,
+) -> dict[Power, SketchColumns]:
+    """Apply each filter to some columns; each result is committed as soon as it is complete."""
     columns = np.arange(*panel)
     panels = Panels(context, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
-    start = _Start(heat, sketch, columns, panels)
+    start = _Start(heat, sketch, columns, panels, removed)
     iteration = PowerIteration(heat, start, plans, panels)
-    by_power = {plan.power: plan for plan in plans}
-    made: dict[int, tuple[Table, str]] = {}
+    by_label = {plan.label: plan for plan in plans}
+    made: dict[Power, Table] = {}
     n_repeated = 0
-    for power, values in iteration:
-        wrong = iteration.wrong if by_power[power].coefficients else iteration.wrong[:0]
+    for label, values in iteration:
+        plan = by_label[label]
+        wrong = iteration.wrong if plan.coefficients else iteration.wrong[:0]
         corrected = None
         if len(wrong):
-            repeated = _on_wide_interval(heat, sketch, by_power[power], columns[wrong], panels)
+            repeated = _on_wide_interval(heat, sketch, plan, columns[wrong], panels, removed)
             corrected, n_repeated = repeated[0], n_repeated + repeated[1]
-        range_name = columns_name(name, power, *panel)
-        made[power] = _keep(context, values, wrong, corrected, f"{range_name}/columns"), range_name
-        metadata = ColumnsMetadata(tuple(start.means.tolist()), iteration.n_sweeps + n_repeated, iteration.began_with)
+        range_name = columns_name(name, plan.filter.name, *panel)
+        made[label] = _keep(context, values, wrong, corrected, f"{range_name}/columns")
+        means = tuple(start.coefficients.tolist())
+        metadata = ColumnsMetadata(means, iteration.n_sweeps + n_repeated, iteration.began_with)
         context.store.commit(range_name, metadata)
     panels.clear()
-    # every power of a panel reports the sweeps of the whole panel
+    # every filter of a panel reports the sweeps of the whole panel
     total = replace(metadata, n_sweeps=iteration.n_sweeps + n_repeated)
-    return {power: SketchColumns(table, *panel, total) for power, (table, _) in made.items()}
+    return {label: SketchColumns(table, *panel, total) for label, table in made.items()}
 
 
 class _Start:
-    """Makes the first panel of an iteration when it is needed; `means` are the means of its columns of G."""
+    """Makes the first panel of an iteration when it is needed; `coefficients` are those of the removed direction."""
 
-    def __init__(self, heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> None:
+    def __init__(self, heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels, removed: Removed) -> None:
         self._heat, self._sketch, self._columns, self._panels = heat, sketch, columns, panels
+        self._removed = removed
 
     def __call__(self) -> Panel:
-        panel, self.means = start_panel(self._heat, self._sketch, self._columns, self._panels)
+        panel, self.coefficients = start_panel(self._heat, self._sketch, self._columns, self._panels, self._removed)
         return panel
 
     @cached_property
-    def means(self) -> np.ndarray:
-        return column_means(self._heat, self._sketch, self._columns)
+    def coefficients(self) -> np.ndarray:
+        return column_coefficients(self._heat, self._sketch, self._columns, self._removed)
 
 
 def _on_wide_interval(
-    heat: HeatKernel, sketch: Sketch, plan: PowerPlan, columns: np.ndarray, panels: Panels
+    heat: HeatKernel, sketch: Sketch, plan: PowerPlan, columns: np.ndarray, panels: Panels, removed: Removed
 ) -> tuple[Panel, int]:
     """Recompute on [-1, 1] the columns for which the interval proved too short; return them and the sweeps made."""
-    iteration = PowerIteration(heat, _Start(heat, sketch, columns, panels), [widen(plan)], Panels(heat.context))
+    start = _Start(heat, sketch, columns, panels, removed)
+    iteration = PowerIteration(heat, start, [widen(plan)], Panels(heat.context))
     _, panel = next(iter(iteration))
     return panel, iteration.n_sweeps
 

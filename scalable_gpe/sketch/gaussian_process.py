@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.checks import ALL, Power
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_filters
 from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
 from scalable_gpe.sketch.publish import publish
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
+from scalable_gpe.spectral.filters import Filter
+from scalable_gpe.spectral.horizon import Horizon, choose_horizon
+from scalable_gpe.spectral.lanczos import Probes
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.keys import sketch_name
+from scalable_gpe.storage.keys import horizon_name, sketch_name
 
 PRECISIONS = ("single", "double")
 
@@ -26,9 +30,10 @@ class SketchParameters:
     """Parameters of a sketch."""
 
     n_components: int
-    powers: tuple[int, ...]
+    powers: tuple[Power, ...]
     sketch: Sketch
     tol: float
+    horizon: int | str = "auto"
 
     def name(self, heat: str) -> str:
         """Name of the sketches of a heat kernel."""
@@ -40,6 +45,7 @@ def gp_embedding(
     n_components: int = 16,
     power: Any = 16,
     *,
+    horizon: Any = "auto",
     sketch: str = "gaussian",
     random_state: Any = 0,
     precision: str = "single",
@@ -59,8 +65,11 @@ def gp_embedding(
         The operator A.
     n_components : int
         Dimension k of the embedding.
-    power : int or sequence of int
-        The power p; several powers share their products.
+    power : int, "all", or a sequence of them
+        The power p; several powers share their products. "all" is the sum of all powers up to the horizon,
+        :math:`f(A) = A + A^2 + \\dots + A^T` in place of :math:`A^p`: near and far at once, without a choice.
+    horizon : int or "auto"
+        The horizon T of "all"; by default the relaxation time of A, as a power of two from 64 to 4096.
     sketch : {"gaussian", "bernoulli"}
         Entries of G.
     random_state : int, None or numpy generator
@@ -87,27 +96,29 @@ def gp_embedding(
     """
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
-    parameters = check_sketch(n_components, power, sketch, checks.check_random_state(random_state), precision, tol)
+    seed = checks.check_random_state(random_state)
+    parameters = check_sketch(n_components, power, sketch, seed, precision, tol, horizon)
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
     name = parameters.name(heat.name if arrays.location == heat.context.store.location else _identity(heat))
     with arrays.exclusive():
-        columns = complete(SketchStage(heat, parameters, name), context).columns
+        result = complete(SketchStage(heat, parameters, name), context)
         k, points = parameters.n_components, {}
         for one in parameters.powers:
-            array_name = f"{name}/points-{k}/{one}"
-            publish(heat, columns[one], k, context, array_name)
+            array_name = f"{name}/points-{k}/{result.plans[one].filter.name}"
+            publish(heat, result.columns[one], k, context, array_name)
             points[one] = arrays.detach(array_name)
-    return points[parameters.powers[0]] if isinstance(power, Integral) else points
+    return points[parameters.powers[0]] if isinstance(power, Integral | str) else points
 
 
 @dataclass(frozen=True)
 class SketchResult:
-    """Result of the sketch stage: plan and columns of each power."""
+    """Result of the sketch stage: plan and columns of each power, and the horizon of "all"."""
 
-    plans: dict[int, PowerPlan]
-    columns: dict[int, list[SketchColumns]]
+    plans: dict[Power, PowerPlan]
+    columns: dict[Power, list[SketchColumns]]
+    horizon: Horizon | None = None
 
     @property
     def n_panels(self) -> int:
@@ -117,7 +128,7 @@ class SketchResult:
     @property
     def sweeps_per_panel(self) -> int:
         """Number of sweeps of a panel for all powers, including the last ones, which publish."""
-        counted: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}
+        counted: dict[tuple[int, int], dict[tuple[Power, ...], int]] = {}
         for parts in self.columns.values():
             for part in parts:
                 groups = counted.setdefault((part.first, part.stop), {})
@@ -148,9 +159,26 @@ class SketchStage:
     def make(self, context: Context) -> SketchResult:
         """Plan each power, and compute the columns that are missing."""
         heat, parameters = self.heat, self.parameters
-        plans = plan_powers(heat, parameters.sketch, parameters.powers, parameters.tol, context, self.name)
+        probes = Probes(heat, parameters.sketch.seed)
+        horizon = self._horizon(probes, context) if ALL in parameters.powers else None
+        filters = [_filter(power, horizon) for power in parameters.powers]
+        plans = plan_filters(heat, parameters.sketch, filters, parameters.tol, context, self.name, probes)
         columns = make_columns(heat, parameters.sketch, parameters.n_components, plans, context, self.name)
-        return SketchResult(plans, columns)
+        return SketchResult(plans, columns, horizon)
+
+    def _horizon(self, probes: Probes, context: Context) -> Horizon:
+        """The horizon that the user gave, or one by the relaxation time."""
+        given = self.parameters.horizon
+        if isinstance(given, int):
+            return Horizon(given)
+        return choose_horizon(probes.deflated, context, horizon_name(self.name))
+
+
+def _filter(power: Power, horizon: Horizon | None) -> Filter:
+    if not isinstance(power, str):
+        return Filter(power)
+    assert horizon is not None
+    return Filter(horizon.horizon, cumulative=True)
 
 
 def _identity(heat: HeatKernel) -> str:
@@ -159,12 +187,15 @@ def _identity(heat: HeatKernel) -> str:
     return f"heat/{hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:12]}"
 
 
-def check_sketch(n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any) -> SketchParameters:
+def check_sketch(
+    n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any, horizon: Any = "auto"
+) -> SketchParameters:
     """Check the parameters of a sketch."""
-    kind = checks.check_choice(sketch, KINDS, "sketch")
+    kind, powers = checks.check_choice(sketch, KINDS, "sketch"), checks.check_powers(power)
     return SketchParameters(
         n_components=checks.check_count(n_components, "n_components"),
-        powers=checks.check_powers(power),
+        powers=powers,
         sketch=Sketch(kind, seed, checks.check_choice(precision, PRECISIONS, "precision")),
         tol=checks.check_positive(tol, "tol"),
+        horizon=checks.check_horizon(horizon, powers),
     )

@@ -13,50 +13,87 @@ import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import chunk_products, chunk_totals, row_pieces, sum_rows
-from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.normalization import HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, sweep
-from scalable_gpe.sketch.polynomial import PowerPlan
+from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
 from scalable_gpe.sketch.random_matrix import Sketch
+from scalable_gpe.spectral.filters import Power, power_order
 
 GROWTH = 1.1  # |T_j G| beyond this times |G| means an eigenvalue outside the interval
 
 
-def column_means(heat: HeatKernel, sketch: Sketch, columns: np.ndarray) -> np.ndarray:
-    """Means of the columns of G over the user's rows; zero if the columns are not centred."""
-    if not heat.is_centred:
+@dataclass(frozen=True)
+class Removed:
+    """A direction that is removed from G: ``G - u (u'G)`` for a vector u of unit length.
+
+    `direction` is u on one row of each point (storage order); with None nothing is removed. `divisor` makes the
+    coefficients readable: for the constant vector they are the means of the columns.
+    """
+
+    direction: np.ndarray | None
+    divisor: float = 1.0
+
+    def coefficients(self, totals: np.ndarray) -> np.ndarray:
+        """What is multiplied by `direction` and subtracted, from the sums over all rows of ``direction * G``."""
+        return np.zeros_like(totals) if self.direction is None else totals / self.divisor
+
+
+def removed_direction(heat: HeatKernel, *, top: bool) -> Removed:
+    """The constant vector of a bistochastic kernel, which shifts all rows alike.
+
+    With `top` the eigenvector with eigenvalue 1 of any kernel: the sum of all powers would be little else.
+    """
+    if heat.is_centred or (top and heat.normalization == "bistochastic"):
+        return Removed(np.ones(heat.kernel.edges.n_points), float(heat.shape[0]))
+    if not top:
+        return Removed(None)
+    return Removed(top_eigenvector(heat) / np.sqrt(heat.weights))
+
+
+def column_coefficients(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Removed) -> np.ndarray:
+    """Coefficients of the removed direction in some columns of G: their means if it is the constant vector."""
+    direction = removed.direction
+    if direction is None:
         return np.zeros(len(columns))
 
     def totals(start: int, stop: int) -> np.ndarray:
-        return chunk_totals(_point_entries(heat, sketch, columns, start, stop))
+        return chunk_totals(_weighted(_point_entries(heat, sketch, columns, start, stop), direction[start:stop]))
 
-    return sum_rows(heat.context, heat.kernel.storage_order.n_points, totals) / heat.shape[0]
+    return removed.coefficients(sum_rows(heat.context, heat.kernel.storage_order.n_points, totals))
 
 
-def start_panel(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels) -> tuple[Panel, np.ndarray]:
-    """``Z = S P'(G - 1 m')``, the sketch summed over equal rows, in storage order; and the means m of G's columns."""
+def start_panel(
+    heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels, removed: Removed
+) -> tuple[Panel, np.ndarray]:
+    """``Z = S P'(G - u c')``, the sketch summed over equal rows, in storage order; and the coefficients c."""
     from scalable_gpe.loops import sparse
 
     n_points = heat.kernel.storage_order.n_points
     panel = panels.new((n_points, len(columns)), sketch.dtype)
+    direction = np.ones(n_points) if removed.direction is None else removed.direction
 
     def sketch_rows(start: int, stop: int) -> np.ndarray:
         entries = _point_entries(heat, sketch, columns, start, stop)
         out = panel.room(start, stop)
         out[:] = entries
         panel.put(start, out)
-        return chunk_totals(entries)
+        return chunk_totals(_weighted(entries, direction[start:stop]))
 
-    sums = sum_rows(heat.context, n_points, sketch_rows)
-    means = sums / heat.shape[0] if heat.is_centred else np.zeros(len(columns))
+    coefficients = removed.coefficients(sum_rows(heat.context, n_points, sketch_rows))
     with replaced(panel) as centred:
 
         def centre_rows(piece: tuple[int, int]) -> None:
-            out = panel.rows(*piece)
-            sparse.centre_rows(out, heat.weights[slice(*piece)], means, heat.scale_points[slice(*piece)])
+            rows, out = slice(*piece), panel.rows(*piece)
+            sparse.centre_rows(out, heat.weights[rows] * direction[rows], coefficients, heat.scale_points[rows])
             centred.put(piece[0], out)
 
         heat.context.workers.map(centre_rows, row_pieces(heat.context, n_points), count=False)
-    return centred, means
+    return centred, coefficients
+
+
+def _weighted(entries: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """``diag(direction) entries``; as they are if all of it is 1."""
+    return entries if (direction == 1).all() else entries * direction[:, None]
 
 
 def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -101,23 +138,31 @@ def chebyshev(
 
 @dataclass(frozen=True)
 class IterationState:
-    """Progress of an interrupted iteration: the powers left, and the squared lengths at the start."""
+    """Progress of an interrupted iteration.
 
-    powers: tuple[int, ...]
+    `powers` are the filters left. `phase` is "plain" or "expand"; `factor` is the number of the factor that is being
+    expanded: 0 is the first one of all filters together, a later one belongs to the first filter left. `length` are
+    the squared lengths of the columns at the start of the series, `grown` the columns that grew in the shared series,
+    `own` those that grew in a later one.
+    """
+
+    powers: tuple[Power, ...]
     phase: str
     step: int
     n_sweeps: int = 0
-    began_with: tuple[int, ...] = ()
+    began_with: tuple[Power, ...] = ()
     length: tuple[float, ...] = ()
     grown: tuple[bool, ...] = ()
+    factor: int = 0
+    own: tuple[bool, ...] = ()
 
 
 class PowerIteration:
-    """Applies several powers to one panel; iterating yields ``(power, Z after power - 1 applications)``.
+    """Applies several filters to one panel; iterating yields ``(label, Z before the last application of A)``.
 
-    Powers by plain products come first, in ascending order, then those by expansion. `start` makes the panel. `wrong`
-    holds the columns for which the interval proved too short, once the first expanded power is yielded. `n_sweeps`
-    counts all sweeps, including those before an interruption.
+    Powers by plain products come first, in ascending order, then those by expansion; all expansions are on one
+    interval. `start` makes the panel. `wrong` holds the columns of the yielded filter for which the interval proved
+    too short. `n_sweeps` counts all sweeps, including those before an interruption.
     """
 
     def __init__(
@@ -129,35 +174,33 @@ class PowerIteration:
         purpose: str = "sketch",
     ) -> None:
         self._heat, self._start, self._panels, self._purpose = heat, start, panels, purpose
-        self._plain = sorted(plan.power for plan in plans if not plan.coefficients)
-        self._expanded = sorted((plan for plan in plans if plan.coefficients), key=lambda plan: plan.power)
+        plans = sorted(plans, key=lambda plan: power_order(plan.label))
+        self._plain = [plan.power for plan in plans if not plan.coefficients]
+        self._expanded = [plan for plan in plans if plan.coefficients]
         self.wrong = np.zeros(0, np.int64)
         self.n_sweeps = 0
-        self.began_with = tuple(sorted(plan.power for plan in plans))
+        self.began_with: tuple[Power, ...] = tuple(plan.label for plan in plans)
 
-    def __iter__(self) -> Iterator[tuple[int, Panel]]:
+    def __iter__(self) -> Iterator[tuple[Power, Panel]]:
         state, saved = self._saved()
         if self._plain:
             resumes = state is not None and state.phase == "plain"
             yield from self._multiply(state, saved) if resumes else self._multiply(None, {})
             state, saved = None, {}
         if self._expanded:
-            sums = self._expand(state, saved)
-            while self._expanded:
-                power = self._expanded.pop(0).power
-                yield power, sums.pop(power)
+            yield from self._expand(state, saved)
 
     def _saved(self) -> tuple[IterationState | None, dict[str, Panel]]:
-        """Load the state that was saved for exactly these powers, if there is one."""
+        """Load the state that was saved for exactly these filters, if there is one."""
         found = self._panels.load(IterationState)
-        if found is None or found[0].powers != self._powers():
+        if found is None or found[0].powers != self._labels():
             return None, {}
         self.n_sweeps = found[0].n_sweeps
         self.began_with = found[0].began_with or self.began_with
         return found
 
-    def _powers(self) -> tuple[int, ...]:
-        return (*self._plain, *(plan.power for plan in self._expanded))
+    def _labels(self) -> tuple[Power, ...]:
+        return (*self._plain, *(plan.label for plan in self._expanded))
 
     def _multiply(self, state: IterationState | None, saved: dict[str, Panel]) -> Iterator[tuple[int, Panel]]:
         """Apply plain products; a yielded panel is valid until the next one is requested."""
@@ -172,65 +215,118 @@ class PowerIteration:
             done += 1
             self.n_sweeps += 1
             self._panels.offer(
-                IterationState(self._powers(), "plain", done, self.n_sweeps, self.began_with), {"panel": panel}
+                IterationState(self._labels(), "plain", done, self.n_sweeps, self.began_with), {"panel": panel}
             )
 
-    def _expand(self, state: IterationState | None, saved: dict[str, Panel]) -> dict[int, Panel]:
-        """Sum the Chebyshev series of each power (one interval for all), and check the growth of the vectors."""
-        plans, lower = self._expanded, self._expanded[0].lower
-        if state is not None:
-            current, previous, done = saved["current"], saved["previous"], state.step
-            sums = {plan.power: saved[f"sum-{plan.power}"] for plan in plans}
-            length, grown = np.array(state.length), np.array(state.grown, bool)
-        else:
-            current = self._start()
-            previous, sums = self._first_terms(current)
-            length, grown, done = _squared_lengths(self._heat, current), np.zeros(current.shape[1], bool), 0
-        for degree in range(done + 1, max(plan.degree for plan in plans) + 1):
-            adding = [plan for plan in plans if plan.degree >= degree]
-            terms = [(sums[plan.power], plan.coefficients[degree]) for plan in adding]
+    def _expand(self, state: IterationState | None, saved: dict[str, Panel]) -> Iterator[tuple[Power, Panel]]:
+        """Sum the first series of all filters together, then the other factors of each filter."""
+        sums = {} if state is None else {plan.label: saved[f"sum-{plan.label}"] for plan in self._expanded}
+        series = None if state is None else _Series.restored(state, saved)
+        grown = np.zeros(0, bool) if state is None else np.array(state.grown, bool)
+        resumed = 0 if state is None else state.factor
+        if resumed == 0:
+            series = series or _Series.begun(self._heat, self._start())
+            self._sum(series, {plan.label: plan.coefficients for plan in self._expanded}, sums, 0, grown)
+            grown, series = series.grown, None
+        while self._expanded:
+            plan, own = self._expanded[0], grown.copy()
+            for factor in range(max(resumed, 1), len(plan.expansions)):
+                if series is None:
+                    series = _Series.begun(self._heat, sums.pop(plan.label), own)
+                self._sum(series, {plan.label: plan.expansions[factor]}, sums, factor, grown)
+                own, series = series.grown, None
+            resumed = 0
+            self._expanded.pop(0)
+            self.wrong = np.flatnonzero(own)
+            yield plan.label, sums.pop(plan.label)
+
+    def _sum(
+        self,
+        series: "_Series",
+        terms: dict[Power, Coefficients],
+        sums: dict[Power, Panel],
+        factor: int,
+        shared: np.ndarray,
+    ) -> None:
+        """Run one recurrence up to the longest of some series; check the growth of its vectors where one ends."""
+        if series.step == 0 and series.previous is None:
+            series.previous = self._first_terms(series.current, terms, sums)
+        ends = {label: len(coefficients) - 1 for label, coefficients in terms.items()}
+        lower = self._expanded[0].lower
+        for degree in range(series.step + 1, max(ends.values()) + 1):
+            adding = [label for label in terms if ends[label] >= degree]
+            assert series.previous is not None
             fresh, totals = chebyshev(
-                self._heat, current, previous, lower, terms, beginning=degree == 1, purpose=self._purpose
+                self._heat,
+                series.current,
+                series.previous,
+                lower,
+                [(sums[label], terms[label][degree]) for label in adding],
+                beginning=degree == 1,
+                purpose=self._purpose,
             )
-            current, previous = fresh, current
+            series.current, series.previous, series.step = fresh, series.current, degree
             self.n_sweeps += 1
-            sums |= {plan.power: total for plan, total in zip(adding, totals, strict=True)}
-            if any(plan.degree == degree for plan in plans):
+            sums |= dict(zip(adding, totals, strict=True))
+            if degree in ends.values():
                 # ~(<=) and not >, because a recurrence that overflowed ends in NaN
-                grown |= ~(_squared_lengths(self._heat, current) <= GROWTH**2 * length)
-            self._panels.offer(
-                IterationState(
-                    self._powers(),
-                    "expand",
-                    degree,
-                    self.n_sweeps,
-                    self.began_with,
-                    tuple(length.tolist()),
-                    tuple(grown.tolist()),
-                ),
-                {"current": current, "previous": previous, **{f"sum-{power}": sums[power] for power in sums}},
+                series.grown |= ~(_squared_lengths(self._heat, series.current) <= GROWTH**2 * series.length)
+            state = IterationState(
+                powers=self._labels(),
+                phase="expand",
+                step=degree,
+                n_sweeps=self.n_sweeps,
+                began_with=self.began_with,
+                length=tuple(series.length.tolist()),
+                grown=tuple((shared if factor else series.grown).tolist()),
+                factor=factor,
+                own=tuple(series.grown.tolist()) if factor else (),
             )
-        self.wrong = np.flatnonzero(grown)
-        return sums
+            kept = {f"sum-{label}": panel for label, panel in sums.items()}
+            self._panels.offer(state, {"current": series.current, "previous": series.previous, **kept})
 
-    def _first_terms(self, current: Panel) -> tuple[Panel, dict[int, Panel]]:
-        """Zeros in place of T_(-1), and the constant term of each series."""
+    def _first_terms(self, current: Panel, terms: dict[Power, Coefficients], sums: dict[Power, Panel]) -> Panel:
+        """Return zeros in place of T_(-1), and begin the sum of each series with its constant term."""
         previous = self._panels.new(current.shape, current.dtype)
-        sums = {plan.power: self._panels.new(current.shape, current.dtype) for plan in self._expanded}
-        shares = {plan.power: current.dtype.type(plan.coefficients[0]) for plan in self._expanded}
+        begun = {label: self._panels.new(current.shape, current.dtype) for label in terms}
+        shares = {label: current.dtype.type(coefficients[0]) for label, coefficients in terms.items()}
 
         def first_terms(piece: tuple[int, int]) -> None:
             zeros = previous.room(*piece)
             zeros[:] = 0
             previous.put(piece[0], zeros)
-            for power, total in sums.items():
+            for label, total in begun.items():
                 out = total.room(*piece)
-                np.multiply(current.rows(*piece), shares[power], out=out)
+                np.multiply(current.rows(*piece), shares[label], out=out)
                 total.put(piece[0], out)
 
         context = self._heat.context
         context.workers.map(first_terms, row_pieces(context, current.shape[0]), count=False)
-        return previous, sums
+        sums |= begun
+        return previous
+
+
+@dataclass
+class _Series:
+    """A Chebyshev recurrence: T_step and T_(step - 1) of a panel, its lengths at the start, the columns that grew."""
+
+    current: Panel
+    previous: Panel | None
+    step: int
+    length: np.ndarray
+    grown: np.ndarray
+
+    @staticmethod
+    def begun(heat: HeatKernel, panel: Panel, grown: np.ndarray | None = None) -> "_Series":
+        """Begin with a panel; `grown` are columns that grew before."""
+        before = np.zeros(panel.shape[1], bool) if grown is None else grown.copy()
+        return _Series(panel, None, 0, _squared_lengths(heat, panel), before)
+
+    @staticmethod
+    def restored(state: IterationState, saved: dict[str, Panel]) -> "_Series":
+        """Resume from a saved state."""
+        grown = np.array(state.own if state.factor else state.grown, bool)
+        return _Series(saved["current"], saved["previous"], state.step, np.array(state.length), grown)
 
 
 def _squared_lengths(heat: HeatKernel, panel: Panel) -> np.ndarray:

@@ -1,18 +1,25 @@
-"""Chebyshev series of powers."""
+"""Chebyshev series of the factors of a filter."""
 
 from functools import lru_cache
 
 import numpy as np
 
+from scalable_gpe.spectral.filters import Factor
 
-@lru_cache(maxsize=256)
+
 def series(power: int, lower: float) -> np.ndarray:
     """Chebyshev coefficients of x^power on [lower, 1]."""
+    return factor_series(Factor(power=power), lower)
+
+
+@lru_cache(maxsize=256)
+def factor_series(factor: Factor, lower: float) -> np.ndarray:
+    """Chebyshev coefficients of a factor on [lower, 1]."""
     from scipy.fft import dct
 
-    n_nodes = min(power + 1, 64 + int(8 * np.sqrt(power + 1)))
+    n_nodes = min(factor.degree + 1, 64 + int(8 * np.sqrt(factor.degree + 1)))
     nodes = np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
-    values = ((1 + lower) / 2 + (1 - lower) / 2 * nodes) ** power
+    values = factor((1 + lower) / 2 + (1 - lower) / 2 * nodes)
     coefficients = np.asarray(dct(values, type=2)) / n_nodes
     coefficients[0] /= 2
     return coefficients

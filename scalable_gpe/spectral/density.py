@@ -1,5 +1,6 @@
 """The spectral density of A: its lower end, and the size of A^p G."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,10 @@ class Spectrum:
     n_points: int
     n_sweeps: int
 
-    def size(self, power: int) -> float:
-        """Root mean square of the eigenvalues to the power p."""
+    def size(self, power: int | Callable[[np.ndarray], np.ndarray]) -> float:
+        """Root mean square of the eigenvalues to the power p, or of a function of the eigenvalues."""
+        if callable(power):
+            return float(np.sqrt((self.weights * power(self.nodes) ** 2).sum()))
         return float(np.sqrt((self.weights * np.abs(self.nodes) ** (2.0 * power)).sum()))
 
     def effective_rank(self, power: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import ConvergenceWarning, Message, warn
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.heat.normalization import HeatKernel, RootScale, row_sums
+from scalable_gpe.heat.normalization import HeatKernel, RootScale, top_eigenvector
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.spectral.chebyshev import series
 
@@ -155,25 +155,6 @@ def _filtered(multiply: Multiply, power: int) -> Multiply:
         return total
 
     return apply
-
-
-def top_eigenvector(heat: HeatKernel) -> np.ndarray:
-    """Unit eigenvector with eigenvalue 1, for distinct points: ``sqrt(m)``, or ``sqrt(m v)`` (symmetric).
-
-    For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
-    """
-    weights = heat.weights
-    vector = np.sqrt(weights)
-    if heat.normalization == "symmetric":
-        vector = vector * _root_v(heat)
-    unit: np.ndarray = vector / np.linalg.norm(vector)
-    return unit
-
-
-def _root_v(heat: HeatKernel) -> np.ndarray:
-    q = row_sums(heat.kernel, heat.weights, heat.context, "heat")
-    root: np.ndarray = 1 / (q * heat.scale_points)
-    return root
 
 
 def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The spectral density of A by stochastic Lanczos quadrature."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,8 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
-from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.components import component_labels
+from scalable_gpe.heat.normalization import ISOLATED, HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import LanczosStep, sweep
 from scalable_gpe.spectral.density import Spectrum
 
@@ -53,10 +56,18 @@ def steps_for(power: int) -> int:
 
 
 class Lanczos:
-    """Lanczos iteration on several random vectors at once; the first steps do not depend on how many follow."""
+    """Lanczos iteration on several random vectors at once; the first steps do not depend on how many follow.
 
-    def __init__(self, heat: HeatKernel, seed: int, n_probes: int | None = None) -> None:
+    With `ordinary`, isolated rows are left out of the vectors, and so is what no power shrinks within a component of
+    the kernel, if there are isolated rows or several components; with `top` in any case. Then the density is that of
+    the differences between ordinary rows of one component.
+    """
+
+    def __init__(
+        self, heat: HeatKernel, seed: int, n_probes: int | None = None, *, ordinary: bool = False, top: bool = False
+    ) -> None:
         self._heat, self._seed, self._context = heat, seed, heat.context
+        self._ordinary, self._top, self._leaves_out = ordinary, top, False
         n_points = heat.kernel.edges.n_points
         self._n_probes = n_probes or (4 if n_points <= 50_000 else 2 if n_points <= 250_000 else 1)
         self._panels = Panels(self._context)
@@ -126,7 +137,7 @@ class Lanczos:
         inverse, earlier = (np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0) for norm in norms[:-3:-1])
         before = norms[-1] * earlier if self._beta else np.zeros(self._n_probes)
         with replaced(previous) as image:
-            loop = LanczosStep(StepScale(heat), inverse, before)
+            loop = LanczosStep(_OrdinaryScale(heat) if self._leaves_out else StepScale(heat), inverse, before)
             sweep(heat.kernel, loop, current, image, context, purpose="interval", update=previous)
         alpha = _inner(heat, current, image) * inverse
         fresh, squares = _without(heat, image, current, alpha * inverse)
@@ -135,6 +146,14 @@ class Lanczos:
         self._alpha.append(alpha)
         self._beta.append(beta)
         self._previous, self._current = current, fresh
+
+    def _components(self) -> np.ndarray | None:
+        """Labels of the components of the kernel if something must be left out within them, else None."""
+        if not self._ordinary:
+            return None
+        labels = component_labels(self._heat.kernel)
+        several = bool(labels.max() > 0) or self._heat.n_isolated > 0
+        return labels if several or (self._top and not self._heat.is_centred) else None
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
@@ -154,8 +173,15 @@ class Lanczos:
 
         pieces = row_pieces(self._context, n_points)
         self._context.workers.map(draw, pieces, count=False)
-        along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
-        left, share = _without(heat, probes, top, along)
+        labels = self._components()
+        self._leaves_out = labels is not None
+        if labels is None:
+            along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
+            left, share = _without(heat, probes, top, along)
+        else:
+            left = self._panels.of(_ordinary_part(heat, probes.rows(0, n_points), labels))
+            probes.retire()
+            share = _inner(heat, left, left)
         top.retire()
         norm = np.sqrt(np.where(share > 0, share, 1.0))
         with replaced(left) as unit:
@@ -167,6 +193,51 @@ class Lanczos:
 
             self._context.workers.map(normalise, pieces, count=False)
         return unit, share
+
+
+@dataclass(frozen=True)
+class _OrdinaryScale:
+    """The diagonal of S^2 M with zeros for isolated rows: A between ordinary rows."""
+
+    heat: HeatKernel
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Entries start to stop."""
+        scale = self.heat.step_scale[start:stop]
+        return np.where(scale > ISOLATED, 0.0, scale)
+
+
+def _ordinary_part(heat: HeatKernel, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Vectors Z = S x without isolated rows, and without the top eigenvector of each component."""
+    root = np.sqrt(heat.step_scale)
+    x = np.where(heat.isolated[:, None], 0.0, vectors / root[:, None])
+    top = np.where(heat.isolated, 0.0, top_eigenvector(heat))
+    squares = np.bincount(labels, top**2)
+    for column in x.T:
+        along = np.bincount(labels, top * column) / np.where(squares > 0, squares, 1.0)
+        column -= along[labels] * top
+    part: np.ndarray = x * root[:, None]
+    return part
+
+
+class Probes:
+    """The Lanczos iterations of one run: `ordinary` for powers, `deflated` for the sum of all powers.
+
+    They differ only if the top eigenvector is part of the embedding at a power, but not of the sum.
+    """
+
+    def __init__(self, heat: HeatKernel, seed: int) -> None:
+        self._heat, self._seed = heat, seed
+
+    @cached_property
+    def ordinary(self) -> Lanczos:
+        """Without isolated rows."""
+        return Lanczos(self._heat, self._seed, ordinary=True)
+
+    @cached_property
+    def deflated(self) -> Lanczos:
+        """Without isolated rows and without the top eigenvector."""
+        return self.ordinary if self._heat.is_centred else Lanczos(self._heat, self._seed, ordinary=True, top=True)
 
 
 def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:

@@ -49,22 +49,27 @@ def sketch_name(heat: str, kind: str, seed: int, precision: str, tol: float) -> 
     return f"sketch/{_digest(_key(heat), kind, seed, precision, tol)}"
 
 
-def power_name(sketch: str, power: int) -> str:
-    """Name of one power of a sketch."""
-    return f"{sketch}/{power}"
+def filter_name(sketch: str, name: str) -> str:
+    """Name of one filter of a sketch: a power, or all powers up to a horizon ("all-1024")."""
+    return f"{sketch}/{name}"
 
 
-def columns_name(sketch: str, power: int, first: int, stop: int) -> str:
-    """Name of a range of columns of one power."""
-    return f"{power_name(sketch, power)}/{first}-{stop}"
+def columns_name(sketch: str, name: str, first: int, stop: int) -> str:
+    """Name of a range of columns of one filter."""
+    return f"{filter_name(sketch, name)}/{first}-{stop}"
 
 
-def run_key(sketch: str, n_components: int, power: Any) -> str:
-    """Key of a run: its sketch, the number of columns, and the powers as the user wrote them."""
-    return _digest(_key(sketch), n_components, power)
+def horizon_name(sketch: str) -> str:
+    """Name of the horizon that was chosen for the sum of all powers."""
+    return f"{sketch}/horizon"
 
 
-def embedding_name(power: int, key: str = "") -> str:
+def run_key(sketch: str, n_components: int, power: Any, *more: Any) -> str:
+    """Key of a run: its sketch, the number of columns, and the powers (and `more`) as the user wrote them."""
+    return _digest(_key(sketch), n_components, power, *more)
+
+
+def embedding_name(power: int | str, key: str = "") -> str:
     """Name of a published embedding; with a key if another run has the short name."""
     return f"embedding/{power}-{key}" if key else f"embedding/{power}"
 

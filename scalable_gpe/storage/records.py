@@ -47,8 +47,15 @@ def _restore(hint: Any, value: Any) -> Any:
     if origin is tuple:
         return tuple(_restore(arguments[0], one) for one in value)
     if origin is dict:
-        return {arguments[0](key): _restore(arguments[1], one) for key, one in value.items()}
+        return {_restore_key(arguments[0], key): _restore(arguments[1], one) for key, one in value.items()}
     return from_json(hint, value) if dataclasses.is_dataclass(hint) and isinstance(hint, type) else value
+
+
+def _restore_key(hint: Any, key: str) -> Any:
+    """Convert the key of a JSON object, which is always a text, to an int where the type allows one."""
+    if hint is int or (int in typing.get_args(hint) and key.isdigit()):
+        return int(key)
+    return key
 
 
 def _alternative(arguments: tuple[Any, ...], value: Any) -> Any:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from scalable_gpe.checks import Power
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -175,11 +176,11 @@ class NewPoints:
 def embed_rows(
     new_points: NewPoints,
     X: Any,
-    columns: dict[int, list[SketchColumns]],
-    points: dict[int, Any],
+    columns: dict[Power, list[SketchColumns]],
+    points: dict[Power, Any],
     n_components: int,
     storage_options: StorageOptions | None = None,
-) -> dict[int, np.ndarray]:
+) -> dict[Power, np.ndarray]:
     """Embed new rows at the powers of `points`, which are the embeddings of the training rows."""
     extensions = [
         Extension([_first_columns(part, n_components) for part in columns[power]], known, 1 / np.sqrt(n_components))

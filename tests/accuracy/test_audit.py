@@ -14,6 +14,7 @@ from scalable_gpe.accuracy import exact_rows
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import distances, sketch_law
 from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.spectral.filters import Filter
 
 
 def with_points(result, points):
@@ -49,7 +50,7 @@ def result(rows):
 def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
     result = gpe.embed(rows, n_components=2, power=1, n_neighbors=16, normalization=normalization)
     exact = ExactRows(result.heat, 20, 0)
-    got = exact.covariances([power])[power]
+    got = exact.covariances([Filter(power)])[power]
     A = result.heat.to_scipy().astype(np.float64).toarray()
     expected = np.linalg.matrix_power(A, 2 * power)[np.ix_(exact.rows, exact.rows)]
     if normalization == "bistochastic":
@@ -61,19 +62,19 @@ def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
 
 def test_powers_share_their_products(result):
     exact = ExactRows(result.heat, 20, 0)
-    together, sweeps = exact.covariances([2, 60, 400]), dict(result.graph.context.tally.sweeps)
+    together, sweeps = exact.covariances([Filter(2), Filter(60), Filter(400)]), dict(result.graph.context.tally.sweeps)
     for power, covariance in together.items():
-        np.testing.assert_allclose(covariance, exact.covariances([power])[power], rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(covariance, exact.covariances([Filter(power)])[power], rtol=1e-9, atol=1e-15)
     alone = result.graph.context.tally.sweeps["audit"] - sweeps["audit"]
-    exact.covariances([2, 60, 400])
+    exact.covariances([Filter(2), Filter(60), Filter(400)])
     assert result.graph.context.tally.sweeps["audit"] - sweeps["audit"] - alone < alone
 
 
 def test_narrow_panels_give_the_same(result, monkeypatch):
     exact = ExactRows(result.heat, 20, 0)
-    wide = exact.covariances([12])[12]
+    wide = exact.covariances([Filter(12)])[12]
     monkeypatch.setattr(MemoryPlan, "workspace", 0)
-    np.testing.assert_allclose(exact.covariances([12])[12], wide, rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(exact.covariances([Filter(12)])[12], wide, rtol=1e-12, atol=1e-16)
 
 
 def test_figures_against_dense_algebra(rows, result):
@@ -144,7 +145,7 @@ def test_p_values_are_uniform():
     X = gpe.datasets.torus(150, random_state=1)
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
     exact = ExactRows(heat, 32, 0)
-    covariance = exact.covariances([8])[8]
+    covariance = exact.covariances([Filter(8)])[8]
     laws = [
         asdict(sketch_law(covariance, gpe.gp_embedding(heat, 16, 8, random_state=seed)[exact.rows], 16))
         for seed in range(100)
