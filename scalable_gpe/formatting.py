@@ -48,7 +48,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     return [
         ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates"),
         ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
-        ("connected components", _components(report["n_connected_components"], report["n_isolated"])),
+        ("connected components", _components(report)),
         ("recall", figure("recall", "{:.4f}") + error),
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}")),
@@ -63,9 +63,11 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     ]
 
 
-def _components(n_components: int, n_isolated: int) -> str:
-    apart = ", and distances between them mean only that they are apart" if n_components > 1 else ""
-    return f"{n_components:,}{apart}; isolated rows: {n_isolated:,}"
+def _components(report: Mapping[str, Any]) -> str:
+    n_graph, n_kernel = report["n_connected_components"], report.get("n_kernel_components")
+    counts = f"{n_graph:,}" if n_kernel in (None, n_graph) else f"{n_graph:,} of the graph, {n_kernel:,} of the kernel"
+    apart = ", and distances between them mean only that they are apart" if max(n_graph, n_kernel or 1) > 1 else ""
+    return f"{counts}{apart}; isolated rows: {report['n_isolated']:,}"
 
 
 def _spread(sigma: Mapping[str, float] | None) -> str:

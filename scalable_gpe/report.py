@@ -65,6 +65,7 @@ class Report:
     horizon: int | None = None
     horizon_capped: bool | None = None
     relaxation_time: float | None = None
+    n_kernel_components: int | None = None
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def make_report(
         n_duplicates=graph.n_rows - n_points,
         n_isolated=heat.n_isolated,
         n_connected_components=graph.n_connected_components,
+        n_kernel_components=kernel.n_connected_components,
         n_neighbors=graph.n_neighbors,
         method=graph.method,
         epsilon=kernel.epsilon,

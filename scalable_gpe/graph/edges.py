@@ -1,7 +1,7 @@
 """CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -98,6 +98,10 @@ class Edges:
                 self._kept[number] = block
         return block
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield all row blocks in order."""
+        return map(self.block, range(self.n_blocks))
+
     def _read(self, number: int) -> Block:
         start = number * self.block_rows
         degree = self.degree[start : start + self.block_rows]
@@ -170,13 +174,26 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
 
 def count_components(edges: Edges, most: float = np.inf) -> int:
     """Number of connected components; edges longer than `most` do not count (by default all count)."""
+    return count_roots(component_roots(edges.blocks(), edges.n_points, most=most))
+
+
+def component_roots(
+    blocks: Iterable[Block], n_points: int, *, least: float = -np.inf, most: float = np.inf
+) -> np.ndarray:
+    """First point of the connected component of each point; edges with values outside [least, most] do not count."""
     from scalable_gpe.loops import sparse
 
-    parent = np.arange(edges.n_points, dtype=np.int32)
-    for number in range(edges.n_blocks):
-        first, indptr, indices, values = edges.block(number)
-        sparse.unite(indptr, indices, values, most, first, parent)
-    return int((parent == np.arange(edges.n_points)).sum())
+    parent = np.arange(n_points, dtype=np.int32)
+    for first, indptr, indices, values in blocks:
+        sparse.unite(indptr, indices, values, least, most, first, parent)
+    while not np.array_equal(higher := parent[parent], parent):
+        parent = higher
+    return parent
+
+
+def count_roots(roots: np.ndarray) -> int:
+    """Number of components: each has one point that is its own root."""
+    return int((roots == np.arange(len(roots))).sum())
 
 
 class _Bucket(NamedTuple):

@@ -1,6 +1,8 @@
 """The truncated Gaussian kernel on the union of the neighbour lists."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from scalable_gpe.errors import Message, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult, local_context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.stages import complete_alone
-from scalable_gpe.graph.edges import Block, Edges
+from scalable_gpe.graph.edges import Block, Edges, component_roots, count_roots
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -19,6 +21,8 @@ from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.keys import kernel_name, matrix_name
+
+_JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class KernelMetadata:
     lost_mass: float | None = None
     sigma: ScaleMetadata | None = None
     warning: str | None = None
+    n_connected_components: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,12 @@ class SparseKernel(StoredResult):
     graph: NeighborGraph | None = None
     scales: LocalScales | None = None
     warning: str | None = None
+    counted_components: int | None = None
+
+    @cached_property
+    def n_connected_components(self) -> int:
+        """Number of connected components of K; weights below 1e-12 of the diagonal do not connect rows."""
+        return count_roots(kernel_components(self)) if self.counted_components is None else self.counted_components
 
     @property
     def sigma(self) -> np.ndarray | None:
@@ -158,13 +169,21 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
     edges = graph.edges
     weights = context.store.ragged(f"{name}/weights", edges.n_blocks, edges.longest_block, np.float32)
 
-    def weigh(block: int) -> None:
-        if not weights.has(block):
-            weights.write(block, _weights(graph.edges.block(block), number, scales))
+    def weigh(block_number: int) -> bool:
+        """Write the weights of a block; return whether all of them connect their rows."""
+        block = graph.edges.block(block_number)
+        if weights.has(block_number):
+            values = weights.read(block_number, len(block.values))
+        else:
+            values = _weights(block, number, scales)
+            weights.write(block_number, values)
+        return bool(values.min() >= _JOINED)
 
     with context.workers.progress.stage("kernel", edges.n_blocks):
-        context.workers.map(weigh, range(edges.n_blocks))
+        joined = all(context.workers.map(weigh, range(edges.n_blocks)))
     kernel = SparseKernel(context, name, graph.storage_order, edges.with_values(weights), number, None, graph, scales)
+    # the components of the graph, without a pass over K, unless some edges have no weight
+    n_connected = graph.n_connected_components if joined else kernel.n_connected_components
     lost, warning = _lost_mass(kernel), None
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
         warning = warn(
@@ -172,7 +191,8 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
             "those of the truncated kernel. Raise `n_neighbors` or lower epsilon.",
             TruncationWarning,
         )
-    context.store.commit(name, KernelMetadata(number, lost, None if scales is None else scales.metadata, warning))
+    sigma = None if scales is None else scales.metadata
+    context.store.commit(name, KernelMetadata(number, lost, sigma, warning, n_connected))
     return open_kernel(graph, context, name)
 
 
@@ -262,7 +282,26 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
         graph=graph,
         scales=scales,
         warning=metadata.warning,
+        counted_components=metadata.n_connected_components,
     )
+
+
+def kernel_components(kernel: SparseKernel) -> np.ndarray:
+    """First point (storage order) of the connected component of K that each point belongs to."""
+    blocks = kernel.edges.blocks() if kernel.graph is not None else _unit_diagonal(kernel.edges)
+    return component_roots(blocks, kernel.edges.n_points, least=_JOINED)
+
+
+def _unit_diagonal(edges: Edges) -> Iterator[Block]:
+    """Yield the blocks of a matrix with positive diagonal, scaled from both sides so that the diagonal is 1."""
+    root = np.empty(edges.n_points)
+    for block in edges.blocks():
+        rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
+        own = block.indices == rows
+        root[rows[own]] = np.sqrt(block.values[own].astype(np.float64))
+    for block in edges.blocks():
+        rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
+        yield block._replace(values=(block.values / root[rows] / root[block.indices]).astype(np.float32))
 
 
 def from_scipy(matrix: Any) -> SparseKernel:

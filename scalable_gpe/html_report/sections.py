@@ -64,11 +64,10 @@ def warnings(embedding: Embedding) -> Html:
     """What a reader must know before trusting the rest."""
     report = embedding.report
     lines = [line[:1].upper() + line[1:] for line in map(str, report.get("warnings", []))]
-    if (n_components := report["n_connected_components"]) > 1:
-        lines.append(
-            f"The neighbour graph has {n_components:,} connected components. Distances between them mean only that "
-            "they are apart."
-        )
+    n_graph, n_kernel = report["n_connected_components"], report.get("n_kernel_components") or 1
+    if max(n_graph, n_kernel) > 1:
+        what = f"neighbour graph has {n_graph:,}" if n_graph >= n_kernel else f"kernel has {n_kernel:,}"
+        lines.append(f"The {what} connected components. Distances between them mean only that they are apart.")
     if report["n_isolated"] and not any("no effective neighbours" in line for line in lines):
         lines.append(f"{report['n_isolated']:,} rows have no effective neighbours: the sketch alone places them.")
     if not lines:

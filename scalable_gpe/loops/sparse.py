@@ -263,11 +263,11 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
 
 
 @njit(nogil=True, cache=True)
-def unite(indptr, indices, lengths, most, first_row, parent):
-    """Merge the trees of `parent` along the edges of a block that are no longer than `most`."""
+def unite(indptr, indices, values, least, most, first_row, parent):
+    """Merge the trees of `parent` along the edges of a block whose values are between `least` and `most`."""
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            if lengths[e] > most:
+            if not least <= values[e] <= most:
                 continue
             a, b = first_row + i, indices[e]
             while parent[a] != a:

@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
-from scalable_gpe.heat.components import component_labels
+from scalable_gpe.heat.kernel import kernel_components
 from scalable_gpe.heat.normalization import ISOLATED, HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import LanczosStep, sweep
 from scalable_gpe.spectral.density import Spectrum
@@ -151,9 +151,12 @@ class Lanczos:
         """Labels of the components of the kernel if something must be left out within them, else None."""
         if not self._ordinary:
             return None
-        labels = component_labels(self._heat.kernel)
-        several = bool(labels.max() > 0) or self._heat.n_isolated > 0
-        return labels if several or (self._top and not self._heat.is_centred) else None
+        heat = self._heat
+        several = heat.kernel.n_connected_components > 1 or heat.n_isolated > 0
+        if not several and not (self._top and not heat.is_centred):
+            return None
+        labels: np.ndarray = np.unique(kernel_components(heat.kernel), return_inverse=True)[1]
+        return labels
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""

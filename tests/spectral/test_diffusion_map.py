@@ -1,13 +1,19 @@
 """Diffusion maps and the spectral density, against dense eigenvectors."""
 
+import pickle
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
+from scipy.sparse import csr_matrix
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.errors import GPEWarning
+from scalable_gpe.errors import ConnectivityWarning, GPEWarning
 from scalable_gpe.execution.block_sizes import block_sizes
+
+SLOW = pytest.mark.slow
 
 
 def heat_of(X, n_neighbors=None, epsilon="auto", normalization="bistochastic"):
@@ -87,6 +93,113 @@ def test_a_disconnected_graph(n_rows, normalization):
     np.testing.assert_allclose(points.T @ points, np.eye(2), atol=1e-5)
     for piece in np.split(points / known[:, None], 3):  # constant on each piece
         assert np.ptp(piece, axis=0).max() < 1e-4 * np.abs(points / known[:, None]).max()
+
+
+def pieces(sizes, apart=40.0):
+    """Tori of some sizes, far apart, and in each a row that comes three times; rows in random order."""
+    tori = [gpe.datasets.torus(size, random_state=s) + apart * s for s, size in enumerate(sizes)]
+    rows = np.concatenate([row for torus in tori for row in (torus, torus[:1], torus[:1])])
+    return rows[np.random.default_rng(0).permutation(len(rows))].astype(np.float32)
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("n_pieces", [2, pytest.param(3, marks=SLOW), 5, 18, pytest.param(50, marks=SLOW)])
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
+def test_all_eigenvectors_of_a_disconnected_kernel(n_pieces, normalization):
+    heat = heat_of(pieces([max(14, 320 // n_pieces)] * n_pieces), 8, 8.0, normalization)
+    A = heat.to_scipy().toarray().astype(np.float64)
+    dense = np.linalg.eigvalsh((A + A.T) / 2)[::-1]
+    for k in sorted({1, min(4, n_pieces), n_pieces - 1, n_pieces + 6}):
+        with nullcontext() if k >= n_pieces else pytest.warns(ConnectivityWarning, match=f"{n_pieces} connected"):
+            found = gpe.diffusion_map(heat, k)
+        points, values = found
+        assert found.n_kernel_components == n_pieces
+        np.testing.assert_allclose(values, dense[1 : k + 1], atol=1e-6)
+        np.testing.assert_allclose(A @ points, points * values, atol=1e-6)
+        np.testing.assert_allclose(points.T @ points, np.diag(values**2), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+def test_five_tori_far_apart():
+    X = np.concatenate([gpe.datasets.torus(300, random_state=s) + 40 * s for s in range(5)])
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
+    np.testing.assert_allclose(gpe.diffusion_map(heat, 4)[1], 1, atol=1e-7)
+    assert gpe.diffusion_map(heat, 5)[1][4] < 1 - 1e-4
+
+
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.ConnectivityWarning")
+def test_strays_are_components_of_the_kernel():
+    """One component of the graph, but 18 rows whose weights are all below 1e-12."""
+    strays = 40 * np.random.default_rng(0).standard_normal((18, 4))
+    X = np.concatenate([gpe.datasets.torus(400), strays])
+    result = gpe.embed(X, n_neighbors=16, epsilon=0.5, n_components=1, power=1)
+    assert result.report["n_connected_components"] == 1
+    assert result.report["n_kernel_components"] == result.kernel.n_connected_components == 19
+    values = gpe.diffusion_map(result.heat, 20)[1]
+    np.testing.assert_allclose(values[:18], 1, atol=1e-7)
+    A = result.heat.to_scipy().toarray().astype(np.float64)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh((A + A.T) / 2)[::-1][1:21], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+def test_components_come_in_the_documented_order():
+    """Largest first, in every regime with the same bytes; of equal ones the one with the first row."""
+    X = np.concatenate([gpe.datasets.torus(n, random_state=n) + 40.0 * n for n in (30, 60, 31)])
+    X = np.concatenate([X, X[-31:] + 40.0])
+    found = []
+    for block_rows in (16, 1000):
+        with block_sizes(block_rows=block_rows):
+            kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 8), 2.0)
+            found.append(gpe.diffusion_map(gpe.heat_kernel(kernel), 2)[0])
+    assert found[0].tobytes() == found[1].tobytes()
+    first, second = found[0].T
+    assert (first[30:90] > 0).all() and (np.delete(first, np.s_[30:90]) < 0).all()
+    np.testing.assert_allclose(second[30:90], 0)
+    assert (second[90:121] > 0).all() and (second[121:] < 0).all() and (second[:30] < 0).all()
+
+
+def test_pieces_joined_by_almost_nothing():
+    """One start vector sees one vector of a nearly fourfold eigenvalue: the others must not be lost."""
+    X = np.concatenate([gpe.datasets.torus(100, random_state=s) + 40 * s for s in range(5)])
+    K = gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)).to_scipy().tolil()
+    for row in range(0, 400, 100):
+        K[row, row + 100] = K[row + 100, row] = 1e-10
+    heat = gpe.heat_kernel(K)
+    assert heat.kernel.n_connected_components == 1
+    np.testing.assert_allclose(gpe.diffusion_map(heat, 4)[1], 1, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("error::scalable_gpe.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
+def test_pieces_that_are_nearly_apart():
+    """Ten eigenvalues within 1e-4 of 1: an iteration does not separate them; few points are solved densely."""
+    heat = heat_of(np.concatenate([gpe.datasets.torus(30, random_state=s) + 2.1 * s for s in range(11)]), 12, 1.0)
+    assert heat.kernel.n_connected_components == 1
+    points, values = gpe.diffusion_map(heat, 8)
+    A = heat.to_scipy().toarray().astype(np.float64)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh((A + A.T) / 2)[::-1][1:9], atol=1e-8)
+    np.testing.assert_allclose(A @ points, points * values, atol=1e-6)
+
+
+def test_components_of_your_own_matrix():
+    """Weights count relative to the diagonal, which need not be 1; weak edges below 1e-12 of it do not connect."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 2)) + 3 * np.repeat(np.arange(3), 30)[:, None]
+    scale = 10.0 ** rng.integers(-6, 6, 90)
+    K = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2))
+    same = np.repeat(np.arange(3), 30)[:, None] == np.repeat(np.arange(3), 30)
+    heat = gpe.heat_kernel(csr_matrix(np.where(same, K, 1e-14) * scale[:, None] * scale))
+    assert heat.kernel.n_connected_components == 3
+    np.testing.assert_allclose(gpe.diffusion_map(heat, 3)[1][:2], 1)
+    whole = gpe.heat_kernel(csr_matrix(np.where(same, K, 1e-10) * scale[:, None] * scale))
+    assert whole.kernel.n_connected_components == 1
+
+
+def test_a_pair_with_an_attribute():
+    found = gpe.diffusion_map(heat_of(gpe.datasets.circle(50), 8), 2)
+    points, values = found
+    assert isinstance(found, tuple) and points is found.points and values is found.eigenvalues
+    assert pickle.loads(pickle.dumps(found)).n_kernel_components == found.n_kernel_components == 1
 
 
 def test_few_points():
