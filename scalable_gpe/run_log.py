@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.versions import versions
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import Source
 from scalable_gpe.parameters import Parameters
-from scalable_gpe.report import Report, versions
+from scalable_gpe.report import Report
 from scalable_gpe.storage.keys import RUNS, Keys, embedding_name
 from scalable_gpe.storage.protocol import ArrayStore
 from scalable_gpe.storage.records import from_json
