@@ -363,7 +363,7 @@ class ZarrStore:
         finally:
             try:
                 self.remove(SCRATCH)
-            except OSError as error:  # the next run removes it; the first error must not be lost
+            except Exception as error:  # the next run removes it; the first error must not be lost
                 logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
             finally:
                 self.unlock()
