@@ -15,6 +15,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
@@ -30,7 +31,6 @@ from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, finger
 from scalable_gpe.graph.recall import ExactSample, exact_sample, measure_graph
 from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.graph.unfinished import begin, check_order, refuse_input
 from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import block_rows, inverse_order, ranges
@@ -191,7 +191,7 @@ def _find_graph(rows: InputRows | None, context: Context, name: str) -> Neighbor
     if metadata is None:
         return None
     if rows is not None and metadata.content not in (None, content(hash_rows(ensure_shared(rows, context), context))):
-        refuse_input()
+        unfinished.refuse_input()
     if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
         raise StoreError(
             Message(
@@ -210,7 +210,7 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     del hashes
     n_neighbors = _distinct_neighbors(parameters.n_neighbors, len(first), rows.n_rows)
     method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors)
-    begin(name, checksum, context.store)
+    unfinished.begin(name, checksum, context.store)
     panels = Panels(context)
     points: Rows = RowSubset(shared, panels.of(first)) if group is not None else shared
     sample = exact_sample(points, n_neighbors, parameters.random_state, context)
@@ -231,7 +231,7 @@ def _precomputed_graph(
     """Make the graph from precomputed lists."""
     shared = None if rows is None else ensure_shared(rows, context)
     checksum = None if shared is None else content(hash_rows(shared, context))
-    begin(name, checksum, context.store)
+    unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order)
     _save_order(storage_order, context, name)
@@ -292,6 +292,7 @@ class _Finish:
                     "Raise `n_neighbors`, or choose `method='brute'`."
                 )
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
+        unfinished.complete(name, store)
         store.commit(name, metadata)
         return open_graph(self.context, name, points)
 
@@ -331,7 +332,7 @@ def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | Non
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:
-    check_order(name, storage_order.user_row, context.store)
+    unfinished.check_order(name, storage_order.user_row, context.store)
     _save(context, f"{name}/user_row", storage_order.user_row)
     if storage_order.group is not None:
         _save(context, f"{name}/group", storage_order.group)

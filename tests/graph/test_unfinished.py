@@ -1,6 +1,7 @@
 """An unfinished graph is resumed only for the same rows and the same libraries."""
 
 import pickle
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -129,6 +130,18 @@ def test_a_graph_begun_with_other_libraries_starts_over(X, tmp_path):
     assert after.keys() == before.keys() and all(after[file] != before[file] for file in before)
 
 
+def test_an_unfinished_graph_starts_over_and_other_results_stay(X, tmp_path):
+    """Nothing can have been made from a graph that was never complete."""
+    store = tmp_path / "s.zarr"
+    gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 8, store=store)))
+    before = written(store, "*/*/zarr.json")
+    interrupted(X, store)
+    other = changed(X)
+    np.testing.assert_array_equal(embedded(other, store=store), embedded(other))
+    assert len(before) == 4
+    assert before.items() <= written(store, "*/*/zarr.json").items()
+
+
 def test_a_damaged_graph_is_not_repaired_from_other_rows(X, tmp_path):
     """The kernel of the old rows would be found by its name."""
     embedded(X, store=tmp_path / "s.zarr")
@@ -136,6 +149,19 @@ def test_a_damaged_graph_is_not_repaired_from_other_rows(X, tmp_path):
     with pytest.raises(StoreError, match="another input"):
         embedded(changed(X), store=tmp_path / "s.zarr")
     np.testing.assert_array_equal(embedded(X, store=tmp_path / "s.zarr"), embedded(X))
+
+
+def test_a_store_that_does_not_say_from_which_rows(X, tmp_path):
+    """Stores of earlier releases: an unfinished graph is made again, a damaged one with a kernel is refused."""
+    other = changed(X)
+    interrupted(X, tmp_path / "unfinished.zarr")
+    embedded(X, store=tmp_path / "damaged.zarr")
+    damage_lists(tmp_path / "damaged.zarr")
+    for inputs in tmp_path.glob("*.zarr/inputs"):
+        shutil.rmtree(inputs)
+    np.testing.assert_array_equal(embedded(other, store=tmp_path / "unfinished.zarr"), embedded(other))
+    with pytest.raises(StoreError, match="does not say which rows"):
+        embedded(other, store=tmp_path / "damaged.zarr")
 
 
 def test_a_graph_repaired_with_other_libraries_takes_its_kernel_along(X, tmp_path):
