@@ -28,7 +28,7 @@ from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, Hea
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
-from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding_names
+from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage
 from scalable_gpe.sketch.publish import publish
@@ -305,9 +305,11 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
         tables = {power: _open_sound(context.store, arrays[power]) for power in parameters.powers}
         return _embedding(heat, tables, sketch, parameters, log.finished.report, names)
     with log.stage("write"):
-        arrays = embedding_names(context.store, keys.run, parameters.powers)
-        k = parameters.n_components
-        tables = {power: publish(heat, sketch.columns[power], k, context, arrays[power]) for power in parameters.powers}
+        written = names_to_write(context.store, keys.run, parameters.powers)
+        for power, name in written.items():
+            publish(heat, sketch.columns[power], parameters.n_components, context, name, owner=keys.run)
+        arrays = publish_names(context.store, keys.run, written)
+        tables = {power: context.store.open_table(name) for power, name in arrays.items()}
         _save_names(names, context.store)
     report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
     log.finish(report, arrays, parameters)

@@ -1,18 +1,16 @@
 """The report of a run: figures of all stages, reasons for missing figures, warnings."""
 
-import platform
 import resource
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, Message, VanishingWarning, warn
+from scalable_gpe.execution.versions import versions
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.local import ScaleMetadata
@@ -24,7 +22,6 @@ from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
 from scalable_gpe.storage.protocol import Table
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
-_PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
 _SAMPLED = 4096  # rows that are looked at
 _VANISHED = 1e-5  # differences between rows below this share of their size are rounding
 
@@ -143,19 +140,6 @@ def _interval(plans: dict[Power, PowerPlan]) -> tuple[float, float] | None:
     """The interval of the Chebyshev expansions, which contains the spectrum."""
     lower = min((plan.lower for plan in plans.values() if plan.coefficients), default=None)
     return None if lower is None else (lower, 1.0)
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that affect results, or "unknown"."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
-
-
-@cache  # looking one up takes 10 ms
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a vendored or frozen copy has no metadata
-        return "unknown"
 
 
 def peak_memory() -> int:

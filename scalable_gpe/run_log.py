@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.versions import versions
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import Source
 from scalable_gpe.parameters import Parameters
-from scalable_gpe.report import Report, versions
+from scalable_gpe.report import Report
 from scalable_gpe.storage.keys import RUNS, Keys, embedding_name
 from scalable_gpe.storage.protocol import ArrayStore
 from scalable_gpe.storage.records import from_json
@@ -146,8 +147,33 @@ def _only_one(what: str, stored: bool) -> str:
     return f"stored {'with' if stored else 'without'} {what}, now {'without' if stored else 'with'}"
 
 
-def embedding_names(store: ArrayStore, key: str, powers: tuple[Power, ...]) -> dict[Power, str]:
-    """Names of the published arrays: embedding/<power>, with the run's key if another run has that name."""
-    others = (record for name, record in read_runs(store).items() if name != key)
-    taken = {name for record in others for name in record.arrays.values()}
-    return {p: name if (name := embedding_name(p)) not in taken else embedding_name(p, key) for p in powers}
+def names_to_write(store: ArrayStore, key: str, powers: tuple[Power, ...]) -> dict[Power, str]:
+    """Names under which a run writes its embeddings: with its key, so that two runs never write into one array.
+
+    Where a table cannot be renamed, a run writes under the short name at once, if no other run has begun to.
+    """
+    short = {power: not store.renames and _is_free(store, embedding_name(power), key) for power in powers}
+    return {power: embedding_name(power, "" if short[power] else key) for power in powers}
+
+
+def publish_names(store: ArrayStore, key: str, written: dict[Power, str]) -> dict[Power, str]:
+    """Give complete embeddings the short names embedding/<power> that no other run has; return their names."""
+    return {power: _short_name(store, key, name, embedding_name(power)) for power, name in written.items()}
+
+
+def _short_name(store: ArrayStore, key: str, name: str, short: str) -> str:
+    if name == short or not _is_free(store, short, key):
+        return name
+    if store.rename(name, short):
+        return short
+    if not _is_free(store, short, key):  # another process was faster
+        return name
+    store.remove(short)  # what an earlier attempt of this run, or an earlier release, left behind
+    return short if store.rename(name, short) else name
+
+
+def _is_free(store: ArrayStore, name: str, key: str) -> bool:
+    """Whether a run may take a name: no other run has it or writes to it."""
+    others = (record for one, record in read_runs(store).items() if one != key)
+    taken = {array for record in others for array in record.arrays.values()}
+    return name not in taken and store.owner(name) in (None, key)

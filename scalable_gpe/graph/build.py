@@ -15,6 +15,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
@@ -190,12 +191,7 @@ def _find_graph(rows: InputRows | None, context: Context, name: str) -> Neighbor
     if metadata is None:
         return None
     if rows is not None and metadata.content not in (None, content(hash_rows(ensure_shared(rows, context), context))):
-        raise StoreError(
-            Message(
-                "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
-                "Pass another store, or `resume=False` to start over in this one."
-            )
-        )
+        unfinished.refuse_input()
     if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
         raise StoreError(
             Message(
@@ -214,6 +210,7 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     del hashes
     n_neighbors = _distinct_neighbors(parameters.n_neighbors, len(first), rows.n_rows)
     method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors)
+    unfinished.begin(name, checksum, context.store)
     panels = Panels(context)
     points: Rows = RowSubset(shared, panels.of(first)) if group is not None else shared
     sample = exact_sample(points, n_neighbors, parameters.random_state, context)
@@ -232,10 +229,9 @@ def _precomputed_graph(
     lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
-    if rows is not None:
-        context.workers.here.map(
-            lambda piece: rows.read(*piece) is None, rows.steps(0, rows.n_rows), count=False
-        )  # every row must be finite
+    shared = None if rows is None else ensure_shared(rows, context)
+    checksum = None if shared is None else content(hash_rows(shared, context))
+    unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order)
     _save_order(storage_order, context, name)
@@ -247,11 +243,11 @@ def _precomputed_graph(
     for start, stop in ranges(len(order), distances.shard_rows):
         distances.write(start, lists.distances[order[start:stop]])
     finish = _Finish(context, name, storage_order)
-    metadata = finish.edges("precomputed")
-    if rows is None or points is None:
+    metadata = replace(finish.edges("precomputed"), content=checksum)
+    if rows is None or shared is None or points is None:
         return finish.commit(metadata, None, None, None)
     # ids of the source are the user's rows here: no rows were merged
-    sample = exact_sample(ensure_shared(rows, context), lists.indices.shape[1], random_state, context)
+    sample = exact_sample(shared, lists.indices.shape[1], random_state, context)
     return finish.commit(with_input(metadata, rows), points, sample, None)
 
 
@@ -296,6 +292,7 @@ class _Finish:
                     "Raise `n_neighbors`, or choose `method='brute'`."
                 )
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
+        unfinished.complete(name, store)
         store.commit(name, metadata)
         return open_graph(self.context, name, points)
 
@@ -335,6 +332,7 @@ def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | Non
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:
+    unfinished.check_order(name, storage_order.user_row, context.store)
     _save(context, f"{name}/user_row", storage_order.user_row)
     if storage_order.group is not None:
         _save(context, f"{name}/group", storage_order.group)

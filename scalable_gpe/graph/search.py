@@ -108,17 +108,17 @@ class _StoredLists:
 
 
 class _Index(NamedTuple):
-    """All rows, their storage order, and a function that finds the neighbours of some of them."""
+    """All rows, and a function that finds the neighbours of some of them."""
 
     X: np.ndarray
-    order: np.ndarray
     indices: Indices
 
 
 class _IndexedLists:
     """A search that needs all rows at once; each process that computes lists makes its own index, once.
 
-    pynndescent runs in this process only, because its result depends on where it runs.
+    The storage order is computed in this process only and shared: another build of a library may order points
+    otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
 
     def __init__(self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context) -> None:
@@ -126,42 +126,44 @@ class _IndexedLists:
         self._random_state, self._n_jobs = random_state, context.workers.n_jobs
         self._key = (context.token, context.scratch())
         self._found: Panel | None = None
-        self._away = False
+        panels, (self._index, order) = Panels(context), self._search()
+        self.order = order.astype(np.int64)
+        self._shared_order = panels.of(self.order)
         if method == "pynndescent":
-            index = self._index
-            self._found = Panels(context).of(index.indices(np.arange(len(index.order))))
+            self._found = panels.of(self._index.indices(np.arange(len(order))))
+
+    def _search(self) -> tuple[_Index, np.ndarray]:
+        """Make the index; return it with the storage order that it suggests."""
+        X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
+        searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
+        order, indices = searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs)
+        return _Index(X, indices), order
 
     @cached_property
     def _index(self) -> _Index:
-        made: _Index = process.once(self._key, self._make) if self._away else self._make()
+        """The index of a process that was sent these lists."""
+        made: _Index = process.once(self._key, self._make)
         return made
 
     def _make(self) -> _Index:
-        X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
-        if self._found is not None:
-            return _Index(X, locality(X), self._found.whole().__getitem__)
-        searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
-        return _Index(X, *searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs))
+        if self._found is None:
+            return self._search()[0]
+        return _Index(np.ascontiguousarray(self._points.read(0, self._points.n_rows)), self._found.whole().__getitem__)
 
     def __getstate__(self) -> object:
-        return {name: value for name, value in vars(self).items() if name != "_index"} | {"_n_jobs": 1, "_away": True}
-
-    @property
-    def order(self) -> np.ndarray:
-        """Storage order."""
-        return self._index.order.astype(np.int64)
+        here = ("_index", "order")
+        return {name: value for name, value in vars(self).items() if name not in here} | {"_n_jobs": 1}
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows in storage order."""
-        X, order, _ = self._index
-        return np.take(X, order[start:stop], axis=0)
+        return np.take(self._index.X, self._shared_order.rows(start, stop), axis=0)
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists with exact distances."""
         from scalable_gpe.loops import points as loops
 
-        X, order, indices = self._index
-        rows = order[start:stop]
+        X, indices = self._index
+        rows = self._shared_order.rows(start, stop)
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
         loops.list_squares(X, rows, neighbors, squared)

@@ -7,8 +7,8 @@ row depends on nothing but the row and the points.
 """
 
 import numpy as np
-from numba import njit
 
+from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.sorting import sort_by_rank
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from scalable_gpe.loops.compiled import njit
 
 Array = npt.NDArray[np.float64]
 

@@ -1,7 +1,8 @@
 """Compiled loops over rows of points: hashes, exact distances, order of the lists."""
 
 import numpy as np
-from numba import njit
+
+from scalable_gpe.loops.compiled import njit
 
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from scalable_gpe.loops.compiled import njit
 
 GAUSSIAN_STREAM = 0
 BERNOULLI_STREAM = 1

@@ -4,7 +4,8 @@ Samples are stored feature by feature, so that the inner loop runs over samples;
 """
 
 import numpy as np
-from numba import njit
+
+from scalable_gpe.loops.compiled import njit
 
 _BIN_SHIFT = np.int64(16)  # of the bits of a float32: 128 bins per octave
 N_BINS = 1 << 15

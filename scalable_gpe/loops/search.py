@@ -9,7 +9,8 @@ returned come from `squared_distance`.
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from scalable_gpe.loops.compiled import njit
 
 # the loops compile faster without unused wrappers
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}

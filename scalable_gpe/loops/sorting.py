@@ -1,6 +1,6 @@
 """Compiled sorts of short rows."""
 
-from numba import njit
+from scalable_gpe.loops.compiled import njit
 
 
 @njit(nogil=True, cache=True)

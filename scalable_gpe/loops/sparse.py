@@ -6,10 +6,11 @@ the others, so no result depends on how rows are cut into blocks or columns into
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.sorting import sort_by_rank
 
 _AHEAD = 8  # entries between a prefetch and its use

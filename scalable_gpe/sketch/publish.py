@@ -14,10 +14,16 @@ from scalable_gpe.storage.protocol import Table
 
 
 def publish(
-    heat: HeatKernel, columns: Sequence[SketchColumns], n_components: int, context: Context, name: str
-) -> Table:
-    """Write ``y = s (K Z) / sqrt(k)`` in the user's order."""
-    out = context.store.table(name, (heat.shape[0], n_components), np.float32)
+    heat: HeatKernel,
+    columns: Sequence[SketchColumns],
+    n_components: int,
+    context: Context,
+    name: str,
+    *,
+    owner: str | None = None,
+) -> None:
+    """Write ``y = s (K Z) / sqrt(k)`` in the user's order; `owner` is the key of the run."""
+    out = context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner)
     scale = OutputScale(heat, float(np.sqrt(n_components)))
     for part in columns:
         panels = Panels(context)
@@ -26,7 +32,6 @@ def publish(
         sweep(heat.kernel, Product(scale), source, result, context, purpose="sketch")
         _write_columns(heat, result, part.first, out, context)
         panels.clear()
-    return out
 
 
 def _write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:

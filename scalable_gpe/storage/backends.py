@@ -5,6 +5,7 @@ contains, `lock` who may write to it.
 """
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -45,6 +46,7 @@ class StorageBackend(Protocol):
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
     def delete(self, key: str) -> None: ...
+    def rename(self, prefix: str, to: str) -> bool: ...
     def remove(self, prefix: str, first: str) -> None: ...
     def flush(self, prefix: str, *, deep: bool = True) -> None: ...
     def remove_partial(self) -> None: ...
@@ -229,6 +231,18 @@ class LocalBackend:
             self.delete(f"{prefix}/{first}")
             shutil.rmtree(folder)
 
+    def rename(self, prefix: str, to: str) -> bool:
+        """Rename a folder in one step, unless the new name is taken; return whether it was renamed."""
+        source, target = self._folder(prefix), self._folder(to)
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                return False
+            raise
+        self.flush(to.rpartition("/")[0], deep=False)
+        return True
+
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data."""
         for parent, _, names in os.walk(self._folder(prefix)):
@@ -369,6 +383,10 @@ class FsspecBackend:
         if files:
             with self.io(), contextlib.suppress(FileNotFoundError):
                 self._fs.rm([self._path(file) for file in files])
+
+    def rename(self, prefix: str, to: str) -> bool:
+        """Return False: an object store can only copy."""
+        return False
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Nothing to do: a written object is durable."""

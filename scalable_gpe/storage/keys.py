@@ -11,7 +11,7 @@ from typing import Any
 
 from scalable_gpe.storage.records import to_json
 
-GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "names")
+GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "inputs", "names")
 RUNS, NAMES = "runs", "names"
 
 
@@ -27,6 +27,11 @@ def _key(name: str) -> str:
 def graph_name(source: object, search: object) -> str:
     """Name of a graph: of its input and of the parameters of the search, both records."""
     return f"graph/{_digest(to_json(source), to_json(search))}"
+
+
+def input_name(graph: str) -> str:
+    """Name of the record of a graph's input."""
+    return f"inputs/{_key(graph)}"
 
 
 def kernel_name(graph: str, epsilon: float | str) -> str:

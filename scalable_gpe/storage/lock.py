@@ -103,8 +103,8 @@ class ObjectLock:
             return
         try:
             self._backend.delete(_key(self._number))
-        except StoreError as error:  # the lock becomes stale in a minute
-            logger.warning("%s", error)
+        except Exception as error:  # the lock becomes stale in a minute; the first error must not be lost
+            logger.warning("the lock of %s could not be removed: %s", self._backend, error)
 
     def _next(self) -> int:
         """The number of a lock that may be taken now."""

@@ -83,6 +83,7 @@ class MemoryStore:
     """Arrays and records of one computation in this process; they end with it."""
 
     persistent = False
+    renames = False
 
     def __init__(self) -> None:
         self._tables: dict[str, MemoryTable] = {}
@@ -94,7 +95,9 @@ class MemoryStore:
         """What tells this store from all others."""
         return f"memory-{id(self)}"
 
-    def table(self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None) -> Table:
+    def table(
+        self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None
+    ) -> Table:
         """Make a table, or find the one of that name."""
         if name not in self._tables:
             self._tables[name] = MemoryTable(np.empty(shape, dtype), shard_rows, name)
@@ -146,6 +149,14 @@ class MemoryStore:
         return sorted(
             {known[len(group) + 1 :].split("/")[0] for known in self._records if known.startswith(f"{group}/")}
         )
+
+    def owner(self, name: str) -> str | None:
+        """Return None: one run writes here."""
+        return None
+
+    def rename(self, name: str, to: str) -> bool:
+        """Return False: one run writes here, under the final names."""
+        return False
 
     def remove(self, name: str) -> None:
         """Remove a result and all its tables."""

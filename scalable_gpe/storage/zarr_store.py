@@ -33,6 +33,7 @@ from scalable_gpe.storage.scratch import ScratchRagged, ScratchTable
 FORMAT = "scalable_gpe"
 FORMAT_VERSION = 1
 SCRATCH = "work"  # the group of scratch arrays
+OWNER = "run"  # the attribute of an array that names the run which writes it
 _CHUNK_BYTES = 2**22
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
 
@@ -104,15 +105,18 @@ class ZarrStore:
 
     # --- tables -------------------------------------------------------------------------------
 
-    def table(self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None) -> StoredTable:
-        """Make a table, or find the unfinished one of that name."""
+    def table(
+        self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None
+    ) -> StoredTable:
+        """Make a table, or find the unfinished one of that name and owner."""
         shard = min(shard_rows or block_rows(shape[0]), max(shape[0], 1))
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
         if shard % chunk:  # a shard is a whole number of chunks
             chunk = shard
         widths = [max(1, size) for size in shape[1:]]  # zarr 3.2 refuses chunks of no columns
-        return StoredTable(self.handle, self._array(name, shape, dtype, (chunk, *widths), (shard, *widths)))
+        array = self._array(name, shape, dtype, (chunk, *widths), (shard, *widths), owner=owner)
+        return StoredTable(self.handle, array)
 
     def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
         """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""
@@ -143,9 +147,11 @@ class ZarrStore:
         chunks: tuple[int, ...],
         shards: tuple[int, ...],
         write_empty: bool = True,
+        owner: str | None = None,
     ) -> ZarrArray:
         known = self.handle.open(name, write_empty=write_empty)
-        if known is not None and (known.shape, known.dtype) == (shape, np.dtype(dtype)):
+        wanted = shape, np.dtype(dtype), owner
+        if known is not None and (known.shape, known.dtype, known.attrs.get(OWNER)) == wanted:
             return known
         self.handle.check_writable()
         self.remove(name)
@@ -159,6 +165,7 @@ class ZarrStore:
                 compressors=(Crc32cCodec(),),
                 fill_value=0,
                 config={"write_empty_chunks": write_empty},
+                attributes=None if owner is None else {OWNER: owner},
             )
             return made
 
@@ -186,6 +193,22 @@ class ZarrStore:
         """Flush everything below a name to disk."""
         with self.backend.io():
             self.backend.flush(name)
+
+    @property
+    def renames(self) -> bool:
+        """Whether a table can get another name without a copy."""
+        return not self.backend.network
+
+    def owner(self, name: str) -> str | None:
+        """Key of the run that writes (or wrote) a table; None if there is none, or no such table."""
+        known = self.handle.open(name)
+        return None if known is None else str(known.attrs.get(OWNER, "")) or None
+
+    def rename(self, name: str, to: str) -> bool:
+        """Give a table another name, unless another table has it; return whether it has that name now."""
+        self.handle.check_writable()
+        with self.backend.io():
+            return self.backend.rename(name, to)
 
     def remove(self, name: str) -> None:
         """Remove a result: its commit first, then its arrays."""
@@ -363,7 +386,7 @@ class ZarrStore:
         finally:
             try:
                 self.remove(SCRATCH)
-            except OSError as error:  # the next run removes it; the first error must not be lost
+            except Exception as error:  # the next run removes it; the first error must not be lost
                 logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
             finally:
                 self.unlock()

@@ -1,0 +1,49 @@
+"""The decorator of all compiled loops: numba's `njit`, with a cache on disk that several processes can fill at once."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import IndexDataCacheFile
+
+
+class CacheFile(IndexDataCacheFile):
+    """The cache of one loop: an index from argument types to files of machine code, each named by what it holds.
+
+    numba numbers these files. Two processes that compile for different types at once can both write number 1, and the
+    index of one then names the code of the other. Here the worst that can happen is that a loop is compiled again.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save machine code, then the index that names it."""
+        stamp = repr((key, self._source_stamp, self._version))
+        base = self._index_name.removesuffix(".nbi")
+        name = f"{base}.{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.nbc"
+        self._save_data(name, data)
+        overloads = self._load_index()
+        if not overloads:  # of another version of this loop, or of none
+            _remove_others(Path(self._cache_path), base, name)
+        self._save_index({**overloads, key: name})
+
+
+def _remove_others(folder: Path, base: str, name: str) -> None:
+    for file in folder.glob(f"{base}.*.nbc"):
+        if file.name != name:
+            file.unlink(missing_ok=True)
+
+
+def njit(**options: Any) -> Callable[[Any], Any]:
+    """Decorate a loop, as numba's `njit` does."""
+    decorate = numba.njit(**options)
+
+    def compiled(function: Any) -> Any:
+        loop = decorate(function)
+        cache = getattr(loop, "_cache", None)  # none if the user has switched compilation off
+        if cache is not None and hasattr(cache, "_cache_file"):
+            stamp = cache._impl.locator.get_source_stamp()
+            cache._cache_file = CacheFile(cache.cache_path, cache._impl.filename_base, stamp)
+        return loop
+
+    return compiled

@@ -1,0 +1,214 @@
+"""An unfinished graph is resumed only for the same rows and the same libraries."""
+
+import pickle
+import shutil
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.spatial
+from scipy.spatial import cKDTree
+
+import scalable_gpe as gpe
+from scalable_gpe.errors import StoreError
+from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.context import make_context
+from scalable_gpe.execution.memory_plan import ProblemSize
+from scalable_gpe.execution.versions import versions
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph.recall import exact_sample
+from scalable_gpe.graph.search import SearchParameters, search
+from scalable_gpe.graph.unfinished import GraphInput
+from scalable_gpe.io.rows import open_rows
+from scalable_gpe.storage.memory import MemoryStore
+from scalable_gpe.storage.zarr_store import ZarrStore
+
+pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+LISTS = "graph/*/indices/c/**/*"
+N_ROWS = 3000
+OPTIONS = {"n_neighbors": 6, "n_components": 3, "power": 3, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def X():
+    return np.random.default_rng(0).standard_normal((N_ROWS, 3)).astype(np.float32)
+
+
+def changed(X):
+    """The same rows where the fingerprint samples, others elsewhere."""
+    other = X.copy()
+    sampled = np.linspace(0, N_ROWS - 1, 1024).astype(int)
+    rows = np.setdiff1d(np.arange(N_ROWS), np.concatenate([sampled, sampled + 1]))[:500]
+    other[rows] += 1
+    return other
+
+
+def interrupted(X, store, at="edges", **more):
+    def interrupt(stage, done, total):
+        if stage == at and done >= total / 2:
+            raise KeyboardInterrupt
+
+    with block_sizes(block_rows=1024), pytest.raises(KeyboardInterrupt):
+        gpe.embed(X, store=store, **{**OPTIONS, "progress": interrupt}, **more)
+
+
+def embedded(X, **more):
+    with block_sizes(block_rows=1024):
+        return np.asarray(gpe.embed(X, **OPTIONS, **more).points[:])
+
+
+def neighbors_of(X):
+    graph = gpe.neighbor_graph(X, 6)
+    return graph.indices, graph.distances
+
+
+def written(store, pattern):
+    """When each file was written."""
+    return {file: file.stat().st_mtime_ns for file in store.glob(pattern) if file.is_file()}
+
+
+def damage_lists(store):
+    """Change one byte of a chunk of the stored lists, and let the store find it."""
+    chunk = next(iter(written(store, LISTS)))
+    data = bytearray(chunk.read_bytes())
+    data[10] ^= 1
+    chunk.write_bytes(data)
+    for array, what in ZarrStore(store).verify():
+        ZarrStore(store).repair(array, what)
+
+
+def pretend_another_scipy(store):
+    """Let the store say that its unfinished graph was made with another scipy."""
+    arrays = ZarrStore(store)
+    (key,) = arrays.names("inputs")
+    known = arrays.peek(f"inputs/{key}", GraphInput)
+    assert known.versions == versions()
+    arrays.commit(f"inputs/{key}", replace(known, versions={**known.versions, "scipy": "0.1"}))
+
+
+@pytest.mark.parametrize("method", ["kdtree", "cells"])
+def test_rows_that_changed_before_a_resumed_search_count(X, tmp_path, method):
+    interrupted(X, tmp_path / "s.zarr", method=method)
+    other = changed(X)
+    resumed = embedded(other, store=tmp_path / "s.zarr", method=method)
+    np.testing.assert_array_equal(resumed, embedded(other, method=method))
+
+
+def test_rows_that_changed_before_precomputed_lists_are_resumed_count(X, tmp_path):
+    """The points are copied for `transform` and for the recall."""
+    lists, other = neighbors_of(X), changed(X)
+    interrupted(X, tmp_path / "s.zarr", neighbors=lists)
+    resumed = gpe.embed(other, neighbors=lists, store=tmp_path / "s.zarr", **OPTIONS)
+    points = resumed.graph.points.read(0, N_ROWS)
+    np.testing.assert_array_equal(points, other[resumed.graph.storage_order.user_row])
+    assert resumed.report["recall"] < 1
+
+
+def test_other_rows_with_precomputed_lists_are_refused(X, tmp_path):
+    lists = neighbors_of(X)
+    embedded(X, neighbors=lists, store=tmp_path / "s.zarr")
+    with pytest.raises(StoreError, match="another input"):
+        embedded(changed(X), neighbors=lists, store=tmp_path / "s.zarr")
+
+
+def test_the_same_rows_resume(X, tmp_path):
+    """The lists are not searched again."""
+    interrupted(X, tmp_path / "s.zarr")
+    before = written(tmp_path / "s.zarr", LISTS)
+    embedded(X, store=tmp_path / "s.zarr")
+    assert before and written(tmp_path / "s.zarr", LISTS) == before
+
+
+def test_a_graph_begun_with_other_libraries_starts_over(X, tmp_path):
+    """Another version may order the points otherwise, and old lists would then name other rows."""
+    interrupted(X, tmp_path / "s.zarr")
+    pretend_another_scipy(tmp_path / "s.zarr")
+    before = written(tmp_path / "s.zarr", LISTS)
+    np.testing.assert_array_equal(embedded(X, store=tmp_path / "s.zarr"), embedded(X))
+    after = written(tmp_path / "s.zarr", LISTS)
+    assert after.keys() == before.keys() and all(after[file] != before[file] for file in before)
+
+
+def test_an_unfinished_graph_starts_over_and_other_results_stay(X, tmp_path):
+    """Nothing can have been made from a graph that was never complete."""
+    store = tmp_path / "s.zarr"
+    gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 8, store=store)))
+    before = written(store, "*/*/zarr.json")
+    interrupted(X, store)
+    other = changed(X)
+    np.testing.assert_array_equal(embedded(other, store=store), embedded(other))
+    assert len(before) == 4
+    assert before.items() <= written(store, "*/*/zarr.json").items()
+
+
+def test_a_damaged_graph_is_not_repaired_from_other_rows(X, tmp_path):
+    """The kernel of the old rows would be found by its name."""
+    embedded(X, store=tmp_path / "s.zarr")
+    damage_lists(tmp_path / "s.zarr")
+    with pytest.raises(StoreError, match="another input"):
+        embedded(changed(X), store=tmp_path / "s.zarr")
+    np.testing.assert_array_equal(embedded(X, store=tmp_path / "s.zarr"), embedded(X))
+
+
+def test_a_store_that_does_not_say_from_which_rows(X, tmp_path):
+    """Stores of earlier releases: an unfinished graph is made again, a damaged one with a kernel is refused."""
+    other = changed(X)
+    interrupted(X, tmp_path / "unfinished.zarr")
+    embedded(X, store=tmp_path / "damaged.zarr")
+    damage_lists(tmp_path / "damaged.zarr")
+    for inputs in tmp_path.glob("*.zarr/inputs"):
+        shutil.rmtree(inputs)
+    np.testing.assert_array_equal(embedded(other, store=tmp_path / "unfinished.zarr"), embedded(other))
+    with pytest.raises(StoreError, match="does not say which rows"):
+        embedded(other, store=tmp_path / "damaged.zarr")
+
+
+def test_a_graph_repaired_with_other_libraries_takes_its_kernel_along(X, tmp_path):
+    """The kernel is stored in the order of the old graph; results of another graph stay."""
+    store = tmp_path / "s.zarr"
+    embedded(X, store=store)
+    pretend_another_scipy(store)
+    damage_lists(store)
+    kernels = set(ZarrStore(store).names("kernel"))
+    with block_sizes(block_rows=1024):
+        gpe.embed(X, store=store, **{**OPTIONS, "n_neighbors": 8})
+    others = set(ZarrStore(store).names("kernel")) - kernels
+    old = written(store, "kernel/*/zarr.json")
+    np.testing.assert_array_equal(embedded(X, store=store), embedded(X))
+    new = written(store, "kernel/*/zarr.json")
+    assert len(kernels) == len(others) == 1
+    assert {file.parent.name for file in new if new[file] == old[file]} == others
+
+
+# --- the storage order ----------------------------------------------------------------------------
+
+
+def another_build(monkeypatch):
+    """Let scipy's trees order points otherwise, as another build of the library may."""
+    monkeypatch.setattr("scipy.spatial.cKDTree", partial(cKDTree, leafsize=3))
+
+
+def test_a_worker_uses_the_order_of_the_caller(X, monkeypatch):
+    rows = open_rows(X, "euclidean")
+    context = make_context(MemoryStore(), Workers(1), ProblemSize(N_ROWS, 3, 6))
+    parameters = SearchParameters(n_neighbors=6, metric="euclidean", method="kdtree", recall=0.95, random_state=0)
+    sample = exact_sample(rows, 6, 0, context)
+    found = search(rows, 6, "kdtree", sample, parameters, context, "graph/0")
+    sent = pickle.dumps(found)
+    expected = found.lists(1000, 1100), X[found.order[1000:1100]]
+    another_build(monkeypatch)
+    assert (cKDTree(X).indices != scipy.spatial.cKDTree(X).indices).any()
+    received = pickle.loads(sent)
+    np.testing.assert_array_equal(received.rows(1000, 1100), expected[1])
+    for got, one in zip(received.lists(1000, 1100), expected[0], strict=True):
+        np.testing.assert_array_equal(got, one)
+
+
+@pytest.mark.parametrize("at", ["lists", "edges"])
+def test_a_graph_begun_in_another_order_starts_over(X, tmp_path, monkeypatch, at):
+    interrupted(X, tmp_path / "s.zarr", at)
+    another_build(monkeypatch)
+    resumed = embedded(X, store=tmp_path / "s.zarr")
+    monkeypatch.undo()
+    np.testing.assert_array_equal(resumed, embedded(X))

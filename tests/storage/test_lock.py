@@ -1,0 +1,89 @@
+"""Locks survive what goes wrong around them."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scalable_gpe.errors import StoreError
+from scalable_gpe.storage import lock
+from scalable_gpe.storage.zarr_store import ZarrStore
+
+
+class FirstError(Exception):
+    """The error that ended the work."""
+
+
+@pytest.fixture(params=["directory", "objects"])
+def store(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "BEAT", 0.05)
+    where = tmp_path / "run.zarr" if request.param == "directory" else f"memory://{tmp_path.name}/run.zarr"
+    return ZarrStore(where)
+
+
+def fail(monkeypatch, store, operation, error):
+    def failing(*arguments, **keywords):
+        raise error
+
+    monkeypatch.setattr(store.backend, operation, failing)
+
+
+def work_that_fails(monkeypatch, store, operation, error):
+    """Fail while the lock is held; from then on an operation of the store fails too."""
+    fail(monkeypatch, store, operation, error)
+    raise FirstError
+
+
+def is_locked(store):
+    """Whether another process is refused (in memory: whether a lock object is left)."""
+    if store.backend.network:
+        return bool([name for name in store.backend.objects() if name.startswith("lock.")])
+    code = f"from scalable_gpe.storage.zarr_store import ZarrStore; ZarrStore({str(store)!r}).lock()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize("error", [OSError(5, "injected"), RuntimeError("injected")])
+def test_scratch_that_cannot_be_removed_releases_the_lock_and_keeps_the_first_error(store, monkeypatch, caplog, error):
+    with pytest.raises(FirstError), store.exclusive():
+        work_that_fails(monkeypatch, store, "remove", error)
+    assert store.handle.lock is None and not is_locked(store)
+    assert "scratch arrays stay" in caplog.text and "injected" in caplog.text
+
+
+def test_scratch_that_cannot_be_removed_before_the_work_releases_the_lock(store, monkeypatch):
+    fail(monkeypatch, store, "remove", OSError(5, "injected"))
+    with pytest.raises(OSError, match="injected"), store.exclusive():
+        pytest.fail("the work must not begin")
+    assert store.handle.lock is None and not is_locked(store)
+
+
+@pytest.mark.parametrize("store", ["objects"], indirect=True)
+def test_a_lock_that_cannot_be_removed_keeps_the_first_error(store, monkeypatch, caplog):
+    with pytest.raises(FirstError), store.exclusive():
+        work_that_fails(monkeypatch, store, "delete", RuntimeError("injected"))
+    assert "could not be removed: injected" in caplog.text
+
+
+@pytest.mark.parametrize("store", ["objects"], indirect=True)
+def test_heartbeats_continue_after_an_unexpected_error(store, monkeypatch, caplog):
+    def beats():
+        return json.loads(store.backend.read("lock.0"))["beat"]
+
+    def wait(condition):
+        until = time.monotonic() + 10
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert condition()
+
+    store.lock()
+    with monkeypatch.context() as broken:
+        fail(broken, store, "write", KeyError("unexpected"))
+        wait(lambda: caplog.text.count("could not be renewed: 'unexpected'") > 1)
+    before = beats()
+    wait(lambda: beats() > before)
+    store.handle.lock.check()  # not lost
+    with pytest.raises(StoreError, match="in use by another process"):
+        ZarrStore(str(store)).lock()
+    store.unlock()
