@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
 from scalable_gpe.execution.allocator import map_large_arrays
@@ -23,7 +24,7 @@ from scalable_gpe.execution.workers import Workers, count_jobs
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import GraphStage, check_neighbors
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
-from scalable_gpe.heat.kernel import KernelStage, SparseKernel, open_kernel
+from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
@@ -31,16 +32,25 @@ from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage
-from scalable_gpe.sketch.publish import publish
+from scalable_gpe.sketch.rotation import Axes, principal_axes
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
 from scalable_gpe.storage.backends import StorageOptions, check_options
+from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, heat_name, kernel_name, run_key
 from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 from scalable_gpe.storage.records import to_json
 from scalable_gpe.transform.new_points import NewPoints, embed_rows
 
+_READ_ROWS = 65_536
 _REPAIRS = 8  # damaged stages that one call recomputes
+
+
+class Pseudotime(NamedTuple):
+    """Distances from a root, and their relative standard deviation."""
+
+    values: np.ndarray
+    error: float
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ class Embedding:
     settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
     _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
+    _axes: dict[Power, Axes] = field(default_factory=dict, repr=False)
 
     @property
     def filters(self) -> dict[Power, Filter]:
@@ -138,6 +149,90 @@ class Embedding:
         found = embed_rows(self._new_points, X_new, self._columns, wanted, k, storage_options)
         return found if self.settings.several and power is None else next(iter(found.values()))
 
+    def principal(self, n_axes: int = 2, *, power: Power | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates along the principal axes: ordered by how much they matter, the plane for pictures.
+
+        The axes are those of the ordinary rows; isolated rows would determine them alone. Rows are rotated, not
+        shifted, so that distances within the axes stay as they are.
+
+        Parameters
+        ----------
+        n_axes : int
+            Number of axes, at most n_components.
+        power : int or "all", optional
+            Which power of an embedding of several; needed only then.
+
+        Returns
+        -------
+        points : ndarray (N, n_axes) of float32
+        shares : ndarray (n_axes,)
+            Share of the variance of the ordinary rows along each axis.
+
+        Examples
+        --------
+        >>> import scalable_gpe as gpe
+        >>> points, shares = gpe.embed(gpe.datasets.torus(500), n_components=8, power=64).principal(2)
+        >>> points.shape, bool(shares[0] >= shares[1])
+        ((500, 2), True)
+        """
+        points = self.at(self._one_power(power))
+        n_axes = checks.check_count(n_axes, "n_axes", maximum=int(points.shape[1]))
+        ordinary = ~self.heat.isolated[self.graph.storage_order.position]
+        here = self.heat.context.workers.here
+        axes = principal_axes(lambda start, stop: points[start:stop], len(ordinary), ordinary, here)
+        pieces = ranges(len(ordinary), _READ_ROWS)
+        rotated = np.concatenate([axes.rotate(np.asarray(points[slice(*piece)]), n_axes) for piece in pieces])
+        return rotated, axes.shares[:n_axes]
+
+    def pseudotime(self, root: Any) -> Pseudotime:
+        r"""Diffusion pseudotime: the distance of each row from a root, through all scales at once.
+
+        .. math:: t_i = |y_i - y_{root}| \approx |M_i - M_{root}|, \qquad M = A + A^2 + \dots + A^T
+
+        Parameters
+        ----------
+        root : int or str
+            The root: a row number, or a row name if the input had names.
+
+        Returns
+        -------
+        Pseudotime
+            The pair (values, error): an array (N,) of float64, infinite in other components of the kernel than that of
+            the root; and the relative standard deviation of each value, which the sketch causes.
+
+        Examples
+        --------
+        >>> import scalable_gpe as gpe
+        >>> time, error = gpe.embed(gpe.datasets.circle(300), n_components=32, power="all").pseudotime(0)
+        >>> float(time[0]), int(time.argmax()) in range(100, 200), error
+        (0.0, True, 0.125)
+        """
+        if ALL not in self.by_power:
+            raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to embed."))
+        points, row = self.at(ALL), self._row(root)
+        there, values = np.asarray(points[row], np.float64), np.empty(self.graph.n_rows)
+        for start, stop in ranges(len(values), _READ_ROWS):
+            values[start:stop] = np.linalg.norm(np.asarray(points[start:stop], np.float64) - there, axis=1)
+        if self.kernel.n_connected_components > 1:
+            component = kernel_components(self.kernel)[self.graph.storage_order.position]
+            values[component != component[row]] = np.inf
+        return Pseudotime(values, float(np.sqrt(2 / self.settings.sketching.n_columns) / 2))
+
+    def _row(self, root: Any) -> int:
+        """The number of a row that is given by number or name."""
+        if isinstance(root, str):
+            found = np.flatnonzero(self.names == root) if self.names is not None else np.zeros(0, int)
+            if len(found) != 1:
+                raise ValueError(Message(f"`root` must be a row number or the name of one row; got {root!r}."))
+            return int(found[0])
+        return checks.check_count(root, "root", minimum=0, maximum=self.graph.n_rows - 1)
+
+    def _one_power(self, power: Power | None) -> Power:
+        """The power that was asked for, or the only one."""
+        if power is None and len(self.by_power) > 1:
+            raise ValueError(Message(f"`power` must be one of {list(self.by_power)}: the embedding has several."))
+        return next(iter(self.by_power)) if power is None else power
+
     def __getstate__(self) -> object:
         return {name: value for name, value in vars(self).items() if name != "_new_points"}
 
@@ -159,6 +254,7 @@ def embed(
     epsilon: Any = "auto",
     power: Any = 16,
     horizon: Any = "auto",
+    n_sketch: int | None = None,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
     metric: str = "euclidean",
@@ -205,6 +301,9 @@ def embed(
         stand out from the noise of the sketch.
     horizon : int or "auto"
         The horizon T of "all". "auto" takes the relaxation time of A, as a power of two from 64 to 4096.
+    n_sketch : int, optional
+        Compute this many columns and keep the n_components principal axes of them: ordered coordinates, and less
+        noise in what is kept. By default n_components columns are computed and kept as they are.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
@@ -254,6 +353,7 @@ def embed(
         epsilon=epsilon,
         power=power,
         horizon=horizon,
+        n_sketch=n_sketch,
         normalization=normalization,
         sketch=sketch,
         metric=metric,
@@ -307,7 +407,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
     with log.stage("write"):
         written = names_to_write(context.store, keys.run, parameters.powers)
         for power, name in written.items():
-            publish(heat, sketch.columns[power], parameters.n_components, context, name, owner=keys.run)
+            sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
         _save_names(names, context.store)
@@ -351,7 +451,7 @@ def open_embedding(
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
     report = record.report
     assert report is not None  # a finished run has one
-    size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.n_components, len(parameters.powers))
+    size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.sketching.n_columns, len(parameters.powers))
     context = make_context(arrays, Workers(progress=Progress(progress)), size)
     graph = open_graph(context, keys.graph, rows)
     kernel = open_kernel(graph, context, keys.kernel)
@@ -381,6 +481,7 @@ def _embedding(
         settings=parameters,
         names=names,
         _columns=sketch.columns,
+        _axes=sketch.axes(parameters.sketching, heat.context),
     )
 
 
@@ -402,7 +503,7 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
         n_rows=source.n_rows,
         n_features=source.n_features,
         n_neighbors=source.n_neighbors,
-        n_components=parameters.n_components,
+        n_components=parameters.sketching.n_columns,
         n_powers=len(parameters.powers),
         itemsize=parameters.sketching.sketch.dtype.itemsize,
     )
@@ -428,7 +529,8 @@ def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS)
     sketch = parameters.sketching.name(heat)
     horizon = (parameters.horizon,) if ALL in parameters.powers else ()
-    run = run_key(sketch, parameters.n_components, parameters.power, *horizon)
+    wide = () if parameters.n_sketch is None else ("n_sketch", parameters.n_sketch)
+    run = run_key(sketch, parameters.n_components, parameters.power, *horizon, *wide)
     return Keys(to_json(source.source), source.name, kernel, heat, sketch, run)
 
 

@@ -129,6 +129,8 @@ class GaussianProcessEmbedding(_Estimator):
         The power p of A, or the sum of all powers up to the horizon; a single one.
     horizon : int or "auto"
         The horizon of "all".
+    n_sketch : int, optional
+        Columns that are computed; the n_components principal axes of them are kept.
     n_neighbors, epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall
         As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
@@ -169,6 +171,7 @@ class GaussianProcessEmbedding(_Estimator):
         epsilon: float | str = "auto",
         power: int | str = 16,
         horizon: int | str = "auto",
+        n_sketch: int | None = None,
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
         metric: str = "euclidean",
@@ -189,6 +192,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.epsilon = epsilon
         self.power = power
         self.horizon = horizon
+        self.n_sketch = n_sketch
         self.normalization = normalization
         self.sketch = sketch
         self.metric = metric

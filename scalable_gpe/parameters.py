@@ -37,6 +37,7 @@ class Parameters:
     n_neighbors: int | None = None
     memory_limit: int | None = None
     horizon: int | str = AUTO
+    n_sketch: int | None = None
 
     @property
     def search(self) -> SearchParameters:
@@ -47,7 +48,7 @@ class Parameters:
     def sketching(self) -> SketchParameters:
         """Parameters of the sketch stage."""
         sketch = Sketch(self.sketch, self.random_state, self.precision)
-        return SketchParameters(self.n_components, self.powers, sketch, self.tol, self.horizon)
+        return SketchParameters(self.n_components, self.powers, sketch, self.tol, self.horizon, self.n_sketch)
 
     @property
     def several(self) -> bool:
@@ -75,6 +76,7 @@ def check_parameters(
     epsilon: Any,
     power: Any,
     horizon: Any,
+    n_sketch: Any,
     normalization: Any,
     sketch: Any,
     metric: Any,
@@ -90,7 +92,8 @@ def check_parameters(
     if isinstance(power, str) and power not in (AUTO, ALL):
         raise ValueError(Message(f"`power` must be a whole number, 'all', several of them, or 'auto'; got {power!r}."))
     seed = checks.check_random_state(random_state)
-    sketching = check_sketch(n_components, 1 if automatic else power, sketch, seed, precision, tol, horizon)
+    given_power = 1 if automatic else power
+    sketching = check_sketch(n_components, given_power, sketch, seed, precision, tol, horizon, n_sketch)
     search = check_search(
         n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=None
     )
@@ -111,4 +114,5 @@ def check_parameters(
         n_neighbors=search.n_neighbors,
         memory_limit=parse_bytes(memory_limit),
         horizon=sketching.horizon,
+        n_sketch=sketching.n_sketch,
     )

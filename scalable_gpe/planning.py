@@ -8,6 +8,7 @@ from scalable_gpe import checks
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources, parse_bytes
 from scalable_gpe.execution.workers import count_jobs
 from scalable_gpe.graph.neighbors import check_n_neighbors
+from scalable_gpe.sketch.gaussian_process import check_sketch
 from scalable_gpe.spectral.horizon import LONGEST
 
 
@@ -19,6 +20,7 @@ def estimate(
     n_components: int = 16,
     power: Any = 16,
     horizon: Any = "auto",
+    n_sketch: int | None = None,
     memory_limit: Any = None,
 ) -> dict[str, Any]:
     """Estimate what a run with a store needs, before it starts.
@@ -27,7 +29,7 @@ def estimate(
     ----------
     n_rows, n_features : int
         Shape of X.
-    n_neighbors, n_components, power, horizon, memory_limit
+    n_neighbors, n_components, power, horizon, n_sketch, memory_limit
         As in `embed`; with ``horizon="auto"`` the longest horizon is assumed.
 
     Returns
@@ -45,12 +47,14 @@ def estimate(
     (True, True)
     """
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
-    powers = checks.check_powers(16 if isinstance(power, str) and power == "auto" else power)
+    one_scale = 16 if isinstance(power, str) and power == "auto" else power
+    sketching = check_sketch(n_components, one_scale, "gaussian", 0, "single", 1e-4, horizon, n_sketch)
+    powers, horizon = sketching.powers, sketching.horizon
     size = ProblemSize(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),
         n_neighbors=check_n_neighbors(n_neighbors, n_rows),
-        n_components=checks.check_count(n_components, "n_components"),
+        n_components=sketching.n_columns,
         n_powers=len(powers),
     )
     limit = parse_bytes(memory_limit)
@@ -64,7 +68,6 @@ def estimate(
     k = size.n_components
     width = used.panel_columns(n_rows, len(powers), size.itemsize, size.block_bytes, k)
     panels = -(-k // width)
-    horizon = checks.check_horizon(horizon, powers)
     longest = [(LONGEST if isinstance(horizon, str) else horizon) if isinstance(one, str) else one for one in powers]
     products = int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in longest))
     per_sweep = size.nnz * (4e-9 + 2.2e-10 * width)

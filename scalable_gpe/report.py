@@ -62,6 +62,8 @@ class Report:
     horizon: int | None = None
     horizon_capped: bool | None = None
     relaxation_time: float | None = None
+    n_sketch: int | None = None
+    kept_variance: float | dict[Power, float] | None = None
     n_kernel_components: int | None = None
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
@@ -89,6 +91,8 @@ def make_report(
     plans, n_points = sketch.plans, graph.storage_order.n_points
     errors = {power: plan.error for power, plan in plans.items()}
     bistochastic = heat.normalization == "bistochastic"
+    axes = sketch.axes(parameters.sketching, heat.context)
+    kept = {power: float(one.shares[: parameters.n_components].sum()) for power, one in axes.items()} or None
     report = Report(
         n_rows=graph.n_rows,
         n_distinct=n_points,
@@ -120,6 +124,8 @@ def make_report(
         horizon=None if sketch.horizon is None else sketch.horizon.horizon,
         horizon_capped=None if sketch.horizon is None else sketch.horizon.capped,
         relaxation_time=None if sketch.horizon is None else sketch.horizon.relaxation_time,
+        n_sketch=parameters.n_sketch,
+        kept_variance=kept if parameters.several or not kept else kept[parameters.powers[0]],
         polynomial_error=errors if parameters.several else errors[parameters.powers[0]],
         stage_seconds={stage: seconds.get(stage, 0.0) for stage in STAGES},
         total_seconds=sum(seconds.values()),
@@ -172,6 +178,8 @@ def _reasons(
         reasons["lambda_min"] = "powers this small need no spectrum"
     if graph.method == "pynndescent":
         reasons["method"] = "pynndescent's lists depend on the number of threads: results may differ between machines"
+    if parameters.n_sketch is None:
+        reasons |= dict.fromkeys(("n_sketch", "kept_variance"), "the columns of the sketch are kept as they are")
     if sketch.horizon is None:
         missing = ("horizon", "horizon_capped", "relaxation_time")
         reasons |= dict.fromkeys(missing, "only the sum of all powers has a horizon")

@@ -23,6 +23,7 @@ def embed(options: EmbedOptions) -> None:
         epsilon=options.epsilon,
         power=options.one_or_several_powers,
         horizon=options.horizon,
+        n_sketch=options.n_sketch,
         normalization=options.normalization,
         sketch=options.sketch,
         metric=options.metric,
@@ -81,6 +82,7 @@ def estimate(options: EstimateOptions) -> None:
         n_components=options.n_components,
         power=options.one_or_several_powers,
         horizon=options.horizon,
+        n_sketch=options.n_sketch,
         memory_limit=options.memory_limit,
     )
     if options.json:

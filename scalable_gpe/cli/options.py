@@ -93,6 +93,10 @@ class SizeOptions:
         int | str,
         option("--horizon", type=HORIZON, default="auto", metavar="T", help="largest power of --power all (auto)"),
     ]
+    n_sketch: Annotated[
+        int | None,
+        option("--n-sketch", type=COUNT, metavar="S", help="compute S columns and keep their K principal axes"),
+    ]
     memory_limit: Annotated[
         str | None, option("--memory-limit", metavar="BYTES", help="resident memory of the process, such as 2GB")
     ]

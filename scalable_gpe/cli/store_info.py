@@ -112,4 +112,5 @@ def _has_columns(store: "ZarrStore", sketch: str, power: Power) -> bool:
 
     # "all" is stored with its horizon: all-1024
     names = [one for one in store.names(sketch) if one.partition("-")[0] == str(power)]
-    return any("-" in one for name in names for one in store.names(filter_name(sketch, name)))
+    ranges = [one for name in names for one in store.names(filter_name(sketch, name))]
+    return any(one.partition("-")[0].isdigit() and "-" in one for one in ranges)

@@ -9,18 +9,20 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_filters
 from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
-from scalable_gpe.sketch.publish import publish
+from scalable_gpe.sketch.publish import publish, publish_rotated
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
+from scalable_gpe.sketch.rotation import Axes, find_axes
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.spectral.horizon import Horizon, choose_horizon
 from scalable_gpe.spectral.lanczos import Probes
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.keys import horizon_name, sketch_name
+from scalable_gpe.storage.keys import axes_name, horizon_name, sketch_name
 
 PRECISIONS = ("single", "double")
 
@@ -34,6 +36,12 @@ class SketchParameters:
     sketch: Sketch
     tol: float
     horizon: int | str = "auto"
+    n_sketch: int | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns that are computed."""
+        return self.n_components if self.n_sketch is None else self.n_sketch
 
     def name(self, heat: str) -> str:
         """Name of the sketches of a heat kernel."""
@@ -46,6 +54,7 @@ def gp_embedding(
     power: Any = 16,
     *,
     horizon: Any = "auto",
+    n_sketch: Any = None,
     sketch: str = "gaussian",
     random_state: Any = 0,
     precision: str = "single",
@@ -70,6 +79,9 @@ def gp_embedding(
         :math:`f(A) = A + A^2 + \\dots + A^T` in place of :math:`A^p`: near and far at once, without a choice.
     horizon : int or "auto"
         The horizon T of "all"; by default the relaxation time of A, as a power of two from 64 to 4096.
+    n_sketch : int, optional
+        Compute this many columns, and keep the n_components principal axes of them: ordered coordinates, and less
+        noise in what is kept.
     sketch : {"gaussian", "bernoulli"}
         Entries of G.
     random_state : int, None or numpy generator
@@ -97,17 +109,18 @@ def gp_embedding(
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     seed = checks.check_random_state(random_state)
-    parameters = check_sketch(n_components, power, sketch, seed, precision, tol, horizon)
+    parameters = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch)
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
     name = parameters.name(heat.name if arrays.location == heat.context.store.location else _identity(heat))
     with arrays.exclusive():
         result = complete(SketchStage(heat, parameters, name), context)
-        k, points = parameters.n_components, {}
+        kept = f"{parameters.n_components}" + (f"-of-{n_sketch}" if parameters.n_sketch is not None else "")
+        points = {}
         for one in parameters.powers:
-            array_name = f"{name}/points-{k}/{result.plans[one].filter.name}"
-            publish(heat, result.columns[one], k, context, array_name)
+            array_name = f"{name}/points-{kept}/{result.plans[one].filter.name}"
+            result.publish(heat, parameters, one, context, array_name)
             points[one] = arrays.detach(array_name)
     return points[parameters.powers[0]] if isinstance(power, Integral | str) else points
 
@@ -119,6 +132,31 @@ class SketchResult:
     plans: dict[Power, PowerPlan]
     columns: dict[Power, list[SketchColumns]]
     horizon: Horizon | None = None
+    name: str = ""
+
+    def publish(
+        self,
+        heat: HeatKernel,
+        parameters: SketchParameters,
+        power: Power,
+        context: Context,
+        name: str,
+        owner: str | None = None,
+    ) -> Axes | None:
+        """Write the embedding of one power; return the principal axes that it is rotated to, if it is."""
+        columns, k = self.columns[power], parameters.n_components
+        if parameters.n_sketch is None:
+            publish(heat, columns, k, context, name, owner=owner)
+            return None
+        axes = axes_name(self.name, self.plans[power].filter.name, parameters.n_sketch)
+        return publish_rotated(heat, columns, (parameters.n_sketch, k), context, name, axes, owner=owner)
+
+    def axes(self, parameters: SketchParameters, context: Context) -> dict[Power, Axes]:
+        """The principal axes of a published embedding, which new points are rotated to; none without n_sketch."""
+        if parameters.n_sketch is None:
+            return {}
+        names = {one: axes_name(self.name, plan.filter.name, parameters.n_sketch) for one, plan in self.plans.items()}
+        return {one: axes for one, name in names.items() if (axes := find_axes(context, name)) is not None}
 
     @property
     def n_panels(self) -> int:
@@ -163,8 +201,8 @@ class SketchStage:
         horizon = self._horizon(probes, context) if ALL in parameters.powers else None
         filters = [_filter(power, horizon) for power in parameters.powers]
         plans = plan_filters(heat, parameters.sketch, filters, parameters.tol, context, self.name, probes)
-        columns = make_columns(heat, parameters.sketch, parameters.n_components, plans, context, self.name)
-        return SketchResult(plans, columns, horizon)
+        columns = make_columns(heat, parameters.sketch, parameters.n_columns, plans, context, self.name)
+        return SketchResult(plans, columns, horizon, self.name)
 
     def _horizon(self, probes: Probes, context: Context) -> Horizon:
         """The horizon that the user gave, or one by the relaxation time."""
@@ -188,14 +226,27 @@ def _identity(heat: HeatKernel) -> str:
 
 
 def check_sketch(
-    n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any, horizon: Any = "auto"
+    n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any, horizon: Any, n_sketch: Any
 ) -> SketchParameters:
     """Check the parameters of a sketch."""
+    kept = checks.check_count(n_components, "n_components")
     kind, powers = checks.check_choice(sketch, KINDS, "sketch"), checks.check_powers(power)
     return SketchParameters(
-        n_components=checks.check_count(n_components, "n_components"),
+        n_components=kept,
         powers=powers,
         sketch=Sketch(kind, seed, checks.check_choice(precision, PRECISIONS, "precision")),
         tol=checks.check_positive(tol, "tol"),
         horizon=checks.check_horizon(horizon, powers),
+        n_sketch=None if n_sketch is None else _check_n_sketch(n_sketch, kept),
     )
+
+
+def _check_n_sketch(n_sketch: Any, n_components: int) -> int:
+    computed = checks.check_count(n_sketch, "n_sketch")
+    if computed < n_components:
+        raise ValueError(
+            Message(
+                f"`n_sketch` must be at least `n_components={n_components}`: that many axes are kept; got {computed}."
+            )
+        )
+    return computed

@@ -9,6 +9,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.columns import SketchColumns
+from scalable_gpe.sketch.rotation import Axes, find_axes, principal_axes, save_axes, write_rotated
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Table
 
@@ -32,6 +33,36 @@ def publish(
         sweep(heat.kernel, Product(scale), source, result, context, purpose="sketch")
         _write_columns(heat, result, part.first, out, context)
         panels.clear()
+
+
+def publish_rotated(
+    heat: HeatKernel,
+    columns: Sequence[SketchColumns],
+    widths: tuple[int, int],
+    context: Context,
+    name: str,
+    axes_name: str,
+    *,
+    owner: str | None = None,
+) -> Axes:
+    """Write the coordinates along the principal axes of ``s (K Z) / sqrt(n_sketch)``; return the axes.
+
+    `widths` are the numbers of columns computed and kept. The wide result is scratch.
+    """
+    n_sketch, n_components = widths
+    scratch = context.scratch()
+    publish(heat, columns, n_sketch, context, scratch)
+    wide = context.store.open_table(scratch)
+    axes = find_axes(context, axes_name)
+    if axes is None:
+        ordinary = ~heat.isolated[heat.kernel.storage_order.position]
+        axes = principal_axes(wide.read, heat.shape[0], ordinary, context.workers)
+        save_axes(axes, context, axes_name)
+    write_rotated(
+        wide, axes, context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner), context
+    )
+    context.store.remove(scratch)
+    return axes
 
 
 def _write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:

@@ -64,6 +64,11 @@ def columns_name(sketch: str, name: str, first: int, stop: int) -> str:
     return f"{filter_name(sketch, name)}/{first}-{stop}"
 
 
+def axes_name(sketch: str, name: str, n_sketch: int) -> str:
+    """Name of the principal axes of the first columns of one filter."""
+    return f"{filter_name(sketch, name)}/axes-{n_sketch}"
+
+
 def horizon_name(sketch: str) -> str:
     """Name of the horizon that was chosen for the sum of all powers."""
     return f"{sketch}/horizon"
