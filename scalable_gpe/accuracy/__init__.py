@@ -90,7 +90,8 @@ def audit(
         A dict: ``headline`` (text), ``recall`` and ``lost_mass`` (``value``, ``low``, ``high``), and under ``powers``
         for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``sketch`` (what the sketch
         alone would give), ``law`` (against chi-square), ``rounding``, ``dense`` and ``trustworthiness``. A figure that
-        cannot be known is None, with the reason under ``reasons``; ``warnings`` are those of the run.
+        cannot be known is None, with the reason under ``reasons``: so is a ``high`` for which `n_exact` is too small,
+        and ``ks_pvalue`` for a Bernoulli sketch. ``warnings`` are those of the run.
 
     Examples
     --------
@@ -141,7 +142,12 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
         reasons |= dict.fromkeys(("recall", "lost_mass", "trustworthiness", "dense"), "neighbors were given without X")
     elif dense is None:
         reasons["dense"] = f"the dense kernel is formed for up to {_DENSE_ROWS} rows"
+    if embedding.settings.sketching.sketch.kind != "gaussian":
+        reasons["ks_pvalue"] = "only the entries of a Gaussian sketch are normal"
     powers = _audit_powers(embedding, exact, dense, probes)
+    for name in ("median_error", "bound_95"):
+        if any(getattr(one.errors, name).high is None for one in powers.values()):
+            reasons[name] = f"{exact.n_exact} rows are too few for an upper end: raise n_exact"
     found = Audit(
         headline="",
         n_rows=n_rows,
@@ -171,7 +177,7 @@ def _audit_powers(
         powers[power] = PowerAudit(
             errors=distance_errors(covariance, embedded, exact.points),
             sketch=sketch_alone(k),
-            law=sketch_law(covariance, embedded, k),
+            law=sketch_law(covariance, embedded, k, embedding.settings.sketching.sketch.kind),
             rounding=rounding[power],
             dense=dense.compare(power, covariance) if dense else None,
             trustworthiness=probes.trustworthiness(values) if probes else None,
