@@ -87,6 +87,15 @@ class Embedding:
         return {one: Filter(horizon, True) if isinstance(one, str) else Filter(one) for one in self.settings.powers}
 
     @property
+    def is_rotated(self) -> bool:
+        """Whether the points are principal axes of a wider sketch."""
+        return bool(self._axes)
+
+    def sketch_columns(self, power: Power) -> list[SketchColumns]:
+        """The columns of the sketch of one power, before the last application of A."""
+        return self._columns[power]
+
+    @property
     def by_power(self) -> dict[Power, Any]:
         """The N x k array of each power."""
         return self.points if self.settings.several else {self.settings.powers[0]: self.points}
@@ -112,7 +121,12 @@ class Embedding:
         return known[power]
 
     def transform(
-        self, X_new: Any, *, power: Power | None = None, storage_options: StorageOptions | None = None
+        self,
+        X_new: Any,
+        *,
+        power: Power | None = None,
+        return_distance: bool = False,
+        storage_options: StorageOptions | None = None,
     ) -> Any:
         r"""Embed new rows.
 
@@ -123,18 +137,27 @@ class Embedding:
         The row a(x, .) is the row of A that x would have had in training; a training row gets its own embedding. Each
         row is embedded independently: alone or in a batch, the result has the same bytes.
 
+        A row far from all training rows is placed next to its nearest ones, which says little about it. A warning
+        counts these rows: the weight exp(-u^2) of their nearest training row, at u of its length scales, is below
+        1e-12 (u > 5.26).
+
         Parameters
         ----------
         X_new : array-like (M, d)
             Any input that `embed` takes, with the features of the training rows. Read batch by batch.
         power : int or "all", optional
             One power of an embedding that has several; by default each of them, as a dict.
+        return_distance : bool
+            Return the distances to the nearest training rows as well, instead of the warning.
         storage_options : dict, optional
             As in `embed`, if X_new is a URL.
 
         Returns
         -------
-        ndarray (M, k) of float32, or {power: ndarray}
+        points : ndarray (M, k) of float32, or {power: ndarray}
+        distance : ndarray (M,) of float64
+            Distance of each row to the nearest training row, in units of the length scale of that row: sqrt(epsilon),
+            or its sigma with local length scales. Only with ``return_distance=True``.
 
         Examples
         --------
@@ -145,9 +168,14 @@ class Embedding:
         (100, 8)
         """
         wanted = self.by_power if power is None else {power: self.at(power)}
-        k = self.settings.n_components
-        found = embed_rows(self._new_points, X_new, self._columns, wanted, k, storage_options)
-        return found if self.settings.several and power is None else next(iter(found.values()))
+        width = self.settings.sketching.n_columns
+        found = embed_rows(self._new_points, X_new, self._columns, self._axes, wanted, width, storage_options)
+        every = self.settings.several and power is None
+        points: Any = dict(zip(wanted, found.values, strict=True)) if every else found.values[0]
+        if return_distance:
+            return points, found.distance
+        found.warn_if_far()
+        return points
 
     def principal(self, n_axes: int = 2, *, power: Power | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates along the principal axes: ordered by how much they matter, the plane for pictures.

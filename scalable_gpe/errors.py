@@ -86,7 +86,7 @@ class TruncationWarning(GPEWarning):
 
 
 class ConnectivityWarning(GPEWarning):
-    """The graph has isolated rows or several connected components."""
+    """Rows are isolated, components not connected, or new rows far from all training rows."""
 
 
 class VanishingWarning(GPEWarning):

@@ -62,7 +62,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.asarray(self.fit(X).embedding_[:])
 
     def transform(self, X: Any) -> Array:
-        """Embed new rows; a training row gets its own embedding.
+        """Embed new rows; a training row gets its own embedding. A warning counts rows far from all training rows.
 
         Parameters
         ----------
@@ -315,7 +315,9 @@ class DiffusionMap(_Estimator):
         inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
         values = self.embedding_[storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
         extension = Extension([MemoryTable(values)], self.embedding_)
-        return self.result_._new_points.apply(X, [extension])[0]
+        found = self.result_._new_points.apply(X, [extension])
+        found.warn_if_far()
+        return found.values[0]
 
 
 class _ShapeOnly:

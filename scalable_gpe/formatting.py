@@ -2,21 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured figure with its 95 % interval."""
+    """A measured figure with its 95 % interval; `high` is infinite where too few rows were measured to tell."""
 
     value: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, figure: Mapping[str, float]) -> "Estimate":
+    def of(cls, figure: Mapping[str, Any]) -> "Estimate":
         """Take the figure of an audit, which may hold more than the three numbers."""
-        return cls(figure["value"], figure["low"], figure["high"])
+        return cls(figure["value"], figure["low"], inf if figure["high"] is None else figure["high"])
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the interval has an upper end."""
+        return self.high < inf
 
     def complement(self) -> "Estimate":
         """Give the same figure for the rest of the whole: 1 - value."""

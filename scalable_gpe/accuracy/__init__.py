@@ -1,8 +1,8 @@
 """The audit: how exact an embedding is, measured on sampled rows with error bars, in bounded memory at any size.
 
-An embedding promises |y_i - y_j| ~ |(A^p)_i - (A^p)_j|. The audit computes the right-hand side for sampled rows: it
-multiplies unit vectors by A^{2p} in double precision, and C_ij = (A^{2p})_ij gives d_ij^2 = C_ii + C_jj - 2 C_ij
-exactly. The difference of the two sides shows the errors of the sketch, the polynomial and rounding. Recall and lost
+An embedding promises |y_i - y_j| ~ |f(A)_i - f(A)_j|, with f(A) = A^p or the sum of all powers. The audit computes
+the right-hand side for sampled rows: it multiplies unit vectors by f(A)^2 in double precision, and C = f(A)^2 gives
+d_ij^2 = C_ii + C_jj - 2 C_ij exactly. The difference of the two sides shows the errors of the sketch, the polynomial and rounding. Recall and lost
 mass show how far the truncated kernel itself is from the dense one.
 """
 
@@ -18,6 +18,7 @@ from scalable_gpe.accuracy.exact_rows import ExactRows, Rounding, measure_roundi
 from scalable_gpe.accuracy.sampled_rows import Dense, DenseComparison, Probes, Trustworthiness
 from scalable_gpe.accuracy.statistics import (
     DistanceErrors,
+    Interval,
     SketchAlone,
     SketchLaw,
     distance_errors,
@@ -68,7 +69,8 @@ def audit(
     r"""Measure how far an embedding can be trusted.
 
     The headline is the relative error of distances, :math:`|\,|y_i - y_j| / d_{ij} - 1|` with
-    :math:`d_{ij} = |(A^p)_i - (A^p)_j|` the diffusion distance of the truncated kernel: its median and a bound for
+    :math:`d_{ij} = |f(A)_i - f(A)_j|` the diffusion distance of the truncated kernel (f(A) is A^p, or the sum of all
+    powers): its median and a bound for
     95 % of the pairs, each with a 95 % interval. The sketch alone gives a relative standard deviation of
     :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding, which are measured too.
 
@@ -89,9 +91,11 @@ def audit(
     -------
     Audit
         A dict: ``headline`` (text), ``recall`` and ``lost_mass`` (``value``, ``low``, ``high``), and under ``powers``
-        for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``sketch`` (what the sketch
-        alone would give), ``law`` (against chi-square), ``rounding``, ``dense`` and ``trustworthiness``. A figure that
-        cannot be known is None, with the reason under ``reasons``; ``warnings`` are those of the run.
+        for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``scaled_error`` (the median
+        after one common scale), ``sketch`` (what the sketch alone would give), ``law`` (against chi-square),
+        ``rounding``, ``dense`` and ``trustworthiness``. A figure that cannot be known is None, with the reason under
+        ``reasons``: so is a ``high`` for which `n_exact` is too small, and ``ks_pvalue`` for a Bernoulli sketch.
+        ``warnings`` are those of the run.
 
     Examples
     --------
@@ -119,6 +123,7 @@ class PowerAudit:
     """Figures of an audit for one power."""
 
     errors: DistanceErrors
+    scaled_error: Interval
     sketch: SketchAlone
     law: SketchLaw
     rounding: Rounding
@@ -142,7 +147,12 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
         reasons |= dict.fromkeys(("recall", "lost_mass", "trustworthiness", "dense"), "neighbors were given without X")
     elif dense is None:
         reasons["dense"] = f"the dense kernel is formed for up to {_DENSE_ROWS} rows"
+    if embedding.settings.sketching.sketch.kind != "gaussian":
+        reasons["ks_pvalue"] = "only the entries of a Gaussian sketch are normal"
     powers = _audit_powers(embedding, exact, dense, probes)
+    for name in ("median_error", "bound_95"):
+        if any(getattr(one.errors, name).high is None for one in powers.values()):
+            reasons[name] = f"{exact.n_exact} rows are too few for an upper end: raise n_exact"
     found = Audit(
         headline="",
         n_rows=n_rows,
@@ -164,15 +174,17 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
 def _audit_powers(
     embedding: Embedding, exact: ExactRows, dense: Dense | None, probes: Probes | None
 ) -> dict[Power, PowerAudit]:
-    published, k = embedding.by_power, embedding.settings.n_components
+    published, k = embedding.by_power, embedding.settings.sketching.n_columns
     covariances, rounding = exact.covariances(list(embedding.filters.values())), measure_rounding(embedding)
     powers = {}
     for power, values in published.items():
         covariance, embedded = covariances[power], take_rows(values, exact.rows)
+        wide = exact.sketched(embedding, power) if embedding.is_rotated else embedded
         powers[power] = PowerAudit(
             errors=distance_errors(covariance, embedded, exact.points),
+            scaled_error=distance_errors(covariance, embedded, exact.points, scaled=True).median_error,
             sketch=sketch_alone(k),
-            law=sketch_law(covariance, embedded, k),
+            law=sketch_law(covariance, wide, k, embedding.settings.sketching.sketch.kind),
             rounding=rounding[power],
             dense=dense.compare(embedding.filters[power], covariance) if dense else None,
             trustworthiness=probes.trustworthiness(values) if probes else None,

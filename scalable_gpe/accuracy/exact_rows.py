@@ -20,6 +20,7 @@ from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.chebyshev import factor_series
 from scalable_gpe.spectral.filters import Factor, Filter
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.protocol import read_whole
 
 _N_COLUMNS = 4  # columns of G that are multiplied again
 _CUT = 1e-15  # truncation of a Chebyshev series, relative to its largest value
@@ -58,6 +59,18 @@ class ExactRows:
             found |= {label: (one + one.T) / 2 for label, one in whole.items()}
         return found
 
+    def sketched(self, embedding: Embedding, power: Power) -> np.ndarray:
+        """The sampled rows of the sketch of one power, all its columns before any rotation."""
+        width, heat = embedding.settings.sketching.n_columns, self._heat
+        out = np.empty((self.n_exact, width))
+        for part in embedding.sketch_columns(power):
+            stop = min(part.stop, width)
+            for i, columns, weights in heat.kernel.edges.rows(self.points):
+                values = part.table.take(columns)[:, : stop - part.first].astype(np.float64)
+                out[i, part.first : stop] = heat.scale_points[self.points[i]] * (weights.astype(np.float64) @ values)
+        out /= np.sqrt(width)
+        return out
+
     def _units(self, points: np.ndarray, removed: Removed, panels: Panels) -> Panel:
         """``Z = S (e_i - u u_i)``, one column per point; u is the removed direction."""
         heat = self._heat
@@ -83,7 +96,7 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
     Isolated rows keep their sketch and are large: they are left out.
     """
     heat, sketching, published = embedding.heat, embedding.settings.sketching, embedding.by_power
-    k, ordinary = sketching.n_components, ~heat.isolated
+    k, ordinary = sketching.n_columns, ~heat.isolated
     columns = np.unique(np.linspace(0, k - 1, min(_N_COLUMNS, k)).astype(np.int64))
     sketch = Sketch(sketching.sketch.kind, sketching.sketch.seed, "double")
     error, size = dict.fromkeys(published, 0.0), dict.fromkeys(published, 0.0)
@@ -93,10 +106,10 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
             chosen = columns[first:stop]
             start = partial(_columns, heat, sketch, chosen, removed)
             for power, panel in _iterate(heat, start, plans):
+                shown = _shown(embedding, power, chosen)
                 for rows, truth in _images(heat, panel):
                     counted = ordinary[heat.kernel.storage_order.position[slice(*rows)]]
-                    shown = np.asarray(published[power][slice(*rows)], dtype=np.float64)[:, chosen] * np.sqrt(k)
-                    error[power] += float(((shown - truth)[counted] ** 2).sum())
+                    error[power] += float(((shown(rows) - truth)[counted] ** 2).sum())
                     size[power] += float((truth[counted] ** 2).sum())
     reported = embedding.report["polynomial_error"]
     return {
@@ -107,6 +120,19 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
         )
         for power in published
     }
+
+
+def _shown(embedding: Embedding, power: Power, chosen: np.ndarray) -> Callable[[tuple[int, int]], np.ndarray]:
+    """Rows of some columns of f(A) G as the embedding has them; a rotated one has them before its rotation."""
+    if not embedding.is_rotated:
+        points, k = embedding.at(power), embedding.settings.n_components
+        return lambda rows: np.asarray(points[slice(*rows)], dtype=np.float64)[:, chosen] * np.sqrt(k)
+    heat, parts = embedding.heat, embedding.sketch_columns(power)
+    own = [chosen[(chosen >= part.first) & (chosen < part.stop)] - part.first for part in parts]
+    columns = [read_whole(part.table)[:, some] for part, some in zip(parts, own, strict=True)]
+    panel = Panels(heat.context).of(np.ascontiguousarray(np.hstack(columns), dtype=np.float64))
+    whole = np.concatenate([image for _, image in _images(heat, panel)])
+    return lambda rows: whole[slice(*rows)]
 
 
 def _columns(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Removed, panels: Panels) -> Panel:

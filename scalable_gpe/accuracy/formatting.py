@@ -59,9 +59,13 @@ def _power_lines(figures: Any) -> list[Line]:
         ("  median error", median),
         ("  95 % within", bound),
         ("  squared ratio", ratio),
-        ("  law of the sketch", f"p = {law['size_pvalue']:.2g} (size), {law['ks_pvalue']:.2g} (shape)"),
+        ("  law of the sketch", f"p = {law['size_pvalue']:.2g} (size), {_shape(law['ks_pvalue'])}"),
         ("  rounding", f"{rounding['measured']:.1e} measured, {rounding['reported']:.1e} reported"),
     ]
+
+
+def _shape(p_value: float | None) -> str:
+    return "shape not tested: not normal" if p_value is None else f"{p_value:.2g} (shape)"
 
 
 def _dense(figures: Any, lost_mass: Any) -> str:
@@ -79,4 +83,6 @@ def _percent(share: float) -> str:
 
 def _interval(figure: Any, write: Callable[[float], str] = _percent) -> str:
     estimate = Estimate.of(figure)
+    if not estimate.is_bounded:
+        return f"{write(estimate.value)} (at least {write(estimate.low)}; too few exact rows for an upper end)"
     return f"{write(estimate.value)} ({write(estimate.low)} to {write(estimate.high)})"

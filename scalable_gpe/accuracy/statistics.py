@@ -5,17 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 
 _TAIL = 1.2  # few rows make the tail: without this factor, 95 % intervals covered 87 to 99 %
+_END = 0.025  # chance that the truth is beyond one end of an interval
 _N_LEVELS = 4096  # errors at which the distribution is evaluated
 _KEPT = 1e-6  # eigenvalues of C below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % interval."""
+    """A figure with its 95 % interval; `high` is None where the sample is too small to tell."""
 
     value: float
     low: float
-    high: float
+    high: float | None
 
 
 NOTHING = Interval(0.0, 0.0, 0.0)
@@ -46,7 +47,7 @@ class SketchAlone:
 
 @dataclass(frozen=True)
 class SketchLaw:
-    """Squared ratios of distances compared with chi-square(k) / k, and p-values of exact tests."""
+    """Squared ratios of distances compared with chi-square(k) / k, and p-values of tests; None where none is right."""
 
     ratio_mean: float
     ratio_sd: float
@@ -54,7 +55,7 @@ class SketchLaw:
     ks_distance: float
     n_independent: int
     size_pvalue: float
-    ks_pvalue: float
+    ks_pvalue: float | None
 
 
 def distances(covariance: np.ndarray) -> np.ndarray:
@@ -64,15 +65,23 @@ def distances(covariance: np.ndarray) -> np.ndarray:
     return found
 
 
-def distance_errors(covariance: np.ndarray, embedded: np.ndarray, points: np.ndarray) -> DistanceErrors:
-    """Errors of the distances of all pairs of rows; equal rows have the same entry in `points`."""
+def distance_errors(
+    covariance: np.ndarray, embedded: np.ndarray, points: np.ndarray, *, scaled: bool = False
+) -> DistanceErrors:
+    """Errors of the distances of all pairs of rows; equal rows have the same entry in `points`.
+
+    With `scaled` the distances are first divided by one common factor, the median of their ratios to the truth: kept
+    principal axes are a little too short, all alike.
+    """
     wide = embedded.astype(np.float64)
     truth = distances(covariance)
     shown = np.linalg.norm(wide[:, None] - wide[None], axis=2)
     valid = (points[:, None] != points) & (truth > 0)
     if not valid.any():
         return DistanceErrors(0, NOTHING, NOTHING)
-    errors = np.abs(np.divide(shown, truth, out=np.ones_like(shown), where=valid) - 1)
+    ratios = np.divide(shown, truth, out=np.ones_like(shown), where=valid)
+    common = float(np.median(ratios[valid])) if scaled else 1.0
+    errors = np.abs(ratios / (common or 1.0) - 1)
     n_pairs = int(valid.sum()) // 2
     return DistanceErrors(n_pairs, _quantile(errors, valid, 0.5, 1.0), _quantile(errors, valid, 0.95, _TAIL))
 
@@ -82,14 +91,19 @@ def _quantile(errors: np.ndarray, valid: np.ndarray, share: float, wider: float)
 
     Pairs that share a row are not independent. The share F(t) of pairs with an error up to t is a U-statistic, whose
     variance is that of the shares of the single rows, 4 var / n; the interval holds the t at which the quantile's share
-    is within the 95 % interval of F(t), taken on the logit scale, where F is closer to normal.
+    is within the 95 % interval of F(t), taken on the logit scale, where F is closer to normal. Away from the quantile,
+    where few rows are left to show a variance, the relative error of F(t) is at least what it was nearer to it.
+
+    No sampled error bounds a quantile that all of them may miss. As many independent pairs as give F its variance at
+    the quantile, n_eff (at least n / 2, as no two of these share a row), lie all below it with probability share^n_eff,
+    all above it with probability (1 - share)^n_eff. Where that is more than 0.025, the end is None, or 0.
     """
     from scipy.stats import t as student
 
     held = valid.any(axis=1)
     errors, valid = errors[held][:, held], valid[held][:, held]
-    levels = np.sort(errors[np.triu(valid)])
-    levels = levels[np.unique(np.linspace(0, len(levels) - 1, min(len(levels), _N_LEVELS)).astype(np.int64))]
+    pairs = np.sort(errors[np.triu(valid)])
+    levels = pairs[np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), _N_LEVELS)).astype(np.int64))]
     rows = [
         np.searchsorted(np.sort(row[known]), levels, side="right") for row, known in zip(errors, valid, strict=True)
     ]
@@ -99,13 +113,18 @@ def _quantile(errors: np.ndarray, valid: np.ndarray, share: float, wider: float)
     variance = (counts / known[:, None]).var(axis=0, ddof=1) if n > 2 else np.full(len(levels), 0.25)
     spread = 2 * np.sqrt(variance * (n - 1) / (n * max(n - 2, 1))) / (reached * (1 - reached))
     logit, wanted = np.log(reached / (1 - reached)), np.log(share / (1 - share))
+    at = min(int(np.searchsorted(logit, wanted)), len(levels) - 1)
+    spread[at:] = np.maximum.accumulate(spread[at:])
+    spread[: at + 1] = np.maximum.accumulate(spread[at::-1])[::-1]
     reach = wider * student.ppf(0.975, n - 1) * spread
-    low, high = (np.searchsorted(np.maximum.accumulate(logit + side * reach), wanted) for side in (1, -1))
+    low, high = (int(np.searchsorted(np.maximum.accumulate(logit + side * reach), wanted)) for side in (1, -1))
     last = len(levels) - 1
+    n_effective = max(n / 2, min(len(pairs), 1 / (share * (1 - share) * (max(float(reach[at]), 1e-9) / 1.96) ** 2)))
+    below, above = (chance**n_effective <= _END for chance in (1 - share, share))
     return Interval(
-        value=float(np.quantile(errors[np.triu(valid)], share)),
-        low=float(levels[min(int(low), last)]),
-        high=float(levels[min(int(high), last)]),
+        value=float(np.quantile(pairs, share)),
+        low=float(levels[low]) if low > 0 or below else 0.0,
+        high=float(levels[min(high, last)]) if high < last or above else None,
     )
 
 
@@ -124,11 +143,15 @@ def sketch_alone(k: int) -> SketchAlone:
     return SketchAlone(float(np.sqrt(2 / k) / 2), within(0.5), within(0.95))
 
 
-def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int) -> SketchLaw:
-    """Compare squared ratios with chi-square(k) / k, and test exactly the entries made independent by whitening.
+def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int, kind: str = "gaussian") -> SketchLaw:
+    """Compare squared ratios with chi-square(k) / k, and test the entries made independent by whitening.
 
     The columns of the sketch are independent with covariance C / k, so C^(-1/2) Y sqrt(k) has independent standard
     entries: its sum of squares is chi-square, its entries are normal. The ratios themselves are not independent.
+
+    For a Bernoulli sketch the entries B g (B: orthonormal rows, g: signs) are uncorrelated and not normal: their shape
+    is not tested. The sum of squares has the mean of chi-square and a smaller variance, 2 (r - sum_j (B'B)_jj^2) per
+    column of r entries instead of 2 r, so its p-value is an upper bound.
     """
     from scipy.stats import chi2, kstest
 
@@ -148,5 +171,5 @@ def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int) -> SketchLa
         ks_distance=float(kstest(ratios * k, chi2(k).cdf).statistic),
         n_independent=int(white.size),
         size_pvalue=2 * min(below, 1 - below),
-        ks_pvalue=float(kstest(white.ravel(), "norm").pvalue),
+        ks_pvalue=float(kstest(white.ravel(), "norm").pvalue) if kind == "gaussian" else None,
     )

@@ -196,7 +196,8 @@ def _band(band: Band, up: _Scale) -> Html:
 
 def _interval(row: IntervalRow, across: _Scale, at: float) -> Html:
     figure = row.figure
-    tip = _tip(f"{row.name}: {figure.value:.4g} ({figure.low:.4g} to {figure.high:.4g})")
+    ends = f"{figure.low:.4g} to {figure.high:.4g}" if figure.is_bounded else f"at least {figure.low:.4g}"
+    tip = _tip(f"{row.name}: {figure.value:.4g} ({ends})")
     low, high, value = (f"{across.clipped(end):.1f}" for end in (figure.low, figure.high, figure.value))
     bar = element("line", x1=low, x2=high, y1=f"{at:.1f}", y2=f"{at:.1f}")
     dot = element("circle", tip, cx=value, cy=f"{at:.1f}", r=5)

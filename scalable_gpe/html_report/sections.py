@@ -195,7 +195,8 @@ def _error_chart(audit: Audit) -> Html:
         for power, figures in spread(list(audit["powers"].items()))
         for color, (key, name) in enumerate((("median_error", "median"), ("bound_95", "95 %")))
     ]
-    most = max(max(row.figure.high, row.reference or 0.0) for row in rows) or 1.0
+    ends = [row.figure.high if row.figure.is_bounded else row.figure.value for row in rows]
+    most = max(*ends, *(row.reference or 0.0 for row in rows)) or 1.0
     keys = [
         LegendKey("s0", "half of the pairs within"),
         LegendKey("s1", "95 % of the pairs within"),

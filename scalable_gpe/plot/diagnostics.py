@@ -187,5 +187,9 @@ def _draw_shares(ax: Any, shares: Sequence[tuple[str, Estimate]]) -> None:
 
 
 def _draw_interval(ax: Any, figure: Estimate, at: float, color: str) -> None:
-    arms = [[figure.value - figure.low], [figure.high - figure.value]]
+    left = figure.value - figure.low
+    arms = [[left], [figure.high - figure.value if figure.is_bounded else 0.0]]
     ax.errorbar([figure.value], [at], xerr=np.maximum(arms, 0), fmt="o", ms=5, color=color, capsize=3)
+    if not figure.is_bounded:
+        arrow = {"arrowstyle": "->", "color": color}
+        ax.annotate("", (figure.value + left, at), (figure.value, at), arrowprops=arrow)

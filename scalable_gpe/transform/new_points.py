@@ -23,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
+from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges, take_rows
 
@@ -38,6 +39,7 @@ _CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from
 _BATCH_ROWS = 1024
 _BLOCK_LEAVES = 256
 _HEADS_AT_ONCE = 1024
+_LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
 
 class Columns(Protocol):
@@ -53,12 +55,40 @@ class Extension:
     """A function on the training points that is extended to new points: columns Z, and its known values.
 
     ``tables`` hold Z (storage order) for ranges of columns, ``values`` (a numpy or zarr array) the values of the
-    training rows (the user's order); the sums are multiplied by ``factor``.
+    training rows (the user's order); the sums are multiplied by ``factor``, and rotated to ``axes`` if there are any.
     """
 
     tables: Sequence[Columns]
     values: Any
     factor: float = 1.0
+    axes: Axes | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of values at each row."""
+        return int(self.values.shape[1])
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Values of some extensions at new rows, and the distance of each row to its nearest training row.
+
+    Distances are in units of the length scale of that training row: sqrt(epsilon), or its sigma.
+    """
+
+    values: list[np.ndarray]
+    distance: np.ndarray
+
+    def warn_if_far(self) -> None:
+        """Warn about rows that are far from all training rows."""
+        n_far = int((self.distance > np.sqrt(-np.log(_LEAST_WEIGHT))).sum())
+        if n_far:
+            warn(
+                f"{n_far} of {len(self.distance)} new rows are far from all training rows: even the nearest one would "
+                f"have a weight below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, which "
+                "says little. Embedding.transform(X_new, `return_distance=True`) returns the distances.",
+                ConnectivityWarning,
+            )
 
 
 @dataclass
@@ -89,22 +119,21 @@ class NewPoints:
         else:
             self._vectors = (weights * heat.scale_points,)
 
-    def apply(
-        self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None
-    ) -> list[np.ndarray]:
+    def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
         rows = self._open(X, storage_options)
-        n_columns = [sum(table.shape[1] for table in one.tables) for one in extensions]
         dtypes = [np.dtype(one.values.dtype) for one in extensions]
-        out = [np.empty((rows.n_rows, k), dtype) for k, dtype in zip(n_columns, dtypes, strict=True)]
+        out = [np.empty((rows.n_rows, one.width), dtype) for one, dtype in zip(extensions, dtypes, strict=True)]
+        distance = np.empty(rows.n_rows)
         batches = ranges(rows.n_rows, _BATCH_ROWS)
         with self._context.workers.progress.stage("transform", len(batches)):
             for start, stop in batches:
-                values = self._batch(rows.read(start, stop), extensions, dtypes)
-                for result, part in zip(out, values, strict=True):
+                found = self._batch(rows.read(start, stop), extensions, dtypes)
+                for result, part in zip(out, found.values, strict=True):
                     result[start:stop] = part
+                distance[start:stop] = found.distance
                 self._context.workers.progress.advance()
-        return out
+        return NewRows(out, distance)
 
     def _open(self, X: Any, storage_options: StorageOptions | None) -> InputRows:
         rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
@@ -116,9 +145,7 @@ class NewPoints:
         offset = self._graph.metadata.offset
         return rows.with_offset(None if offset is None else np.asarray(offset))
 
-    def _batch(
-        self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]
-    ) -> list[np.ndarray]:
+    def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]) -> NewRows:
         from scalable_gpe.loops import new_points as loops
 
         chunks = self._leaves.search(rows, self._graph.n_neighbors, self._user_row)
@@ -137,11 +164,21 @@ class NewPoints:
                 loops.weighted_rows(indptr, inverse, weights, scale * extension.factor, values, part)
                 columns.append(part)
             result = np.concatenate(columns, axis=1)
+            if extension.axes is not None:
+                result = extension.axes.rotate(result, extension.width)
             known = np.flatnonzero(match >= 0)
             if len(known):
                 result[known] = take_rows(extension.values, self._user_row[match[known]])
             results.append(result)
-        return results
+        return NewRows(results, np.concatenate([self._distance(chunk) for chunk in chunks]))
+
+    def _distance(self, chunk: _Chunk) -> np.ndarray:
+        """Distance of each row to its nearest point, in units of the length scale of that point."""
+        kernel = self._heat.kernel
+        assert kernel.epsilon is not None  # only a kernel from the user's own matrix has none
+        scale = np.sqrt(kernel.epsilon) if kernel.scales is None else kernel.scales.sigma[chunk.nearest[:, 0]]
+        units: np.ndarray = np.sqrt(chunk.best[:, 0]) / scale
+        return units
 
     def _weigh(self, chunk: _Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Pattern, weights and scale of some rows."""
@@ -177,16 +214,20 @@ def embed_rows(
     new_points: NewPoints,
     X: Any,
     columns: dict[Power, list[SketchColumns]],
+    axes: dict[Power, Axes],
     points: dict[Power, Any],
-    n_components: int,
+    width: int,
     storage_options: StorageOptions | None = None,
-) -> dict[Power, np.ndarray]:
-    """Embed new rows at the powers of `points`, which are the embeddings of the training rows."""
+) -> NewRows:
+    """Embed new rows at the powers of `points`, which are the embeddings of the training rows, in their order.
+
+    The first `width` columns are computed, and rotated if there are axes.
+    """
     extensions = [
-        Extension([_first_columns(part, n_components) for part in columns[power]], known, 1 / np.sqrt(n_components))
+        Extension([_first_columns(part, width) for part in columns[power]], known, 1 / np.sqrt(width), axes.get(power))
         for power, known in points.items()
     ]
-    return dict(zip(points, new_points.apply(X, extensions, storage_options), strict=True))
+    return new_points.apply(X, extensions, storage_options)
 
 
 def _first_columns(part: SketchColumns, n_components: int) -> Columns:

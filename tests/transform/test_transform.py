@@ -1,11 +1,14 @@
 """New points: the formula of the design by dense loops, training rows, batches, stores, far points, wrong input."""
 
+import warnings
+
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.errors import StoreError
+from scalable_gpe.errors import ConnectivityWarning, StoreError
 from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.transform import new_points
 
@@ -142,6 +145,55 @@ def test_far_points_are_finite(rows, normalization):
     nearest = np.argmin(((train - far[0]) ** 2).sum(axis=1))
     spread = np.linalg.norm(result.points - result.points[nearest], axis=1)
     assert np.linalg.norm(got[0] - result.points[nearest]) < np.median(spread)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("epsilon", ["global", "local"])
+@pytest.mark.filterwarnings("error::scalable_gpe.errors.ConnectivityWarning")
+def test_distances_to_the_nearest_training_rows(rows, epsilon, metric):
+    """Against brute force, with duplicates; near rows give no warning, and the points are those without distances."""
+    train, new = rows
+    result = gpe.embed(train, n_components=3, power=4, epsilon=epsilon, metric=metric)
+    points, distance = result.transform(np.concatenate([new, train]), return_distance=True)
+    assert points.tobytes() == result.transform(np.concatenate([new, train])).tobytes()
+    unit = (lambda X: X / np.linalg.norm(X, axis=1, keepdims=True)) if metric == "cosine" else np.asarray
+    lengths = cdist(unit(new.astype(np.float64)), unit(train.astype(np.float64)))
+    nearest = lengths.argmin(axis=1)
+    scale = np.sqrt(result.kernel.epsilon) if epsilon == "global" else result.kernel.sigma[nearest]
+    np.testing.assert_allclose(distance[: len(new)], lengths.min(axis=1) / scale, rtol=1e-4)
+    assert (distance[len(new) :] == 0).all()
+
+
+@pytest.mark.parametrize("epsilon", ["global", "local"])
+def test_far_rows_are_counted(rows, epsilon):
+    """A row counts when the weight of its nearest training row would be below 1e-12."""
+    train, new = rows
+    result = gpe.embed(train, n_components=3, power=(2, 4), epsilon=epsilon)
+    edge = train[train[:, 0].argmax()]  # nothing is nearer to the rows beyond it
+    scale = np.sqrt(result.kernel.epsilon) if epsilon == "global" else result.kernel.sigma[train[:, 0].argmax()]
+    steps = np.sqrt(12 * np.log(10)) * scale * np.array([0.98, 1.02, 3.0])
+    beyond = edge + steps[:, None] * np.eye(4)[0]
+    with pytest.warns(ConnectivityWarning, match=f"^2 of {len(new) + 3} new rows are far from all training rows"):
+        placed = result.transform(np.concatenate([new, beyond]).astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConnectivityWarning)
+        both, distance = result.transform(beyond.astype(np.float32), return_distance=True)
+        result.transform(beyond[:1].astype(np.float32))
+    np.testing.assert_allclose(distance, steps / scale, rtol=1e-4)
+    assert list(both) == [2, 4] and all((both[power] == placed[power][-3:]).all() for power in both)
+    one, again = result.transform(beyond.astype(np.float32), power=4, return_distance=True)
+    assert (one == both[4]).all() and (again == distance).all()
+
+
+@pytest.mark.parametrize("estimator", [gpe.GaussianProcessEmbedding, gpe.DiffusionMap])
+def test_estimators_count_far_rows(rows, estimator):
+    train, new = rows
+    model = estimator(2, n_neighbors=16).fit(train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConnectivityWarning)
+        model.transform(new)
+    with pytest.warns(ConnectivityWarning, match="^1 of 2 new rows are far"):
+        model.transform(np.concatenate([new[:1], new[:1] + 1000]))
 
 
 def test_wrong_input(rows):
