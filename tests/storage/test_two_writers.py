@@ -72,18 +72,20 @@ def test_two_writers_do_not_mix_at_any_moment(store, monkeypatch, both, where, n
     check_two_writers(store, monkeypatch, both, where, name)
 
 
-def test_an_array_that_another_run_is_writing_is_left_alone(store, monkeypatch):
-    """A run that was killed while it wrote resumes in its own array."""
+@pytest.mark.parametrize(("where", "name"), [(publish, "_write_columns"), (RunLog, "finish")])
+def test_an_array_that_another_run_is_writing_is_left_alone(store, monkeypatch, where, name):
+    """A run that was killed while it wrote, or before its commit, resumes in its own array."""
 
     def killed(*arguments, **keywords):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(publish, "_write_columns", killed)
+        interrupted.setattr(where, name, killed)
         with pytest.raises(KeyboardInterrupt):
             embed(store)
     np.testing.assert_array_equal(embed(store, random_state=1), embed(random_state=1))
     np.testing.assert_array_equal(embed(store), embed())
+    assert len(set(zarr.open_group(str(store), mode="r")["embedding"].array_keys())) == 2  # nothing is left over
 
 
 def test_the_first_finished_run_has_the_short_name(store):
