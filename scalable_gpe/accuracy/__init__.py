@@ -2,8 +2,8 @@
 
 An embedding promises |y_i - y_j| ~ |f(A)_i - f(A)_j|, with f(A) = A^p or the sum of all powers. The audit computes
 the right-hand side for sampled rows: it multiplies unit vectors by f(A)^2 in double precision, and C = f(A)^2 gives
-d_ij^2 = C_ii + C_jj - 2 C_ij exactly. The difference of the two sides shows the errors of the sketch, the polynomial and rounding. Recall and lost
-mass show how far the truncated kernel itself is from the dense one.
+d_ij^2 = C_ii + C_jj - 2 C_ij exactly. The difference of the two sides shows the errors of the sketch, the polynomial
+and rounding. Recall and lost mass show how far the truncated kernel itself is from the dense one.
 """
 
 import json
