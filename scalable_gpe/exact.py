@@ -266,7 +266,8 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     .. math:: y_i = (\lambda_1^t (v_1)_i, \ldots, \lambda_k^t (v_k)_i), \qquad
               \lambda_0 \ge \lambda_1 \ge \ldots
 
-    The top eigenvector is left out. Each eigenvector has the sign that makes its largest entry positive.
+    The top eigenvector is left out. Each eigenvector has the sign that makes its largest entry positive. Vectors of a
+    multiple eigenvalue are those that the solver returns: for disconnected data, any of eigenvalue 1 may be left out.
 
     Parameters
     ----------

@@ -56,6 +56,7 @@ def test_signs_scatter_less_than_normal_numbers():
 
 @pytest.mark.parametrize("pair", [(0, 1), (5, 30), (38, 39)])
 def test_squared_distances_follow_chi_square(A, pair):
+    """3,000 samples of each pair; each of the six cases gives a false alarm with probability 0.01."""
     k, n_samples = 6, 3_000
     G = sketch_matrix(len(A), k * n_samples, random_state=13)
     rows = np.linalg.matrix_power(A, POWER)

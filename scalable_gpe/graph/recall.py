@@ -129,12 +129,20 @@ class NearestLoop:
 def recall_half_width(shares: np.ndarray) -> float:
     """Half width of the 95 % interval of a mean over sampled rows; rows are independent, pairs of one row are not.
 
-    If no row misses a neighbour, 3 / n bounds the share of rows that do (the rule of three).
+    If no row misses a neighbour, 3 / n bounds the share of rows that do (the rule of three). If few rows do, their
+    spread is too small an estimate: 1 / n, one more row that misses its whole list, is added.
     """
     n_rows = len(shares)
     if (shares == 1).all():
         return 3 / n_rows
-    return max(1.96 * float(shares.std(ddof=1) / np.sqrt(n_rows)), 1 / n_rows)
+    return 1.96 * float(shares.std(ddof=1) / np.sqrt(n_rows)) + 1 / n_rows
+
+
+def recall_standard_error(shares: np.ndarray) -> float:
+    """Standard error of the recall of sampled rows, for the search to decide on another round."""
+    n_rows = len(shares)
+    least = (3 if (shares == 1).all() else 1) / 1.96 / n_rows
+    return max(float(shares.std(ddof=1) / np.sqrt(n_rows)), least)
 
 
 @dataclass(frozen=True)
@@ -154,11 +162,19 @@ class ExactSample:
 
         A neighbour counts as found when it is no further than the true last one, so ties do not hurt.
         """
+        shares = self.shares(lengths)
+        return float(shares.mean()), 0.0 if self.is_whole else recall_half_width(shares)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all points are in the sample."""
+        return len(self.points) == self.n_points
+
+    def shares(self, lengths: np.ndarray) -> np.ndarray:
+        """Share of true neighbours in the list of each sampled point."""
         reach = np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
-        shares = (lengths <= reach[:, None]).mean(axis=1)
-        if len(self.points) == self.n_points:
-            return float(shares.mean()), 0.0
-        return float(shares.mean()), recall_half_width(shares)
+        found: np.ndarray = (lengths <= reach[:, None]).mean(axis=1)
+        return found
 
 
 def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:

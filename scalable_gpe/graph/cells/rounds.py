@@ -26,7 +26,7 @@ from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable, PartedTables, Parts
 from scalable_gpe.graph.cells.trees import Each, Floats, Ints, alone, fit_reduction, halve, root, threads
-from scalable_gpe.graph.recall import ExactSample
+from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import inverse_order, ranges
@@ -121,8 +121,8 @@ class _Search:
     def recall(self, sample: ExactSample, found: Lists) -> tuple[float, float]:
         """Recall of the sampled rows, and its standard error."""
         squares = found.distances.take(found.position.whole()[sample.points])
-        measured, half_width = sample.recall(np.sqrt(squares))
-        return measured, half_width / 1.96
+        shares = sample.shares(np.sqrt(squares))
+        return float(shares.mean()), 0.0 if sample.is_whole else recall_standard_error(shares)
 
     def round(self, n: int, found: Lists | None) -> Lists:
         """Cut the rows into parts and search each of them, starting from the lists found so far.
