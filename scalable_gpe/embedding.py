@@ -87,6 +87,12 @@ class Embedding:
         return {one: Filter(horizon, True) if isinstance(one, str) else Filter(one) for one in self.settings.powers}
 
     @property
+    def ordinary(self) -> np.ndarray:
+        """Mask of the rows that are not isolated, in the order of the input."""
+        mask: np.ndarray = ~self.heat.isolated[self.graph.storage_order.position]
+        return mask
+
+    @property
     def is_rotated(self) -> bool:
         """Whether the points are principal axes of a wider sketch."""
         return bool(self._axes)
@@ -205,7 +211,7 @@ class Embedding:
         """
         points = self.at(self._one_power(power))
         n_axes = checks.check_count(n_axes, "n_axes", maximum=int(points.shape[1]))
-        ordinary = ~self.heat.isolated[self.graph.storage_order.position]
+        ordinary = self.ordinary
         here = self.heat.context.workers.here
         axes = principal_axes(lambda start, stop: points[start:stop], len(ordinary), ordinary, here)
         pieces = ranges(len(ordinary), _READ_ROWS)

@@ -10,6 +10,8 @@ from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.sketch.rotation import principal_axes
 from scalable_gpe.spectral.filters import power_order
 
 _BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
@@ -52,12 +54,14 @@ def blocks(points: PointArray) -> Iterator[np.ndarray]:
         yield np.asarray(points[start : start + _BLOCK_ROWS], dtype=np.float32)
 
 
-def project(points: PointArray, components: Any, n_axes: Sequence[int] = (2,)) -> Projection:
-    """Choose some columns, or rotate the points to their two principal axes."""
+def project(
+    points: PointArray, components: Any, n_axes: Sequence[int] = (2,), ordinary: np.ndarray | None = None
+) -> Projection:
+    """Choose some columns, or rotate the points to the two principal axes of the ordinary rows."""
     if isinstance(components, str):
         checks.check_choice(components, ("principal",), "components")
-        mean, axes = principal_axes(points, 2)
-        rotated = np.concatenate([(block - mean) @ axes for block in blocks(points)])
+        axes = plane_axes(points, 2, ordinary)
+        rotated = np.concatenate([block @ axes for block in blocks(points)])
         return Projection(rotated, ("principal axis 1", "principal axis 2"))
     chosen = _check_columns(components, points.shape[1], n_axes)
     columns = np.concatenate([block[:, chosen] for block in blocks(points)])
@@ -75,18 +79,23 @@ def _check_columns(components: Any, n_columns: int, n_axes: Sequence[int]) -> li
     return chosen
 
 
-def principal_axes(points: PointArray, n_axes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and leading axes, without the farthest rows: a few isolated rows would determine the axes alone."""
+def plane_axes(points: PointArray, n_axes: int, ordinary: np.ndarray | None = None) -> np.ndarray:
+    """Leading principal axes of the ordinary rows, in columns.
+
+    For points without an embedding, the farthest hundredth is left out: a few rows would determine the axes alone.
+    """
+    mask = _not_far(points) if ordinary is None else ordinary
+    axes = principal_axes(lambda start, stop: points[start:stop], int(points.shape[0]), mask, Workers(1))
+    return axes.leading(n_axes).astype(np.float32)
+
+
+def _not_far(points: PointArray) -> np.ndarray:
+    """Rows that are not among the farthest hundredth from the median row of a sample."""
     step = max(1, points.shape[0] // _BLOCK_ROWS)
-    sample = np.concatenate([block[::step] for block in blocks(points)])
-    mean = np.median(sample, axis=0)
-    squared = ((sample - mean) ** 2).sum(axis=1)
-    kept = sample[squared <= np.quantile(squared, 0.99)]
-    mean = kept.mean(axis=0)
-    covariance = np.atleast_2d(np.cov(kept.T.astype(np.float64)))
-    axes = np.linalg.eigh(covariance)[1][:, ::-1][:, :n_axes]
-    # eigenvectors have no sign of their own: the largest entry is made positive
-    return mean, (axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])).astype(np.float32)
+    centre = np.median(np.concatenate([block[::step] for block in blocks(points)]), axis=0)
+    squared = np.concatenate([((block - centre) ** 2).sum(axis=1) for block in blocks(points)])
+    near: np.ndarray = squared <= np.quantile(squared, 0.99)
+    return near
 
 
 def limits_of(points: np.ndarray, coverage: float) -> tuple[np.ndarray, list[Limits]]:

@@ -17,7 +17,7 @@ from scalable_gpe.colors import ColorColumn, color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.html_report.palette import BACKGROUND, LABELS, RAMP, density_palette
 from scalable_gpe.html_report.png import data_address, png
-from scalable_gpe.projection import PointArray, blocks, edges_of, powers_of, principal_axes
+from scalable_gpe.projection import PointArray, blocks, edges_of, plane_axes, powers_of
 
 _MAX_BYTES = 1_600_000  # of coordinates, colours and pictures, as base64
 _MAX_PICTURE_BYTES = 400_000  # of these, for all pictures
@@ -128,7 +128,8 @@ def sampled_view(embedding: Embedding, color: Any = None, color_label: str = "")
     chosen = np.random.default_rng(0).choice(n_rows, min(n_rows, _MAX_ROWS), replace=False)
     rows = np.sort(chosen)
     side = _picture_side(n_rows, len(shown))
-    views = [_power_view(power, _Axes(points, n_principal, n_shown), rows, side) for power, points in shown]
+    ordinary = embedding.ordinary
+    views = [_power_view(power, _Axes(points, n_principal, n_shown, ordinary), rows, side) for power, points in shown]
     kept = np.sort(chosen[: _n_fitting(views)])
     places = np.searchsorted(rows, kept)
     return View(
@@ -165,14 +166,14 @@ def _n_fitting(views: Sequence[PowerView]) -> int:
 class _Axes:
     """Points of one power along their principal axes, then along their first components."""
 
-    def __init__(self, points: PointArray, n_principal: int, n_components: int) -> None:
+    def __init__(self, points: PointArray, n_principal: int, n_components: int, ordinary: np.ndarray) -> None:
         self._points, self._n_components = points, n_components
-        self._mean, self._principal = principal_axes(points, n_principal)
+        self._principal = plane_axes(points, n_principal, ordinary)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All rows in float64, some at a time."""
         for block in blocks(self._points):
-            principal = (block - self._mean) @ self._principal
+            principal = block @ self._principal
             yield np.hstack([principal, block[:, : self._n_components]]).astype(np.float64)
 
     def take(self, rows: np.ndarray) -> np.ndarray:

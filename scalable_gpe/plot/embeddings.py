@@ -78,7 +78,8 @@ def scatter(
     shape: tuple[int, ...] = getattr(points, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(f"embedding must have two or more columns to be drawn; got shape {shape}.")
-    projection = project(points, components, n_axes=(2, 3))
+    ordinary = embedding.ordinary if isinstance(embedding, Embedding) else None
+    projection = project(points, components, n_axes=(2, 3), ordinary=ordinary)
     n_rows = len(projection.points)
     column = None if color is None else color_column(color, n_rows)
     inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
@@ -137,8 +138,9 @@ def powers(
     for panel in panels[len(points) :]:
         panel.remove()
     panels = panels[: len(points)]
-    for panel, (power, values) in zip(panels, points.items(), strict=True):
-        scatter(values, components=components, color=color, title=power_title(power), legend=False, ax=panel)
+    for panel, power in zip(panels, points, strict=True):
+        name = power_title(power)
+        scatter(embedding, components=components, color=color, power=power, title=name, legend=False, ax=panel)
     add_legend(panels, column, color_label)
     figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
     figure.get_layout_engine().set(h_pad=0.1)  # between that title and those of the panels
