@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable_gpe import datasets, errors, exact, plot
+    from scalable_gpe import datasets, errors, exact, plot, tl
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
@@ -61,7 +61,7 @@ _MODULE_OF = {
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }
-_MODULES = ("datasets", "errors", "exact", "plot")
+_MODULES = ("datasets", "errors", "exact", "plot", "tl")
 
 __all__ = [
     "embed",
@@ -92,6 +92,7 @@ __all__ = [
     "errors",
     "exact",
     "plot",
+    "tl",
 ]
 
 

@@ -141,6 +141,30 @@ def _scanpy_neighbors(embedding: Embedding) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True)
+class GraphMatrices:
+    """Distances of the neighbour lists, and the kernel without its diagonal: scipy CSR matrices."""
+
+    distances: Any
+    connectivities: Any
+
+
+def graph_matrices(embedding: Embedding) -> GraphMatrices:
+    """The graph of an embedding as two scipy matrices, rows and columns in the order of the input."""
+    n_rows = embedding.graph.n_rows
+    return GraphMatrices(
+        _to_scipy(_distances(embedding.graph), n_rows), _to_scipy(_connectivities(embedding.kernel), n_rows)
+    )
+
+
+def _to_scipy(matrix: CsrPieces, n_rows: int) -> Any:
+    from scipy.sparse import csr_matrix
+
+    pieces = list(matrix.pieces)
+    columns, values = (np.concatenate([piece[part] for piece in pieces]) for part in (0, 1))
+    return csr_matrix((values, columns, matrix.indptr), shape=(n_rows, n_rows))
+
+
 # --- neighbour lists in the user's order ----------------------------------------------------------
 
 

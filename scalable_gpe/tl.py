@@ -1,0 +1,169 @@
+"""Functions that work on an AnnData object in place, as scanpy's do: `gpe.tl.embed` and `gpe.tl.pseudotime`.
+
+Results go to keys of their own (``X_gpe``, ``gpe_distances``, ``gpe_connectivities``, ``gpe``, ``gpe_pseudotime``);
+nothing else of the object is touched.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.checks import ALL, check_count
+from scalable_gpe.embedding import Embedding
+from scalable_gpe.embedding import embed as embed_points
+from scalable_gpe.errors import Message
+from scalable_gpe.exports import graph_matrices
+from scalable_gpe.projection import points_of
+
+__all__ = ["embed", "pseudotime"]
+
+_JOINED = 1e-12  # weights below this do not connect rows
+_PCA = "X_pca"
+
+
+def embed(
+    adata: Any,
+    *,
+    use_rep: str | None = None,
+    neighbors_key: str | None = None,
+    key_added: str = "gpe",
+    copy: bool = False,
+    **parameters: Any,
+) -> Any:
+    """Embed the observations of an AnnData object, and write the embedding and its graph into the object.
+
+    Parameters
+    ----------
+    adata : AnnData
+        In memory, or backed.
+    use_rep : str, optional
+        The rows to embed: a key of ``obsm``, or "X"; by default ``obsm["X_pca"]`` if it is there, else ``X``.
+    neighbors_key : str, optional
+        Use the neighbour graph of scanpy's ``sc.pp.neighbors`` under this key of ``uns`` ("neighbors" is scanpy's
+        default) instead of a search.
+    key_added : str
+        The key of the results.
+    copy : bool
+        Return a copy instead of writing into the object.
+    parameters
+        All other parameters of :func:`scalable_gpe.embed`.
+
+    Returns
+    -------
+    AnnData or None
+        With ``obsm["X_gpe"]`` (of several powers "all" or the largest, and each as ``obsm["X_gpe_<power>"]``),
+        ``obsp["gpe_distances"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``.
+
+    Examples
+    --------
+    >>> import anndata, scalable_gpe as gpe
+    >>> adata = anndata.AnnData(gpe.datasets.torus(300))
+    >>> gpe.tl.embed(adata, n_components=8, power="all")
+    >>> adata.obsm["X_gpe"].shape
+    (300, 8)
+    """
+    adata = adata.copy() if copy else adata
+    if neighbors_key is None:
+        result = embed_points(_rows(adata, use_rep), **parameters)
+    else:
+        result = embed_points(neighbors=_neighbors(adata, neighbors_key), **parameters)
+    points, chosen = points_of(result)
+    adata.obsm[f"X_{key_added}"] = np.asarray(points[:])
+    if len(result.by_power) > 1:
+        for power, values in result.by_power.items():
+            adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
+    matrices = graph_matrices(result)
+    adata.obsp[f"{key_added}_distances"] = matrices.distances
+    adata.obsp[f"{key_added}_connectivities"] = matrices.connectivities
+    adata.uns[key_added] = _provenance(result, chosen, key_added, use_rep if neighbors_key is None else neighbors_key)
+    return adata if copy else None
+
+
+def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -> Any:
+    """Diffusion pseudotime from a root, of an object that `embed` has embedded with ``power="all"``.
+
+    Parameters
+    ----------
+    adata : AnnData
+        An object with ``obsm["X_gpe"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``.
+    root : int or str
+        The root observation: its number, or its name.
+    key : str
+        The key of the embedding.
+    copy : bool
+        Return a copy instead of writing into the object.
+
+    Returns
+    -------
+    AnnData or None
+        With ``obs["gpe_pseudotime"]``: distances from the root, infinite where no path of the graph leads to; and
+        their relative standard deviation as ``uns["gpe"]["pseudotime_error"]``.
+
+    Examples
+    --------
+    >>> import anndata, scalable_gpe as gpe
+    >>> adata = anndata.AnnData(gpe.datasets.circle(300))
+    >>> gpe.tl.embed(adata, n_components=32, power="all")
+    >>> gpe.tl.pseudotime(adata, 0)
+    >>> float(adata.obs["gpe_pseudotime"].iloc[0])
+    0.0
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    about = adata.uns.get(key)
+    if about is None or f"X_{key}" not in adata.obsm:
+        raise KeyError(Message(f"`adata` holds no embedding {key!r}: call gpe.tl.embed(adata, power='all') first."))
+    name = f"X_{key}" if about["power"] == ALL else f"X_{key}_{ALL}"
+    if name not in adata.obsm:
+        raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
+    adata = adata.copy() if copy else adata
+    row = _row(adata, root)
+    points = np.asarray(adata.obsm[name], np.float64)
+    values = np.linalg.norm(points - points[row], axis=1)
+    joined = adata.obsp[f"{key}_connectivities"] >= _JOINED
+    _, component = connected_components(joined, directed=False)
+    values[component != component[row]] = np.inf
+    adata.obs[f"{key}_pseudotime"] = values
+    adata.uns[key]["pseudotime_error"] = float(np.sqrt(2 / int(about["n_columns"])) / 2)
+    return adata if copy else None
+
+
+def _rows(adata: Any, use_rep: str | None) -> Any:
+    """The rows of an object that are embedded."""
+    if use_rep == "X" or (use_rep is None and _PCA not in adata.obsm):
+        return adata.X
+    use_rep = _PCA if use_rep is None else use_rep
+    if use_rep not in adata.obsm:
+        raise KeyError(Message(f"`use_rep` must be 'X' or a key of obsm, {sorted(adata.obsm)}; got {use_rep!r}."))
+    return adata.obsm[use_rep]
+
+
+def _neighbors(adata: Any, key: str) -> Any:
+    """The distances of a neighbour graph that scanpy made."""
+    if key not in adata.uns:
+        raise KeyError(Message(f"`neighbors_key` must be a key of uns that sc.pp.neighbors wrote; got {key!r}."))
+    return adata.obsp[adata.uns[key].get("distances_key", "distances")]
+
+
+def _row(adata: Any, root: Any) -> int:
+    """The number of an observation that is given by number or name."""
+    if isinstance(root, str):
+        found = np.flatnonzero(np.asarray(adata.obs_names) == root)
+        if len(found) != 1:
+            raise ValueError(Message(f"`root` must be a row number or the name of one observation; got {root!r}."))
+        return int(found[0])
+    return check_count(root, "root", minimum=0, maximum=adata.n_obs - 1)
+
+
+def _provenance(result: Embedding, power: Any, key: str, source: str | None) -> dict[str, Any]:
+    """How the embedding was made: only values that h5ad and zarr can write."""
+    return {
+        "power": str(power),
+        "source": "X_pca or X" if source is None else source,
+        "n_columns": result.settings.sketching.n_columns,
+        "connectivities_key": f"{key}_connectivities",
+        "distances_key": f"{key}_distances",
+        "parameters": json.dumps(result.parameters, default=str),
+        "report": json.dumps(result.report, default=str),
+    }

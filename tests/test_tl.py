@@ -1,0 +1,78 @@
+"""AnnData objects in place: the embedding, its graph, pseudotime; nothing of the user's is touched."""
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+
+anndata = pytest.importorskip("anndata")
+
+
+def some_object() -> "anndata.AnnData":
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 1, 400)
+    curve = np.column_stack([np.cos(3 * t), np.sin(3 * t), t]) + 0.005 * rng.standard_normal((400, 3))
+    adata = anndata.AnnData(rng.standard_normal((400, 5)).astype(np.float32))
+    adata.obsm["X_pca"] = curve
+    adata.obs["time"] = t
+    adata.obs_names = [f"cell {i}" for i in range(400)]
+    adata.uns["neighbors"] = {"mine": "kept"}
+    return adata
+
+
+def test_results_go_to_keys_of_their_own_and_survive_a_file(tmp_path):
+    adata = some_object()
+    assert gpe.tl.embed(adata, n_components=16, power="all", progress=False) is None
+    plain = gpe.embed(adata.obsm["X_pca"], n_components=16, power="all", progress=False)
+    assert adata.obsm["X_gpe"].tobytes() == plain.points.tobytes()
+    assert adata.uns["neighbors"] == {"mine": "kept"} and "distances" not in adata.obsp
+    heat = plain.kernel.to_scipy().toarray()
+    np.fill_diagonal(heat, 0)
+    np.testing.assert_allclose(adata.obsp["gpe_connectivities"].toarray(), heat, rtol=1e-6)
+    assert adata.obsp["gpe_distances"].getnnz(axis=1).tolist() == [32] * 400
+    gpe.tl.pseudotime(adata, "cell 0")
+    for ending in ("h5ad", "zarr"):
+        getattr(adata, f"write_{ending}")(tmp_path / f"a.{ending}")
+    again = anndata.read_h5ad(tmp_path / "a.h5ad")
+    assert again.uns["gpe"]["power"] == "all"
+    assert np.corrcoef(again.obs["gpe_pseudotime"].rank(), again.obs["time"])[0, 1] > 0.98
+
+
+def test_the_rows_are_chosen_by_name_and_several_powers_are_kept_apart():
+    adata = some_object()
+    changed = gpe.tl.embed(adata, use_rep="X", power=[4, "all"], key_added="raw", copy=True, progress=False)
+    assert not [key for key in adata.obsm if key != "X_pca"]
+    assert sorted(changed.obsm) == ["X_pca", "X_raw", "X_raw_4", "X_raw_all"]
+    assert changed.obsm["X_raw"].tobytes() == changed.obsm["X_raw_all"].tobytes()
+    with pytest.raises(KeyError, match=r"use_rep must be 'X' or a key of obsm, \['X_pca'\]; got 'X_umap'"):
+        gpe.tl.embed(adata, use_rep="X_umap")
+
+
+def test_a_graph_is_used_only_when_it_is_named():
+    adata = some_object()
+    gpe.tl.embed(adata, n_components=8, n_neighbors=10, power=16, progress=False)
+    gpe.tl.embed(adata, neighbors_key="gpe", n_components=8, power=16, key_added="again", progress=False)
+    assert (adata.obsp["again_distances"] != adata.obsp["gpe_distances"]).nnz == 0
+    with pytest.raises(KeyError, match="neighbors_key must be a key of uns"):
+        gpe.tl.embed(adata, neighbors_key="absent")
+
+
+def test_pseudotime_equals_that_of_the_embedding_and_is_infinite_elsewhere():
+    adata = some_object()
+    adata.obsm["X_pca"][350:] += 100
+    gpe.tl.embed(adata, n_components=16, power="all", epsilon="global", progress=False)
+    gpe.tl.pseudotime(adata, 3)
+    result = gpe.embed(adata.obsm["X_pca"], n_components=16, power="all", epsilon="global", progress=False)
+    expected = result.pseudotime(3)
+    np.testing.assert_allclose(adata.obs["gpe_pseudotime"], expected.values, rtol=1e-6)
+    assert np.isinf(expected.values[350:]).all()
+    assert adata.uns["gpe"]["pseudotime_error"] == expected.error
+
+
+def test_pseudotime_without_an_embedding_or_without_all_scales():
+    adata = some_object()
+    with pytest.raises(KeyError, match="adata holds no embedding 'gpe'"):
+        gpe.tl.pseudotime(adata, 0)
+    gpe.tl.embed(adata, power=16, progress=False)
+    with pytest.raises(ValueError, match="pseudotime needs all scales"):
+        gpe.tl.pseudotime(adata, 0)
