@@ -76,3 +76,46 @@ def test_pseudotime_without_an_embedding_or_without_all_scales():
     gpe.tl.embed(adata, power=16, progress=False)
     with pytest.raises(ValueError, match="pseudotime needs all scales"):
         gpe.tl.pseudotime(adata, 0)
+
+
+def branches() -> "anndata.AnnData":
+    """Three branches from one root, with true times."""
+    rng = np.random.default_rng(1)
+    time = rng.random(900) ** 1.5
+    branch = rng.integers(0, 3, 900)
+    directions = np.linalg.qr(rng.standard_normal((10, 4)))[0].T
+    stem = np.minimum(time, 0.3)[:, None] * directions[0]
+    X = stem + np.maximum(time - 0.3, 0)[:, None] * directions[1 + branch] + 0.01 * rng.standard_normal((900, 10))
+    adata = anndata.AnnData(X.astype(np.float32))
+    adata.obs["time"] = time
+    adata.uns["iroot"] = int(time.argmin())
+    return adata
+
+
+def test_pseudotime_of_branches_follows_the_true_time():
+    adata = branches()
+    gpe.tl.embed(adata, n_components=64, power="all", progress=False)
+    gpe.tl.pseudotime(adata, adata.uns["iroot"])
+    assert adata.obs["gpe_pseudotime"].corr(adata.obs["time"], method="spearman") > 0.95
+
+
+def test_scanpys_pseudotime_comes_nearer_to_ours_with_more_eigenvectors():
+    scanpy = pytest.importorskip("scanpy")
+    adata = branches()
+    gpe.tl.embed(adata, n_components=512, power="all", horizon=4096, normalization="symmetric", progress=False)
+    gpe.tl.pseudotime(adata, adata.uns["iroot"])
+    adata.obsp["distances"], adata.obsp["connectivities"] = (
+        adata.obsp["gpe_distances"],
+        adata.obsp["gpe_connectivities"],
+    )
+    adata.uns["neighbors"] = {
+        "connectivities_key": "connectivities",
+        "distances_key": "distances",
+        "params": {"n_neighbors": 33, "method": "umap"},
+    }
+    agreement = []
+    for n_vectors in (2, 5, 15):
+        scanpy.tl.diffmap(adata, n_comps=n_vectors)
+        scanpy.tl.dpt(adata, n_dcs=n_vectors)
+        agreement.append(adata.obs["dpt_pseudotime"].corr(adata.obs["gpe_pseudotime"], method="spearman"))
+    assert agreement[-1] > 0.98 and agreement[-1] >= agreement[0]
