@@ -213,7 +213,7 @@ def test_units_beyond_float32_squares_are_scaled_or_refused(scale):
 def test_a_power_that_leaves_nothing_warns(precision):
     """The result is the same for all rows up to rounding."""
     X = np.random.default_rng(0).standard_normal((60, 2))
-    with pytest.warns(VanishingWarning, match=r"power=30000 leaves nothing.*Choose a smaller power"):
+    with pytest.warns(VanishingWarning, match=r"power=30000 leaves nothing.*Choose a smaller one"):
         result = gpe.embed(X, n_neighbors=59, epsilon=5.0, power=(1, 30_000), precision=precision)
     assert np.isfinite(result.points[30_000]).all()
     assert np.ptp(result.points[30_000], axis=0).max() < 1e-6

@@ -64,7 +64,7 @@ class Audit(dict[str, Any]):
 
 
 def audit(
-    embedding: Embedding, X: Any = None, *, n_probes: int = 1000, n_exact: int = 32, random_state: Any = 0
+    embedding: Embedding, X: Any = None, *, n_probes: int = 1000, n_exact: int = 64, random_state: Any = 0
 ) -> Audit:
     r"""Measure how far an embedding can be trusted.
 

@@ -128,7 +128,7 @@ class AuditSizeOptions:
     n_exact: Annotated[
         int,
         option(
-            "--n-exact", "--exact", type=COUNT, default=32, metavar="N", help="rows with exact diffusion distances (32)"
+            "--n-exact", "--exact", type=COUNT, default=64, metavar="N", help="rows with exact diffusion distances (64)"
         ),
     ]
     random_state: Annotated[
