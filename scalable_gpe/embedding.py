@@ -411,6 +411,7 @@ def embed(
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists)
     with workers_for(n_jobs, bars) as workers:
+        source = source.scaled(workers)
         store = shared_store(workers, store)
         plan = _plan_memory(parameters, source, workers, persistent=store is not None)
         with _opened(store, storage_options, None if resume else source) as arrays, _nothing_left(arrays):

@@ -49,11 +49,10 @@ class Dense:
         embedding, storage_order = self._embedding, self._embedding.graph.storage_order
         X = self._points.read(0, storage_order.n_points)[storage_order.position].astype(np.float64)
         kernel, normalization = embedding.kernel, embedding.heat.normalization
-        if kernel.sigma is not None:
-            K = exact.local_affinity(X, kernel.sigma)
+        if kernel.scales is not None:
+            K = exact.local_affinity(X, storage_order.spread(kernel.scales.sigma))
             return exact.symmetric(K) if normalization == "symmetric" else exact.bistochastic(K)
-        assert kernel.epsilon is not None
-        return exact.heat_kernel(X, kernel.epsilon, normalization)
+        return exact.heat_kernel(X, kernel.stored_epsilon, normalization)
 
     @cached_property
     def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:

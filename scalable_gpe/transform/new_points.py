@@ -143,7 +143,7 @@ class NewPoints:
                 "Pass the same columns in the same order."
             )
         offset = self._graph.metadata.offset
-        return rows.with_offset(None if offset is None else np.asarray(offset))
+        return rows.with_units(None if offset is None else np.asarray(offset), self._graph.exponent)
 
     def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]) -> NewRows:
         from scalable_gpe.loops import new_points as loops
@@ -204,7 +204,7 @@ class NewPoints:
 
         kernel = self._heat.kernel
         if kernel.scales is None:
-            loops.exponents(indptr, squares, kernel.epsilon)
+            loops.exponents(indptr, squares, kernel.stored_epsilon)
             return
         loops.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
         loops.exponents(indptr, squares, 1.0)
