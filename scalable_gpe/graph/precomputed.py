@@ -72,9 +72,9 @@ def _check_arrays(indices: np.ndarray, distances: np.ndarray, n_rows: int | None
         raise ValueError(
             Message("`neighbors`[1] must hold finite distances of at least 0 (not squared, not similarities).")
         )
-    if used.max(initial=0) > 1e120:
+    if (longest := float(used.max(initial=0))) > 1e120:
         raise ValueError(
-            Message(f"`neighbors`[1] must hold distances below 1e120; got {float(used.max()):.3g}. Scale them down.")
+            Message(f"`neighbors`[1] must hold distances below 1e120; got {longest:.3g}. Scale them down.")
         )
 
 

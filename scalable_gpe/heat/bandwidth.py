@@ -47,7 +47,8 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
         raise ValueError(
             Message(
                 f"`epsilon={rule!r}` needs distances above 0; all distances in the neighbour lists are 0, or so small "
-                "beside the largest values of X that float32 loses their squares. Drop the rows with these values."
+                "beside the largest values of X that float32 loses their squares. Drop the rows with the largest "
+                "values, or pass a number."
             )
         )
     squared, targets = _with_targets(squared)

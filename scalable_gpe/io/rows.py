@@ -213,7 +213,7 @@ def _largest(values: np.ndarray, offset: np.ndarray | None, ids: np.ndarray, nam
     # only the extreme values of each column are shifted: no copy of the rows
     extremes = [np.abs(np.asarray(end, np.float64) - shift).max() for end in (values.max(axis), values.min(axis))]
     if not max(extremes) <= _MOST:  # NaN too
-        checks.check_finite(np.where(np.abs(values) <= _MOST, 0.0, np.nan), name, ids, "1e120")
+        checks.check_finite(np.where(np.abs(values) <= np.float64(_MOST), 0.0, np.nan), name, ids, "1e120")
     return float(max(extremes))
 
 
