@@ -1,5 +1,7 @@
 """Small and large units: results do not depend on the unit of X, and what users see is in their unit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -118,6 +120,45 @@ def test_stored_runs_and_new_rows(exponent, tmp_path):
         gpe.embed(scaled(train, exponent + 1), store=tmp_path / "run.zarr", **OPTIONS)
     with pytest.raises(StoreError, match="another input"):
         gpe.embed(train, store=tmp_path / "run.zarr", **OPTIONS)
+
+
+@QUIET
+def test_a_stopped_run_resumes(tmp_path):
+    X = scaled(thirds(), -90)
+
+    def stop(stage, done, total):
+        if stage == "heat":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gpe.embed(X, store=tmp_path / "run.zarr", progress=stop, **OPTIONS)
+    resumed = gpe.embed(X, store=tmp_path / "run.zarr", **OPTIONS)
+    for power, expected in gpe.embed(thirds(), **OPTIONS).points.items():
+        assert np.asarray(resumed.points[power][:]).tobytes() == expected.tobytes()
+    gpe.embed(X, store=tmp_path / "run.zarr", resume=False, **OPTIONS)
+
+
+@QUIET
+def test_every_kind_of_input(tmp_path):
+    import dask.array
+    import scipy.sparse
+    import zarr
+
+    X = torus(dtype=np.float32) * np.float32(2.0**-100)
+    np.save(tmp_path / "X.npy", X)
+    expected = gpe.embed(torus(dtype=np.float32), **OPTIONS)
+    inputs = (
+        X,
+        tmp_path / "X.npy",
+        np.load(tmp_path / "X.npy", mmap_mode="r"),
+        dask.array.from_array(X, chunks=(50, 2)),
+        zarr.array(X, chunks=(50, 3)),
+        scipy.sparse.csr_matrix(X),
+        np.asfortranarray(X),
+        X.astype(np.float64),
+    )
+    for given in inputs:
+        same_points(expected, gpe.embed(given, **OPTIONS))
 
 
 @QUIET
@@ -258,3 +299,15 @@ def test_numbers_for_epsilon_far_from_all_distances():
     one = gpe.embed(X, epsilon=1e300, **OPTIONS)
     assert one.report["n_isolated"] == 0 and np.isfinite(one.points[2]).all()
     assert gpe.embed(X * 1e80, epsilon=1e-300, **OPTIONS).report["n_isolated"] == len(X)
+
+
+# --- cousins --------------------------------------------------------------------------------------
+
+
+@QUIET
+def test_trustworthiness_of_an_embedding_of_tiny_values():
+    """A large power leaves small values, and their squares underflow."""
+    result = gpe.embed(torus(), n_neighbors=12, n_components=6, power=4)
+    small = replace(result, points=np.ldexp(result.points, -90))
+    figures = [gpe.audit(one, n_probes=60, n_exact=8)["powers"][4]["trustworthiness"] for one in (result, small)]
+    assert figures[0] == figures[1] and figures[0]["value"] > 0.7
