@@ -49,9 +49,12 @@ class LocalScales:
         return np.ascontiguousarray(read_whole(self.table))
 
     def of_new(self, squares: np.ndarray) -> np.ndarray:
-        """Length scales of new rows from the squared distances of their nearest points, nearest first."""
+        """Length scales of new rows from the squared distances of their nearest points, nearest first.
+
+        A row that is its own only neighbour has none; any number will do, because it gets the value of that point.
+        """
         scales: np.ndarray = np.sqrt(self.metadata.factor) * _at_rank(np.sqrt(squares), self.metadata.rank)
-        return scales
+        return np.where(scales > 0, scales, 1.0)
 
 
 def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScales:
