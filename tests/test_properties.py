@@ -5,6 +5,7 @@ suite draws the same examples in every run; `slow` draws many more, new ones eac
 """
 
 import math
+import re
 import warnings
 from dataclasses import dataclass
 
@@ -259,6 +260,44 @@ def check_precomputed(case):
     assert abs(one.kernel.to_scipy() - usual.kernel.to_scipy()).max() == 0
 
 
+@st.composite
+def mixtures(draw):
+    """Rows of very different sizes, and a rule or a number of any size for epsilon."""
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    n, d = draw(st.integers(2, 12)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    middle, span = draw(st.integers(-30, 30)), draw(st.sampled_from([0, 1, 5, 12, 30]))
+    sizes = np.clip(middle + rng.integers(-span, span + 1, (n, 1)), -36, 36)
+    X = rng.standard_normal((n, d)) * 10.0 ** sizes.astype(float)
+    if draw(st.booleans()):
+        X[rng.integers(n, size=n // 2)] *= 0.0
+    epsilon = draw(st.sampled_from(RULES) | st.integers(-70, 70).map(lambda exponent: 10.0**exponent))
+    return X.astype(dtype), epsilon
+
+
+def check_mixture(case):
+    """K is right up to the rounding of each row to float32, or the call is refused with advice."""
+    X, epsilon = case
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gpe.errors.GPEWarning)
+            result = gpe.embed(X, epsilon=epsilon, n_neighbors=len(X) - 1, power=2, n_components=2)
+    except ValueError as refused:
+        if not re.search("Drop the rows with the largest values|nothing to embed", str(refused)):
+            raise
+        return
+    assert np.isfinite(result.points).all()
+    kernel, offset = result.kernel, result.graph.metadata.offset
+    exactly = X.astype(np.longdouble)
+    sizes = np.abs(exactly - (0 if offset is None else np.array(offset))).max(axis=1)
+    rounding = 1e-6 * (sizes[:, None] + sizes) * math.sqrt(X.shape[1])
+    lengths = np.sqrt(((exactly[:, None] - exactly) ** 2).sum(axis=2))
+    bandwidth = kernel.epsilon if kernel.sigma is None else np.outer(kernel.sigma, kernel.sigma).astype(np.longdouble)
+    shown = kernel.to_scipy().toarray()
+    assert (shown >= np.exp(-((lengths + rounding) ** 2) / bandwidth) - 1e-6).all()
+    assert (shown <= np.exp(-(np.maximum(lengths - rounding, 0) ** 2) / bandwidth) + 1e-6).all()
+
+
 small = cases(most=14)
 wide = cases(dtypes=(np.float64,), most=20)
 
@@ -287,6 +326,12 @@ def test_precomputed_lists(case):
     check_precomputed(case)
 
 
+@FEW
+@given(mixtures())
+def test_values_of_very_different_sizes(case):
+    check_mixture(case)
+
+
 @pytest.mark.slow
 @MANY
 @given(cases())
@@ -313,3 +358,10 @@ def test_new_rows_many_times(case):
 @given(small)
 def test_precomputed_lists_many_times(case):
     check_precomputed(case)
+
+
+@pytest.mark.slow
+@MANY
+@given(mixtures())
+def test_values_of_very_different_sizes_many_times(case):
+    check_mixture(case)
