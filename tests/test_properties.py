@@ -18,7 +18,7 @@ import naive
 import scalable_gpe as gpe
 
 FEW = settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
-MANY = settings(FEW, max_examples=3000, derandomize=False)
+MANY = settings(FEW, max_examples=2000, derandomize=False)
 RULES = ("auto", "global", "local", "bgh")
 RANK = 7
 NOTHING = object()
