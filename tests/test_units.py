@@ -116,6 +116,9 @@ def test_stored_runs_and_new_rows(exponent, tmp_path):
             assert np.asarray(result.points[power][:]).tobytes() == known.tobytes()
             assert result.transform(scaled(new, exponent))[power].tobytes() == usual.transform(new)[power].tobytes()
             assert result.transform(scaled(train[:5], exponent))[power].tobytes() == known[:5].tobytes()
+    far = np.concatenate([new, new[:1] + 50])
+    left = usual.transform(far, return_distance=True)[1]
+    assert (opened.transform(scaled(far, exponent), return_distance=True)[1] == left).all() and left[-1] > 5
     with pytest.raises(StoreError, match="another input"):
         gpe.embed(scaled(train, exponent + 1), store=tmp_path / "run.zarr", **OPTIONS)
     with pytest.raises(StoreError, match="another input"):

@@ -175,8 +175,7 @@ class NewPoints:
     def _distance(self, chunk: _Chunk) -> np.ndarray:
         """Distance of each row to its nearest point, in units of the length scale of that point."""
         kernel = self._heat.kernel
-        assert kernel.epsilon is not None  # only a kernel from the user's own matrix has none
-        scale = np.sqrt(kernel.epsilon) if kernel.scales is None else kernel.scales.sigma[chunk.nearest[:, 0]]
+        scale = np.sqrt(kernel.stored_epsilon) if kernel.scales is None else kernel.scales.sigma[chunk.nearest[:, 0]]
         units: np.ndarray = np.sqrt(chunk.best[:, 0]) / scale
         return units
 
