@@ -48,10 +48,13 @@ def check_shape(shape: tuple[int, ...], name: str = "X", min_rows: int = 2) -> N
         )
 
 
-def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.NDArray[Any] = 0) -> None:
+def check_finite(
+    block: npt.NDArray[Any], name: str = "X", first_row: int | npt.NDArray[Any] = 0, most: str = "1e308"
+) -> None:
     """Check that a block of rows has no NaN and no infinity.
 
-    ``first_row`` is the number of the block's first row, or an array with the number of each row.
+    ``first_row`` is the number of the block's first row, or an array with the number of each row; ``most`` is the
+    largest number that would have been finite, for the message.
     """
     for start in range(0, len(block), _ROWS_AT_ONCE):
         rows = block[start : start + _ROWS_AT_ONCE]
@@ -64,7 +67,7 @@ def check_finite(block: npt.NDArray[Any], name: str = "X", first_row: int | npt.
             bad = bad + first_row if isinstance(first_row, int) else first_row[bad]
             raise ValueError(
                 Message(
-                    f"`{name}` must be finite and below 3e38; NaN, infinity or more in {rows_named(bad)}. "
+                    f"`{name}` must be finite and below {most}; NaN, infinity or more in {rows_named(bad)}. "
                     f"Drop these rows, fill them in, or scale `{name}` down."
                 )
             )

@@ -321,7 +321,8 @@ def embed(
     ----------
     X : array-like (N, d), optional
         numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, a path (.npy, .zarr, .csv, .parquet, .h5ad),
-        a URL (.npy, .zarr) or the result of `read_points`. Not needed if `neighbors` is given.
+        a URL (.npy, .zarr) or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors`
+        is given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
@@ -413,6 +414,7 @@ def embed(
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists)
     with workers_for(n_jobs, bars) as workers:
+        source = source.scaled(workers)
         store = shared_store(workers, store)
         plan = _plan_memory(parameters, source, workers, persistent=store is not None)
         with _opened(store, storage_options, None if resume else source) as arrays, _nothing_left(arrays):

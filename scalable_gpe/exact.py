@@ -63,9 +63,9 @@ def affinity(X: npt.ArrayLike, epsilon: float) -> Array:
     >>> exact.affinity([[0.0], [2.0]], epsilon=4.0).round(4).tolist()
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
-    points = _points(X, "X")
-    squares: Array = squareform(pdist(points, "sqeuclidean"))
-    return np.exp(-squares / _positive(epsilon, "epsilon"))
+    points, epsilon = _points(X, "X"), _positive(epsilon, "epsilon")
+    squares, exponent = _squares(points, int(np.frexp(epsilon)[1]) // 2)
+    return _gaussian(squares, np.ldexp(epsilon, -2 * exponent))
 
 
 def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
@@ -100,8 +100,9 @@ def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
             f"sigma must hold one finite number above 0 for each of the {len(points)} rows; got shape {scales.shape}. "
             "affinity takes one epsilon for all rows."
         )
-    squares: Array = squareform(pdist(points, "sqeuclidean"))
-    return np.exp(-squares / np.outer(scales, scales))
+    squares, exponent = _squares(points, int(np.frexp(np.median(scales))[1]))
+    scales = np.ldexp(scales, -exponent)
+    return _gaussian(squares, np.outer(scales, scales))
 
 
 def symmetric(K: npt.ArrayLike) -> Array:
@@ -396,6 +397,18 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
     with np.errstate(divide="ignore"):
         dilation = images[distinct] / distances[distinct]
         return float(dilation.max() / dilation.min()) if dilation.max() < np.inf else float("inf")
+
+
+def _squares(points: Array, exponent: int) -> tuple[Array, int]:
+    """Squared distances in units of ``2**exponent``, or of a larger power of two if they would overflow; and which."""
+    exponent = max(exponent, int(np.frexp(np.abs(points).max())[1]) - 500)
+    found: Array = squareform(pdist(np.ldexp(points, -exponent), "sqeuclidean"))
+    return found, exponent
+
+
+def _gaussian(squares: Array, epsilon: npt.ArrayLike) -> Array:
+    with np.errstate(over="ignore"):  # exp(-infinity) is 0
+        return np.asarray(np.exp(-squares / np.maximum(epsilon, np.finfo(np.float64).tiny)))
 
 
 def _scale(K: Array, s: Array) -> Array:

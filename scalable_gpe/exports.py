@@ -176,14 +176,14 @@ def _distances(graph: NeighborGraph) -> CsrPieces:
     for start, stop in ranges(order.n_points, step):
         lengths[start:stop] = (graph.lists.read(start, stop) >= 0).sum(axis=1)
     pieces = (_list_piece(graph, start, stop) for start, stop in ranges(graph.n_rows, step))
-    return CsrPieces(_pointers(lengths[order.position]), pieces)
+    return CsrPieces(_pointers(lengths[order.position]), pieces, np.float64 if graph.exponent else np.float32)
 
 
 def _list_piece(graph: NeighborGraph, start: int, stop: int) -> Piece:
     """Neighbours and distances of some of the user's rows, columns ascending in each row."""
     order = graph.storage_order
     ids, place = np.unique(order.position[start:stop], return_inverse=True)
-    lists, distances = graph.lists.take(ids)[place], graph.list_distances.take(ids)[place]
+    lists, distances = graph.lists.take(ids)[place], graph.in_user_units(graph.list_distances.take(ids))[place]
     rows = np.where(lists >= 0, order.user_row[lists], graph.n_rows)  # absent neighbours come last
     by = np.argsort(rows, axis=1, kind="stable")
     rows, distances = np.take_along_axis(rows, by, 1), np.take_along_axis(distances, by, 1)

@@ -202,4 +202,4 @@ def _points(embedding: Embedding, X: Any) -> Rows | None:
         raise ValueError(
             Message(f"`X` must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
         )
-    return RowSubset(rows, graph.storage_order.user_row)
+    return RowSubset(rows.with_exponent(graph.exponent), graph.storage_order.user_row)

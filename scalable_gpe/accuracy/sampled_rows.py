@@ -49,11 +49,10 @@ class Dense:
         embedding, storage_order = self._embedding, self._embedding.graph.storage_order
         X = self._points.read(0, storage_order.n_points)[storage_order.position].astype(np.float64)
         kernel, normalization = embedding.kernel, embedding.heat.normalization
-        if kernel.sigma is not None:
-            K = exact.local_affinity(X, kernel.sigma)
+        if kernel.scales is not None:
+            K = exact.local_affinity(X, storage_order.spread(kernel.scales.sigma))
             return exact.symmetric(K) if normalization == "symmetric" else exact.bistochastic(K)
-        assert kernel.epsilon is not None
-        return exact.heat_kernel(X, kernel.epsilon, normalization)
+        return exact.heat_kernel(X, kernel.stored_epsilon, normalization)
 
     @cached_property
     def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -108,23 +107,32 @@ class _Counts:
 
 
 class _EmbeddedPoints:
-    """Embedded points, each distinct one once, in the order of their first rows."""
+    """Embedded points, each distinct one once, in the order of their first rows.
+
+    They are multiplied by a power of two, because a large power leaves values whose squares float32 cannot hold.
+    """
 
     resident = False
 
-    def __init__(self, values: Any, storage_order: StorageOrder) -> None:
+    def __init__(self, values: Any, storage_order: StorageOrder, sample: np.ndarray) -> None:
         self._values, self._rows = values, storage_order.user_row[storage_order.by_user]
         self.n_rows, self.n_features = len(self._rows), int(values.shape[1])
+        self._exponent = 0
+        self._exponent = -int(np.frexp(np.abs(self.take(sample)).max())[1])
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Points start to stop."""
         rows = self._rows[start:stop]
-        found: np.ndarray = np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
-        return found
+        found = np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
+        return self._scaled(found)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Points by number."""
-        return take_rows(self._values, self._rows[ids])
+        return self._scaled(take_rows(self._values, self._rows[ids]))
+
+    def _scaled(self, values: np.ndarray) -> np.ndarray:
+        scaled: np.ndarray = np.ldexp(values, self._exponent)
+        return scaled
 
 
 class Probes:
@@ -177,11 +185,11 @@ class Probes:
         from scalable_gpe.loops import scan
 
         storage_order = self._graph.storage_order
-        embedded = _EmbeddedPoints(values, storage_order)
         ranks = np.empty(self.n_points, np.int64)  # of each point among the first rows
         ranks[storage_order.by_user] = np.arange(self.n_points)
         order = np.argsort(ranks[self.own])
         own = ranks[self.own][order]
+        embedded = _EmbeddedPoints(values, storage_order, own)
         # the embedding may be an array of this process, so its threads scan it
         here = replace(self._context, workers=self._context.workers.here)
         found = scan_samples(embedded, own, embedded.take(own), NearestLoop(m), here)

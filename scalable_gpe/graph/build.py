@@ -1,5 +1,6 @@
 """Make a graph: search, symmetrise, measure, commit."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -31,7 +32,7 @@ from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, finger
 from scalable_gpe.graph.recall import ExactSample, exact_sample, measure_graph
 from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.io.rows import InputRows, Rows, open_rows
+from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, open_rows
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import block_rows, inverse_order, ranges
 from scalable_gpe.storage.keys import graph_name
@@ -48,10 +49,23 @@ class Source:
 
 @dataclass(frozen=True)
 class Lists:
-    """Precomputed neighbour lists, as `check_lists` returns them."""
+    """Precomputed neighbour lists, as `check_lists` returns them; distances are multiplied by ``2**exponent``."""
 
     indices: np.ndarray
     distances: np.ndarray
+    exponent: int = 0
+
+    @property
+    def largest(self) -> float:
+        """Largest distance, as the user gave it."""
+        used = self.distances[self.indices >= 0]
+        return math.ldexp(float(used.max(initial=0)), -self.exponent)
+
+    def with_exponent(self, exponent: int) -> "Lists":
+        """The same lists in other units."""
+        if exponent == self.exponent:
+            return self
+        return Lists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
 
 
 def neighbor_graph(
@@ -114,7 +128,7 @@ def neighbor_graph(
         arrays = open_store(store, storage_options)
         context = make_context(arrays, workers, size, parse_bytes(memory_limit), resident_input=rows.resident)
         with arrays.exclusive():
-            return complete(GraphStage(parameters, rows), context)
+            return complete(GraphStage(parameters, rows).scaled(workers), context)
 
 
 @dataclass(frozen=True)
@@ -145,6 +159,17 @@ class GraphStage:
         """Whether the points are in the memory of this process."""
         return self.rows is not None and self.rows.resident
 
+    def scaled(self, workers: Workers) -> "GraphStage":
+        """The same stage in units in which float32 holds the squares of all distances: one pass over all rows."""
+        largest = [0.0 if self.lists is None else self.lists.largest]
+        if self.rows is not None:
+            steps, read = self.rows.steps(0, self.rows.n_rows), self.rows.largest
+            largest += workers.here.map(lambda step: read(*step), steps, count=False)
+        exponent = choose_exponent(max(largest), "X" if self.lists is None else "neighbors")
+        rows = None if self.rows is None else self.rows.with_exponent(exponent)
+        lists = None if self.lists is None else self.lists.with_exponent(exponent)
+        return replace(self, rows=rows, lists=lists)
+
     def check_rows(self) -> None:
         """Read every row once; raise if one is not finite."""
         if self.rows is not None:
@@ -157,7 +182,7 @@ class GraphStage:
         rows, lists = self.rows, self.lists
         return Source(
             rows=None if rows is None else fingerprint(rows),
-            neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances),
+            neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances, lists.exponent),
         )
 
     @property
@@ -243,7 +268,7 @@ def _precomputed_graph(
     for start, stop in ranges(len(order), distances.shard_rows):
         distances.write(start, lists.distances[order[start:stop]])
     finish = _Finish(context, name, storage_order)
-    metadata = replace(finish.edges("precomputed"), content=checksum)
+    metadata = replace(finish.edges("precomputed"), content=checksum, exponent=lists.exponent)
     if rows is None or shared is None or points is None:
         return finish.commit(metadata, None, None, None)
     # ids of the source are the user's rows here: no rows were merged

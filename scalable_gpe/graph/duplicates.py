@@ -66,9 +66,10 @@ class RowsFingerprint:
 
 
 def fingerprint(rows: InputRows) -> RowsFingerprint:
-    """Shape and checksum of sampled rows."""
-    sample = hashlib.sha256(np.ascontiguousarray(rows.sample()).tobytes()).hexdigest()[:16]
-    return RowsFingerprint(rows.n_rows, rows.n_features, sample)
+    """Shape and checksum of sampled rows, and of their units where these are not the user's."""
+    digest = hashlib.sha256(np.ascontiguousarray(rows.sample()).tobytes())
+    digest.update(f"{rows.exponent}".encode() if rows.exponent else b"")
+    return RowsFingerprint(rows.n_rows, rows.n_features, digest.hexdigest()[:16])
 
 
 def content(hashes: np.ndarray) -> str:

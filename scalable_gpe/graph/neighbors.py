@@ -1,5 +1,6 @@
 """The neighbour graph: lists, their union, and their metadata."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ class GraphMetadata:
     """Metadata of a graph, stored with it.
 
     `content` is a checksum of all rows, `offset` was subtracted from them, `duplicates` says whether rows repeat.
+    Points and distances are stored in units of ``2**-exponent``.
     """
 
     method: str
@@ -40,6 +42,7 @@ class GraphMetadata:
     recall: float | None = None
     recall_error: float | None = None
     warning: str | None = None
+    exponent: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class NeighborGraph(StoredResult):
     """Nearest neighbours of every row, and their symmetric graph.
 
     Distances are stored, so another epsilon needs no new search. Equal rows share one point with a weight.
-    ``indices`` and ``distances`` are N x n_neighbors in the order of the input.
+    ``indices`` and ``distances`` are N x n_neighbors in the order of the input. ``distances`` are in the units of X:
+    float32, or float64 where the largest value of X is below 1e-6 or above 1e12.
     """
 
     context: Context
@@ -100,17 +104,39 @@ class NeighborGraph(StoredResult):
     @property
     def distances(self) -> np.ndarray:
         """Distances that belong to `indices` (infinite at -1)."""
-        return self.storage_order.spread(read_whole(self.list_distances))
+        return self.storage_order.spread(self.in_user_units(read_whole(self.list_distances)))
+
+    @property
+    def exponent(self) -> int:
+        """Points and distances are stored in units of ``2**-exponent``; 0 in usual units."""
+        return self.metadata.exponent
+
+    def in_user_units(self, lengths: np.ndarray) -> np.ndarray:
+        """Stored lengths in the units of X, as float64 where these are not the stored ones."""
+        if not self.exponent:
+            return lengths
+        scaled: np.ndarray = np.ldexp(lengths.astype(np.float64), -self.exponent)
+        return scaled
+
+    def user_epsilon(self, epsilon: float) -> float:
+        """A bandwidth of the stored distances in squared units of X."""
+        return math.ldexp(epsilon, -2 * self.exponent)
+
+    def stored_epsilon(self, epsilon: float) -> float:
+        """A bandwidth in squared units of X for the stored distances."""
+        with np.errstate(over="ignore", under="ignore"):
+            # all squares are far inside these limits: beyond them, a bandwidth is as good as 0 or infinite
+            return float(np.clip(np.ldexp(np.float64(epsilon), 2 * self.exponent), 1e-200, 1e200))
 
     @cached_property
     def radius(self) -> np.ndarray:
-        """Distance of each point (storage order) to its last neighbour."""
+        """Distance of each point (storage order) to its last neighbour, in stored units."""
         lengths = read_whole(self.list_distances)
         radius: np.ndarray = np.where(np.isfinite(lengths), lengths, 0).max(axis=1)
         return radius
 
     def sampled_distances(self, most: int = 16_384) -> np.ndarray:
-        """Lists of distances of at most `most` points, at even steps of the user's order."""
+        """Lists of stored distances of at most `most` points, at even steps of the user's order."""
         return self.list_distances.take(self.sampled_points(most)).astype(np.float64)
 
     def sampled_points(self, most: int) -> np.ndarray:
@@ -134,6 +160,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         kept = store.find_table(f"{name}/points")
         points = points if kept is None else TableRows(kept)
     if isinstance(points, InputRows):  # in the user's order
+        points = points.with_exponent(metadata.exponent)
         metadata = with_input(metadata, points)
         points = RowSubset(points, storage_order.user_row)
     return NeighborGraph(
@@ -150,8 +177,8 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
 
 
 def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
-    """Add the number of features and the offset of an input, which new rows must match."""
-    return replace(metadata, n_features=rows.n_features, offset=offset_of(rows))
+    """Add the number of features, the offset and the units of an input, which new rows must match."""
+    return replace(metadata, n_features=rows.n_features, offset=offset_of(rows), exponent=rows.exponent)
 
 
 def offset_of(rows: InputRows) -> tuple[float, ...] | None:

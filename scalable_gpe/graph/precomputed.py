@@ -8,10 +8,13 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
+from scalable_gpe.io.rows import choose_exponent
 
 
-def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (indices, distances), N x m, nearest first, without the rows themselves; -1 and infinity end a list.
+def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return indices and distances, N x m, nearest first, without the rows themselves; -1 and infinity end a list.
+
+    The third result is an exponent: distances are multiplied by ``2**exponent``, so that float32 holds their squares.
 
     `neighbors` is such a pair with lists in any order, or a sparse N x N matrix of distances whose stored
     entries are the edges (a stored 0 is an edge of length 0).
@@ -28,7 +31,10 @@ def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> 
             )
         )
     _check_arrays(indices, distances, n_rows)
-    return _tidy(indices.astype(np.int64), distances.astype(np.float32), n_neighbors)
+    exponent = choose_exponent(float(distances[indices >= 0].max(initial=0)), "neighbors")
+    with np.errstate(over="ignore", under="ignore"):  # unused entries may hold anything
+        lengths = (np.ldexp(distances.astype(np.float64), exponent) if exponent else distances).astype(np.float32)
+    return *_tidy(indices.astype(np.int64), lengths, n_neighbors), exponent
 
 
 def _from_sparse(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -66,6 +72,10 @@ def _check_arrays(indices: np.ndarray, distances: np.ndarray, n_rows: int | None
         raise ValueError(
             Message("`neighbors`[1] must hold finite distances of at least 0 (not squared, not similarities).")
         )
+    if (longest := float(used.max(initial=0))) > 1e120:
+        raise ValueError(
+            Message(f"`neighbors`[1] must hold distances below 1e120; got {longest:.3g}. Scale them down.")
+        )
 
 
 def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -98,9 +108,9 @@ class ListsFingerprint:
     content: str
 
 
-def fingerprint_lists(indices: np.ndarray, distances: np.ndarray) -> ListsFingerprint:
-    """Shape and checksum of lists as `check_lists` returns them."""
-    digest = hashlib.sha256()
+def fingerprint_lists(indices: np.ndarray, distances: np.ndarray, exponent: int = 0) -> ListsFingerprint:
+    """Shape and checksum of lists as `check_lists` returns them, and of their units where these are not the user's."""
+    digest = hashlib.sha256(f"{exponent}".encode() if exponent else b"")
     for array in (indices, distances):
         digest.update(np.ascontiguousarray(array).tobytes())
     return ListsFingerprint(tuple(int(size) for size in indices.shape), digest.hexdigest()[:16])

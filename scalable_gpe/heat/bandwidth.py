@@ -1,5 +1,6 @@
 """Choosing epsilon from the distances of the neighbour lists."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ _FIFTH = 5  # a row with less than a fifth of the median row's effective neighbo
 _UNDER_CONNECTED = 0.06  # share of under-connected rows above which one epsilon does not suit the data
 _TELLING = 14  # in lists shorter than this, under-connected rows may be chance
 _JOINED = 1e-6  # smallest weight of an edge that connects two rows
+_LEAST_SQUARE = 2.0**-124  # smaller squares lose digits in float32
+_FINE = 2.0**-100  # with a larger epsilon, such squares are as good as 0
 
 
 def choose_epsilon(squared: np.ndarray, epsilon: float | str) -> float:
@@ -43,8 +46,9 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     if not positive.size:
         raise ValueError(
             Message(
-                f"`epsilon={rule!r}` needs distances between 1e-19 and 1e19; all distances in the neighbour lists are "
-                "0, or their squares leave the range of float32. Divide X by its scale."
+                f"`epsilon={rule!r}` needs distances above 0; all distances in the neighbour lists are 0, or so small "
+                "beside the largest values of X that float32 loses their squares. Drop the rows with the largest "
+                "values, or pass a number."
             )
         )
     squared, targets = _with_targets(squared)
@@ -99,7 +103,9 @@ def slope_epsilon(squared: np.ndarray) -> float:
         raise ValueError(
             Message("`epsilon='bgh'` needs distances above 0; all distances in the lists are 0. Pass a number.")
         )
-    exponents = np.arange(np.floor(np.log2(positive.min())) - 4, np.ceil(np.log2(positive.max())) + 5)
+    # whole powers of two between which the squares lie; frexp is exact, log2 is not
+    low, high = np.frexp(positive.min())[1] - 1, np.frexp(np.nextafter(positive.max(), 0))[1]
+    exponents = np.arange(low - 4.0, high + 5.0)
     sums = np.array([len(squared) + _sum(positive, 2.0**exponent) for exponent in exponents])
     slopes = np.diff(np.log(sums)) / np.log(2.0)
     return float(2.0 ** exponents[int(np.argmax(slopes)) + 1])
@@ -107,6 +113,29 @@ def slope_epsilon(squared: np.ndarray) -> float:
 
 def _sum(squared: np.ndarray, epsilon: float) -> float:
     return sum(float(np.exp(-part / epsilon).sum()) for part in np.array_split(squared, 1 + len(squared) // 2**20))
+
+
+def check_resolution(graph: NeighborGraph, squared: np.ndarray, epsilon: float | str, smallest: float) -> None:
+    """Refuse bandwidths of distances whose squares float32 loses beside those of the largest values of X.
+
+    `smallest` is the smallest bandwidth of the stored distances. Distances of precomputed lists are not squared in
+    float32, and a distance of 0 means what it says there.
+    """
+    if graph.method == "precomputed":
+        return
+    last = np.where(np.isfinite(squared), squared, 0).max(axis=1)
+    # the median row decides a rule, each row its own length scale
+    share = {"local": 0.0, "auto": 0.5, "global": 0.5, "bgh": 0.5}.get(str(epsilon), 1.0)
+    collapsed = bool(np.quantile(last, share) < _LEAST_SQUARE)
+    if not collapsed and not (smallest < _FINE and squared.min() < _LEAST_SQUARE):
+        return
+    lost = math.ldexp(math.sqrt(_LEAST_SQUARE), -graph.exponent)
+    raise ValueError(
+        Message(
+            f"`epsilon={epsilon!r}`: beside the largest values of X, float32 loses the squares of distances below "
+            f"{lost:.1g}, and the bandwidth is of their size. Drop the rows with the largest values."
+        )
+    )
 
 
 def intrinsic_dimension(graph: NeighborGraph) -> float | None:
@@ -154,16 +183,17 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
     """
     squared = graph.sampled_distances() ** 2
     if epsilons is None:
-        epsilons = effective_epsilon(squared) * np.logspace(-2, 2, 25)
+        epsilons = graph.user_epsilon(effective_epsilon(squared)) * np.logspace(-2, 2, 25)
     values = [_check_number(epsilon) for epsilon in np.ravel(np.asarray(epsilons))]
+    stored = [graph.stored_epsilon(value) for value in values]
     last = np.where(np.isfinite(squared), squared, 0).max(axis=1)
     return {
         "epsilon": np.array(values),
-        "lost_mass": np.array([graph.scan.lost_mass(e) if graph.scan else np.nan for e in values]),
-        "effective_neighbors": np.array([np.median(np.exp(-squared / e).sum(axis=1)) for e in values]),
-        "last_weight": np.array([np.median(np.exp(-last / e)) for e in values]),
+        "lost_mass": np.array([graph.scan.lost_mass(e) if graph.scan else np.nan for e in stored]),
+        "effective_neighbors": np.array([np.median(np.exp(-squared / e).sum(axis=1)) for e in stored]),
+        "last_weight": np.array([np.median(np.exp(-last / e)) for e in stored]),
         "n_connected_components": np.array(
             # an edge of weight _JOINED has this length
-            [count_components(graph.edges, most=np.sqrt(-e * np.log(_JOINED))) for e in values]
+            [count_components(graph.edges, most=np.sqrt(-e * np.log(_JOINED))) for e in stored]
         ),
     }

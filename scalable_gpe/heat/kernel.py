@@ -16,7 +16,7 @@ from scalable_gpe.graph.edges import Block, Edges, component_roots, count_roots
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.heat.bandwidth import check_epsilon, choose_epsilon, intrinsic_dimension, is_uneven
+from scalable_gpe.heat.bandwidth import check_epsilon, check_resolution, choose_epsilon, intrinsic_dimension, is_uneven
 from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
@@ -62,8 +62,16 @@ class SparseKernel(StoredResult):
 
     @property
     def sigma(self) -> np.ndarray | None:
-        """Length scale of each row with epsilon="local", else None."""
-        return None if self.scales is None else self.storage_order.spread(self.scales.sigma)
+        """Length scale of each row with epsilon="local", in the units of X, else None."""
+        if self.scales is None or self.graph is None:
+            return None
+        return self.storage_order.spread(self.graph.in_user_units(self.scales.sigma))
+
+    @property
+    def stored_epsilon(self) -> float:
+        """The bandwidth of the stored distances, which may be in other units than X."""
+        assert self.graph is not None and self.epsilon is not None  # only the user's own matrix has neither
+        return self.graph.stored_epsilon(self.epsilon)
 
     @property
     def weights(self) -> np.ndarray:
@@ -162,10 +170,15 @@ class KernelStage:
 
 def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, name: str) -> SparseKernel:
     squared = graph.sampled_distances() ** 2
-    number = 0.0 if epsilon == "local" else choose_epsilon(squared, epsilon)
+    if isinstance(epsilon, str):
+        number = 0.0 if epsilon == "local" else choose_epsilon(squared, epsilon)
+    else:
+        number = graph.stored_epsilon(epsilon)
     local = is_uneven(squared, number) if epsilon == "auto" else epsilon == "local"
     scales = make_scales(graph, context, f"{name}/sigma") if local else None
-    number = number if scales is None else scales.metadata.median**2
+    check_resolution(graph, squared, epsilon, number if scales is None else float(scales.sigma.min()) ** 2)
+    shown = epsilon if not isinstance(epsilon, str) else graph.user_epsilon(number)
+    shown = shown if scales is None else scales.metadata.median**2
     edges = graph.edges
     weights = context.store.ragged(f"{name}/weights", edges.n_blocks, edges.longest_block, np.float32)
 
@@ -181,18 +194,18 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
 
     with context.workers.progress.stage("kernel", edges.n_blocks):
         joined = all(context.workers.map(weigh, range(edges.n_blocks)))
-    kernel = SparseKernel(context, name, graph.storage_order, edges.with_values(weights), number, None, graph, scales)
+    kernel = SparseKernel(context, name, graph.storage_order, edges.with_values(weights), shown, None, graph, scales)
     # the components of the graph, without a pass over K, unless some edges have no weight
     n_connected = graph.n_connected_components if joined else kernel.n_connected_components
     lost, warning = _lost_mass(kernel), None
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
         warning = warn(
-            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at `epsilon={number:g}`: distances are "
+            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at `epsilon={shown:g}`: distances are "
             "those of the truncated kernel. Raise `n_neighbors` or lower epsilon.",
             TruncationWarning,
         )
     sigma = None if scales is None else scales.metadata
-    context.store.commit(name, KernelMetadata(number, lost, sigma, warning, n_connected))
+    context.store.commit(name, KernelMetadata(shown, lost, sigma, warning, n_connected))
     return open_kernel(graph, context, name)
 
 
@@ -215,7 +228,7 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
     if graph is None or graph.scan is None or graph.points is None or kernel.epsilon is None:
         return None
     if kernel.scales is None:
-        return graph.scan.lost_mass(kernel.epsilon)
+        return graph.scan.lost_mass(kernel.stored_epsilon)
     dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
     return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
 
@@ -254,7 +267,7 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
     """Row sums without the diagonal, for some rows (ascending): of the dense kernel, and of this one."""
     scales = kernel.scales
     if scales is None:
-        epsilon = np.full(len(own), kernel.epsilon, dtype=np.float64)
+        epsilon = np.full(len(own), kernel.stored_epsilon, dtype=np.float64)
     else:
         epsilon = scales.sigma[own].astype(np.float64)
     dense = scan_points(points, own, _DenseMass(epsilon, scales), kernel.context)

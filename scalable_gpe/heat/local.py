@@ -24,7 +24,7 @@ RANK = 7  # r; docs/choosing-parameters.md has the measurements
 
 @dataclass(frozen=True)
 class ScaleMetadata:
-    """The rank r, the factor c, and the median and the 1 % and 99 % quantiles of sigma over the points."""
+    """The rank r, the factor c, and the median and the 1 % and 99 % quantiles of sigma over the points (units of X)."""
 
     rank: int
     factor: float
@@ -45,13 +45,16 @@ class LocalScales:
 
     @cached_property
     def sigma(self) -> np.ndarray:
-        """Length scales in storage order, float32."""
+        """Length scales in storage order and stored units, float32."""
         return np.ascontiguousarray(read_whole(self.table))
 
     def of_new(self, squares: np.ndarray) -> np.ndarray:
-        """Length scales of new rows from the squared distances of their nearest points, nearest first."""
+        """Length scales of new rows from the squared distances of their nearest points, nearest first.
+
+        A row that is its own only neighbour has none; any number will do, because it gets the value of that point.
+        """
         scales: np.ndarray = np.sqrt(self.metadata.factor) * _at_rank(np.sqrt(squares), self.metadata.rank)
-        return scales
+        return np.where(scales > 0, scales, 1.0)
 
 
 def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScales:
@@ -79,7 +82,7 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
     table = context.store.table(name, (n_points,), np.float32)
     reach *= np.float32(np.sqrt(factor))
     write_whole(table, reach)
-    low, median, high = (float(value) for value in np.quantile(reach, (0.01, 0.5, 0.99)))
+    low, median, high = (float(value) for value in graph.in_user_units(np.quantile(reach, (0.01, 0.5, 0.99))))
     return LocalScales(table, ScaleMetadata(RANK, factor, low, median, high))
 
 

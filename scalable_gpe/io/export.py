@@ -28,10 +28,11 @@ class DenseBlocks:
 
 @dataclass(frozen=True)
 class CsrPieces:
-    """A square float32 CSR matrix: its row pointers, and its columns and values in pieces, in order."""
+    """A square CSR matrix: its row pointers, and its columns and values in pieces, in order."""
 
     indptr: np.ndarray
     pieces: Iterable[tuple[np.ndarray, np.ndarray]]
+    dtype: npt.DTypeLike = np.float32
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
     group = parent.create_group(name)
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_rows]})
     _new_array(group, "indptr", matrix.indptr.shape, counts)[:] = matrix.indptr.astype(counts)
-    columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), np.float32)
+    columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype)
     start = 0
     for some_columns, some_values in matrix.pieces:
         stop = start + len(some_columns)

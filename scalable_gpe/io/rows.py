@@ -1,5 +1,6 @@
 """Any input as float32 rows, read block by block."""
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ from scalable_gpe.storage.blocks import ranges
 METRICS = ("euclidean", "cosine")
 _SAMPLE = 1024  # rows that are looked at before any work
 _BYTES_AT_ONCE = 2**24
+_USUAL = (-20, 40)  # powers of two between which the largest value is left as it is: float32 holds its squares
+_MOST = 1e120  # largest value: double precision holds epsilon, which is in squared units
 
 
 class Rows(Protocol):
@@ -42,6 +45,7 @@ class InputRows:
 
     Input wider than float32 is shifted by `offset` before it is rounded, so that large offsets (dates, coordinates)
     do not swallow the differences between rows. With the cosine metric rows have length 1 and are not shifted.
+    Very small and very large values are multiplied by a power of two, so that float32 holds the squares of distances.
 
     Attributes
     ----------
@@ -53,6 +57,8 @@ class InputRows:
         Labels of the rows, where the input has any.
     offset : (d,) float64 or None
         Subtracted from each row.
+    exponent : int
+        Rows are multiplied by ``2**exponent``; 0 in usual units.
     name : str
         The argument, for error messages.
     """
@@ -62,6 +68,7 @@ class InputRows:
     names: np.ndarray | None = None
     offset: np.ndarray | None = None
     name: str = "X"
+    exponent: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -100,19 +107,52 @@ class InputRows:
         rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
         return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
 
-    def with_offset(self, offset: np.ndarray | None) -> "InputRows":
-        """The same rows, shifted as others were: new points are shifted as the training rows."""
-        return replace(self, offset=offset)
+    def with_units(self, offset: np.ndarray | None, exponent: int) -> "InputRows":
+        """The same rows, shifted and scaled as others were: new points as the training rows."""
+        return replace(self, offset=offset, exponent=exponent)
+
+    def with_exponent(self, exponent: int) -> "InputRows":
+        """The same rows in other units."""
+        return self if exponent == self.exponent else replace(self, exponent=exponent)
+
+    def largest(self, start: int, stop: int) -> float:
+        """Largest absolute value of some rows after the shift, in the units of the input."""
+        if self.metric == "cosine":
+            return 1.0
+        return _largest(self.source.rows(slice(start, stop)), self.offset, np.arange(start, stop), self.name)
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
         if self.metric == "cosine":
-            return _unit(np.asarray(values, dtype=np.float64), ids, self.name)
-        if self.offset is not None:
+            values = _unit(np.asarray(values, dtype=np.float64), ids, self.name)
+        elif self.offset is not None:
             values = np.asarray(values, dtype=np.float64) - self.offset
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if self.exponent:
+                values = np.ldexp(values if values.dtype == np.float32 else values.astype(np.float64), self.exponent)
             block = np.require(values, dtype=np.float32, requirements=["C", "W"])
-        checks.check_finite(block, self.name, ids if len(ids) else 0)
+        most = f"{math.ldexp(3e38, -self.exponent):.0e}".replace("+", "")
+        checks.check_finite(block, self.name, ids if len(ids) else 0, most)
         return block
+
+
+def choose_exponent(largest: float, name: str = "X") -> int:
+    """Exponent of the power of two that brings the largest value of an input into the range of float32 squares.
+
+    Examples
+    --------
+    >>> choose_exponent(1.0), choose_exponent(0.75 * 2.0**-70), choose_exponent(2.0**90)
+    (0, 110, -51)
+    """
+    if largest == 0 or 2.0 ** _USUAL[0] <= largest <= 2.0 ** _USUAL[1]:
+        return 0
+    if largest < 1 / _MOST:
+        raise ValueError(
+            Message(
+                f"`{name}` must have values above 1e-120, because epsilon is in squared units; the largest is "
+                f"{largest:.3g}. Multiply `{name}` by a constant."
+            )
+        )
+    return _USUAL[1] - math.frexp(largest)[1]
 
 
 def open_rows(
@@ -135,7 +175,9 @@ def open_rows(
     # sparse rows keep their zeros: they are never shifted
     shifted = metric == "euclidean" and not isinstance(source, SparseSource)
     offset = _offset(values, ids, name) if shifted else None
-    rows = InputRows(source, metric, names, offset, name)
+    # the exponent of the sample, until all rows have been looked at
+    exponent = 0 if metric == "cosine" else choose_exponent(_largest(values, offset, ids, name), name)
+    rows = InputRows(source, metric, names, offset, name, exponent)
     rows._convert(values, ids)
     return rows
 
@@ -155,16 +197,31 @@ def _offset(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray | None
     if values.dtype == np.float32:
         return None
     wide = values.astype(np.float64)
-    checks.check_finite(wide, name, ids)
-    with np.errstate(over="ignore"):
-        narrow = wide.astype(np.float32)
+    # in units in which float32 neither overflows nor underflows
+    scaled = np.ldexp(wide, choose_exponent(_largest(values, None, ids, name), name))
+    narrow = scaled.astype(np.float32)
     # equal numbers give equal bytes, whatever their type; the median, because a far row must not move the offset
-    return None if (narrow == wide).all() else np.median(wide, axis=0)
+    return None if (narrow == scaled).all() else np.median(wide, axis=0)
+
+
+def _largest(values: np.ndarray, offset: np.ndarray | None, ids: np.ndarray, name: str) -> float:
+    """Largest absolute value of some rows after the shift."""
+    if not values.size:
+        return 0.0
+    shift = 0.0 if offset is None else offset
+    axis = None if offset is None else 0
+    # only the extreme values of each column are shifted: no copy of the rows
+    extremes = [np.abs(np.asarray(end, np.float64) - shift).max() for end in (values.max(axis), values.min(axis))]
+    if not max(extremes) <= _MOST:  # NaN too
+        checks.check_finite(np.where(np.abs(values) <= np.float64(_MOST), 0.0, np.nan), name, ids, "1e120")
+    return float(max(extremes))
 
 
 def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     """Rows divided by their lengths."""
     checks.check_finite(values, name, ids if len(ids) else 0)
+    # a power of two per row, so that no square overflows or underflows
+    values = np.ldexp(values, -np.frexp(np.abs(values).max(axis=1, initial=0))[1][:, None])
     length = np.sqrt((values * values).sum(axis=1))
     if not (length > 0).all():
         zero = ids[length == 0]

@@ -143,7 +143,7 @@ class NewPoints:
                 "Pass the same columns in the same order."
             )
         offset = self._graph.metadata.offset
-        return rows.with_offset(None if offset is None else np.asarray(offset))
+        return rows.with_units(None if offset is None else np.asarray(offset), self._graph.exponent)
 
     def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]) -> NewRows:
         from scalable_gpe.loops import new_points as loops
@@ -175,8 +175,7 @@ class NewPoints:
     def _distance(self, chunk: _Chunk) -> np.ndarray:
         """Distance of each row to its nearest point, in units of the length scale of that point."""
         kernel = self._heat.kernel
-        assert kernel.epsilon is not None  # only a kernel from the user's own matrix has none
-        scale = np.sqrt(kernel.epsilon) if kernel.scales is None else kernel.scales.sigma[chunk.nearest[:, 0]]
+        scale = np.sqrt(kernel.stored_epsilon) if kernel.scales is None else kernel.scales.sigma[chunk.nearest[:, 0]]
         units: np.ndarray = np.sqrt(chunk.best[:, 0]) / scale
         return units
 
@@ -204,7 +203,7 @@ class NewPoints:
 
         kernel = self._heat.kernel
         if kernel.scales is None:
-            loops.exponents(indptr, squares, kernel.epsilon)
+            loops.exponents(indptr, squares, kernel.stored_epsilon)
             return
         loops.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
         loops.exponents(indptr, squares, 1.0)

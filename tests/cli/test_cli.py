@@ -247,7 +247,7 @@ MISTAKES = [
     (["embed", "equal.npy", "s.zarr"], "at least 2 different rows"),
     (
         ["embed", "holes.npy", "s.zarr"],
-        "INPUT must be finite and below 3e38; NaN, infinity or more in row 17. Drop these rows, fill",
+        "INPUT must be finite and below 1e120; NaN, infinity or more in row 17. Drop these rows, fill",
     ),
     (["embed", "points.npy", "other.zarr"], "n_rows: stored 300, now 600). Pass another store, or --no-resume to"),
 ]

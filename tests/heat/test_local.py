@@ -274,7 +274,7 @@ def test_precomputed_lists_with_zeros_and_empty_lists():
     assert sigma[9] == pytest.approx(root * distances[9, -1], rel=1e-6)
     assert sigma[4] == pytest.approx(np.median(np.delete(sigma, 4)), rel=1e-6)
     assert precomputed.report["lost_mass"] is None and np.isfinite(precomputed.points).all()
-    with pytest.raises(ValueError, match="epsilon='local' needs distances between"):
+    with pytest.raises(ValueError, match="epsilon='local' needs distances above 0"):
         gpe.embed(neighbors=(indices, 0 * distances), epsilon="local", power=4)
 
 
