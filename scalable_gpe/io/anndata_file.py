@@ -7,26 +7,34 @@ matrix (2,000 columns, 5 % of them filled) needs a third of our memory as `spars
 (uncompressed) to 140 (gzip) times longer, and the neighbour search takes rows by number.
 """
 
+import math
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
+from scalable_gpe.io.hdf5 import check_chunks, open_hdf5
+from scalable_gpe.io.points import (
+    BATCH_ROWS,
+    Points,
+    check_disk,
+    check_memory,
+    check_names,
+    first_names,
+    name_array,
+    narrowest_float,
+    spool,
+)
 
+_BATCH_BYTES = 2**26  # bytes of a matrix that are copied at once
 _KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
-
-
-def open_h5ad(path: str) -> Any:
-    """Open an .h5ad file for reading."""
-    return import_optional("h5py", "anndata", "an .h5ad file").File(path, "r")
 
 
 def read_h5ad(path: str, key: str | None) -> Points:
     """Read a matrix of an .h5ad file: a dense one in place or as a copy on disk, a sparse one into memory."""
-    with open_h5ad(path) as file:
+    with open_hdf5(path) as file:
         key = choose_key(file, key, path)
         item = file[key]
         if hasattr(item, "keys"):
@@ -34,20 +42,37 @@ def read_h5ad(path: str, key: str | None) -> Points:
         else:
             _check_numeric(item, key, path)
             values = _map_or_copy(item, path)
-        return Points(values, row_names(file), f"{key} of {path}")
+        names = row_names(file, path)
+        check_names(names, values, path)
+        return Points(values, names, f"{key} of {path}")
 
 
 def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
-    """Map a dense matrix that was written in one piece; copy one that is chunked, compressed or external."""
+    """Map a dense matrix that was written in one piece; copy one that is chunked or compressed."""
     offset = dataset.id.get_offset()
-    if offset is not None and dataset.chunks is None and not dataset.external:
+    if offset is not None and dataset.chunks is None and _is_plain(dataset):
+        if offset + dataset.nbytes > os.path.getsize(path):
+            raise ValueError(Message(f"`X`: {path!r} ends before the last row of its matrix. Copy it again."))
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     if len(dataset.shape) != 2:
         return np.empty(dataset.shape, dataset.dtype)  # refused later for its shape
-    chunk_rows = (dataset.chunks or (1,))[0]
-    step = max(chunk_rows, chunk_rows * (BATCH_ROWS // 4 // chunk_rows))
+    chunk = dataset.chunks or (1, dataset.shape[1])
+    row_bytes = max(1, dataset.shape[1] * dataset.dtype.itemsize)
+    # whole chunks at a time, but never more than fits
+    step = max(1, min(chunk[0] * max(1, BATCH_ROWS // 4 // chunk[0]), max(chunk[0], _BATCH_BYTES // row_bytes)))
+    dtype = narrowest_float([dataset.dtype])
+    check_memory(max(step * row_bytes, math.prod(chunk) * dataset.dtype.itemsize), f"a chunk of {path!r}")
+    check_chunks(dataset, path)
+    check_disk(dataset.size * np.dtype(dtype).itemsize)
     batches = (dataset[start : start + step] for start in range(0, dataset.shape[0], step))
-    return spool(batches, dataset.shape[1], narrowest_float([dataset.dtype]))
+    return spool(batches, dataset.shape[1], dtype)
+
+
+def _is_plain(dataset: Any) -> bool:
+    """Whether the bytes of a dataset are those of its numpy type; HDF5 can pack numbers in other ways."""
+    import h5py
+
+    return bool(dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)))
 
 
 def choose_key(group: Any, key: str | None, path: str) -> str:
@@ -62,7 +87,7 @@ def choose_key(group: Any, key: str | None, path: str) -> str:
     return found
 
 
-def row_names(group: Any) -> np.ndarray | None:
+def row_names(group: Any, path: str) -> np.ndarray | None:
     """obs_names of an AnnData file as text."""
     obs = group.get("obs")
     name = obs.attrs.get("_index") if hasattr(obs, "keys") else None
@@ -71,9 +96,10 @@ def row_names(group: Any) -> np.ndarray | None:
     item = obs[name]
     if hasattr(item, "keys"):  # nullable text: values and a mask
         item = item["values"]
-    _check_codecs(item)
+    item = _checked(item, path)
+    check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of row names")
     values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
-    return np.array([str(value) for value in values])
+    return name_array([str(value) for value in values])
 
 
 def read_sparse(group: Any, key: str, path: str) -> Any:
@@ -91,13 +117,19 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
         )
     parts = []
     for name in ("data", "indices", "indptr"):
-        _check_codecs(group[name])
-        _check_numeric(group[name], f"{key}/{name}", path)
-        parts.append(np.asarray(group[name][:]))
+        if name not in group:
+            raise ValueError(Message(f"`X`: {key} of {path!r} has no {name!r}. Write it again."))
+        item = _checked(group[name], path)
+        _check_numeric(item, f"{key}/{name}", path)
+        check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{key}/{name} of {path!r}")
+        parts.append(np.asarray(item[:]))
     try:
-        matrix = kinds[kind](tuple(parts), shape=tuple(int(size) for size in group.attrs["shape"]))
+        shape = tuple(int(size) for size in group.attrs["shape"])
+        if max(shape, default=0) >= 2**48:  # scipy would make row pointers for all of them
+            raise ValueError(f"it cannot have the shape {shape}")
+        matrix = kinds[kind](tuple(parts), shape=shape)
         matrix.check_format(full_check=True)
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(
             Message(f"`X`: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.")
         ) from None
@@ -109,9 +141,12 @@ def _check_numeric(item: Any, key: str, path: str) -> None:
         raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
 
 
-def _check_codecs(item: Any) -> None:
-    """Refuse pickles in a zarr array; HDF5 has none."""
-    if hasattr(item, "metadata"):
-        from scalable_gpe.io.zarr_input import check_codecs
+def _checked(item: Any, path: str) -> Any:
+    """A dataset of HDF5 or a zarr array, with chunks that do not expand; a zarr array without pickles."""
+    if not hasattr(item, "metadata"):
+        check_chunks(item, path)
+        return item
+    from scalable_gpe.io.zarr_input import bounded, check_codecs
 
-        check_codecs(item)
+    check_codecs(item)
+    return bounded(item)

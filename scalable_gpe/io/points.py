@@ -1,13 +1,18 @@
 """The points of a file: an array, the names of its rows, and the temporary copy of what cannot be read in place."""
 
+import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
+from scalable_gpe.errors import Message
+
+_PADDED = 2**28  # bytes of names that are never too many
 BATCH_ROWS = 65_536  # rows of a file that are converted at once
 
 
@@ -35,24 +40,64 @@ class Points:
         return tuple(self.values.shape)
 
 
+def check_memory(n_bytes: int, what: str) -> None:
+    """Refuse what does not fit in memory, before it is read: a small file can claim any size."""
+    available = psutil.virtual_memory().available
+    if n_bytes > available:
+        raise ValueError(
+            Message(f"`X`: {what} needs {n_bytes:,} bytes of memory, {available:,} are available. Is it sound?")
+        )
+
+
+def check_disk(n_bytes: int) -> None:
+    """Refuse a copy that the temporary folder has no room for."""
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise ValueError(
+            Message(
+                f"`X`: the temporary copy needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder "
+                "with more room, if this size is right."
+            )
+        )
+
+
+def check_names(names: np.ndarray | None, values: Any, path: str) -> None:
+    """Refuse names that are not those of the rows."""
+    if names is not None and len(names) != values.shape[0]:
+        raise ValueError(Message(f"`X`: {path!r} has {len(names)} names for {values.shape[0]} rows. Write it again."))
+
+
+def name_array(names: list[str]) -> np.ndarray:
+    """Names of rows as one array, in which each takes the room of the longest."""
+    padded = 4 * len(names) * max(map(len, names), default=0)
+    if padded > max(_PADDED, 64 * 4 * sum(map(len, names))):
+        raise ValueError(Message(f"`X`: a row has a name of {max(map(len, names)):,} characters. Shorten it."))
+    return np.array(names)
+
+
 def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) -> np.ndarray:
     """Copy batches of rows to an unnamed temporary file and map it; the file is deleted with the array."""
     n_rows = 0
     file = tempfile.TemporaryFile(prefix="scalable-gpe-")  # noqa: SIM115
+    for batch in batches:
+        _append(np.ascontiguousarray(batch, dtype), file)
+        n_rows += len(batch)
+    if not n_rows:
+        return np.empty((0, n_features), dtype)
+    with file:  # the map keeps the file open
+        return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, n_features))
+
+
+def _append(batch: np.ndarray, file: IO[bytes]) -> None:
     try:
-        for batch in batches:
-            np.ascontiguousarray(batch, dtype).tofile(file)
-            n_rows += len(batch)
+        batch.tofile(file)
         file.flush()
     except OSError as error:
         raise OSError(
             f"the temporary copy of X could not be written to {tempfile.gettempdir()!r}: {error.strerror or error}."
             " Set TMPDIR to a folder with more room."
         ) from error
-    if not n_rows:
-        return np.empty((0, n_features), dtype)
-    with file:  # the map keeps the file open
-        return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, n_features))
 
 
 def narrowest_float(dtypes: Iterable[npt.DTypeLike]) -> type[np.floating[Any]]:

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scalable_gpe.errors import Message
+from scalable_gpe.storage.handle import DECODING
+
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
 
 
@@ -104,6 +107,11 @@ class DaskSource:
         return np.asarray(self.array[at].compute(scheduler="synchronous"))
 
 
+def array_name(array: Any) -> str:
+    """Name of a zarr array in an error."""
+    return str(array.store_path)
+
+
 @dataclass(frozen=True, eq=False)
 class ZarrSource:
     """Rows of a zarr array."""
@@ -125,4 +133,12 @@ class ZarrSource:
 
     def rows(self, at: At) -> np.ndarray:
         """Rows of a range, or by number."""
-        return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
+        try:
+            return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
+        except (*DECODING, MemoryError) as error:
+            text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise ValueError(
+                Message(
+                    f"`X`: rows of the zarr array {array_name(self.array)!r} cannot be read: {text}. Write it again."
+                )
+            ) from error
