@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalable_gpe.cli.console import show_json, show_pairs, tell
 from scalable_gpe.cli.options import ConsoleOptions, EmbedOptions, EstimateOptions
+from scalable_gpe.cli.points import read_points
 from scalable_gpe.formatting import in_bytes, in_time, report_lines
 
 if TYPE_CHECKING:
@@ -44,13 +45,9 @@ def embed(options: EmbedOptions) -> None:
 
 
 def _read_points(options: EmbedOptions) -> "Points | None":
-    import scalable_gpe as gpe
-
     if options.input == "-":
         return None
-    points = gpe.read_points(
-        options.input, key=options.key, index=options.index, storage_options=options.storage_options
-    )
+    points = read_points(options.input, options, options.storage_options)
     if points.source != options.input:
         tell(options, f"points: {points.source}")
     return points

@@ -1,10 +1,12 @@
 """Options of each command, declared once; every option of `embed` has the name of its argument."""
 
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from scalable_gpe.cli.parser import (
+    CHARACTER,
     COUNT,
     HORIZON,
     INDEX,
@@ -72,6 +74,49 @@ class RunOptions(StoreOptions, ConsoleOptions):
 
     run: Annotated[
         str | None, option("--run", metavar="NAME", help="which run of several, as info lists them (the latest)")
+    ]
+
+
+@dataclass(frozen=True)
+class PointsOptions:
+    """Which part of a file holds the points."""
+
+    key: Annotated[
+        str | None,
+        option(
+            "--key",
+            help="array of an .h5ad or .zarr file (obsm/X_pca if present, else X); list column of a .parquet file",
+        ),
+    ]
+    index: Annotated[
+        str | None,
+        option("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows"),
+    ]
+    columns: Annotated[
+        list[str] | None,
+        option(
+            "--columns",
+            nargs="+",
+            metavar="COLUMN",
+            help="columns of a .csv or .parquet file, by name or by number from 0 (all but the index)",
+        ),
+    ]
+    header: Annotated[
+        bool | None,
+        option(
+            "--header",
+            action=argparse.BooleanOptionalAction,
+            help="whether the first line of a .csv file names the columns (decided from the file)",
+        ),
+    ]
+    delimiter: Annotated[
+        str | None,
+        option(
+            "--delimiter",
+            type=CHARACTER,
+            metavar="C",
+            help="character between the cells of a .csv file, or tab (decided from the file)",
+        ),
     ]
 
 
@@ -158,7 +203,7 @@ class ColorOptions:
 
 
 @dataclass(frozen=True)
-class EmbedOptions(RemoteOptions, SizeOptions, ConsoleOptions):
+class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
     """Options of `embed`."""
 
     input: Annotated[
@@ -170,17 +215,6 @@ class EmbedOptions(RemoteOptions, SizeOptions, ConsoleOptions):
         ),
     ]
     store: Annotated[str, argument(metavar="STORE", help="a zarr store (path or URL), created if it does not exist")]
-    key: Annotated[
-        str | None,
-        option(
-            "--key",
-            help="array of an .h5ad or .zarr file (obsm/X_pca if present, else X); list column of a .parquet file",
-        ),
-    ]
-    index: Annotated[
-        str | None,
-        option("--index", metavar="COLUMN", help="column of a .csv or .parquet file that holds the names of the rows"),
-    ]
     epsilon: Annotated[
         float | str,
         option(
@@ -256,7 +290,7 @@ class InfoOptions(StoreOptions, ConsoleOptions):
 
 
 @dataclass(frozen=True)
-class AuditOptions(AuditSizeOptions, RunOptions):
+class AuditOptions(PointsOptions, AuditSizeOptions, RunOptions):
     """Options of `audit`."""
 
     input: Annotated[

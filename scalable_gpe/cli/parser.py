@@ -24,7 +24,7 @@ class Settings(TypedDict, total=False):
     default: object
     nargs: str
     choices: Sequence[str]
-    action: str
+    action: str | type[argparse.Action]
     metavar: str
     help: str
 
@@ -73,7 +73,7 @@ class OptionNames:
     """
 
     def __init__(self, options: type[Any]) -> None:
-        self._names = dict(_written(name, one) for name, one in declarations(options).items())
+        self._names = dict(pair for name, one in declarations(options).items() for pair in _written(name, one))
 
     def __call__(self, name: str, value: str | None = None) -> str:
         """Write one argument; an argument that is no option of the command stays as it is."""
@@ -83,14 +83,17 @@ class OptionNames:
         return f"{self._names[name]} {value}".rstrip()
 
 
-def _written(field: str, declared: Declaration) -> tuple[str, str]:
+def _written(field: str, declared: Declaration) -> list[tuple[str, str]]:
     """An argument of the library (``name``, or ``name=value`` for a switch), and how the command line writes it."""
     name = declared.stands_for or field
     if not declared.flags:
-        return name, declared.settings["metavar"]
+        return [(name, declared.settings["metavar"])]
     flag = next(text for text in declared.flags if text.startswith("--"))
-    value = {"store_true": "=True", "store_false": "=False"}.get(declared.settings.get("action", ""), "")
-    return name + value, flag
+    action = declared.settings.get("action")
+    if action is argparse.BooleanOptionalAction:
+        return [(name, flag), (f"{name}=True", flag), (f"{name}=False", f"--no-{flag[2:]}")]
+    value = {"store_true": "=True", "store_false": "=False"}.get(str(action), "")
+    return [(name + value, flag)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +182,11 @@ def _horizon(text: str) -> int | str:
     return text if text == "auto" else _count(text)
 
 
+def _character(text: str) -> str:
+    """One character; a tab is hard to type."""
+    return {"tab": "\t", "\\t": "\t", "space": " "}.get(text, text)
+
+
 def _number_or_word(text: str) -> float | str:
     try:
         return float(text)
@@ -199,4 +207,5 @@ POWER = Kind("positive whole number (or all, or auto)", _power)
 ONE_POWER = Kind("positive whole number (or all)", _one_power)
 HORIZON = Kind("positive whole number (or auto)", _horizon)
 NUMBER_OR_WORD = Kind("number or word", _number_or_word)
+CHARACTER = Kind("character", _character)
 JSON_OBJECT = Kind("JSON object", _json_object)

@@ -9,6 +9,7 @@ from scalable_gpe.cli.options import RunOptions, StoreOptions
 
 if TYPE_CHECKING:
     from scalable_gpe.embedding import Embedding
+    from scalable_gpe.io.points import Points
     from scalable_gpe.run_log import RunRecord
     from scalable_gpe.storage.zarr_store import ZarrStore
 
@@ -66,7 +67,7 @@ def find_damage(options: StoreOptions) -> list[Damage]:
     return damage
 
 
-def open_run(options: RunOptions, points: str | None = None) -> "Embedding":
+def open_run(options: RunOptions, points: "Points | None" = None) -> "Embedding":
     """Open a finished run of a store; later work on it shows progress bars."""
     import scalable_gpe as gpe
 

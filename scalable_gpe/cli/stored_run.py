@@ -13,6 +13,7 @@ from scalable_gpe.cli.options import (
     ReportOptions,
     RunOptions,
 )
+from scalable_gpe.cli.points import read_points
 from scalable_gpe.cli.store_info import open_run
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 def audit(options: AuditOptions) -> None:
     """Measure how exact an embedding is."""
-    found = measure(options, open_run(options, options.input))
+    points = None if options.input is None else read_points(options.input, options, options.storage_options)
+    found = measure(options, open_run(options, points))
     if options.json:
         show_json(found)
     else:

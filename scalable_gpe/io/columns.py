@@ -1,12 +1,13 @@
 """One value for each row from a file: what pictures are coloured by."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.csv_format import csv_format
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.optional import import_optional
@@ -23,9 +24,9 @@ def read_column(path: str, column: str | None = None) -> np.ndarray:
     if kind == "npy":
         return _numpy_column(map_npy(path), column, path)
     if kind == "csv":
-        return _table_column(import_optional("pyarrow.csv", "tables", "a .csv file").read_csv, column, path)
+        return _csv_column(column, path)
     if kind == "parquet":
-        return _table_column(import_optional("pyarrow.parquet", "tables", "a .parquet file").read_table, column, path)
+        return _parquet_column(column, path)
     if kind == "h5ad":
         return _obs_column(column, path)
     raise ValueError(Message(f"`color` must be a .npy, .csv, .parquet or .h5ad file; got {path!r}."))
@@ -41,18 +42,45 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     return np.asarray(array[:, int(column)])
 
 
-def _table_column(read: Callable[[str], Any], column: str | None, path: str) -> np.ndarray:
+def _csv_column(column: str | None, path: str) -> np.ndarray:
+    csv = import_optional("pyarrow.csv", "tables", "a .csv file")
+    known = csv_format(path, header=True, argument="color")
+    every = [str(number) for number in range(len(known.names))]
+    table = csv.read_csv(
+        path,
+        csv.ReadOptions(column_names=every, skip_rows=known.n_skipped),
+        csv.ParseOptions(delimiter=known.delimiter, newlines_in_values=True),
+        csv.ConvertOptions(include_columns=[every[_number(column, known.names, path)]]),
+    )
+    return _values(table.column(0))
+
+
+def _parquet_column(column: str | None, path: str) -> np.ndarray:
+    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
+    from scalable_gpe.io.tables import sound_parquet
+
+    with sound_parquet(path, "color"):
+        dataset = parquet.ParquetDataset(path)
+        names = dataset.schema.names
+        return _values(dataset.read(columns=[names[_number(column, names, path)]]).column(0))
+
+
+def _number(column: str | None, names: Sequence[str], path: str) -> int:
+    """The number of the column with a name, or of the only one."""
+    found = [number for number, name in enumerate(names) if name == column or (column is None and len(names) == 1)]
+    if len(found) != 1:
+        raise ValueError(
+            Message(f"`column=` must name one of {first_names(names)} of {path!r}, and only one; {_got(column)}.")
+        )
+    return found[0]
+
+
+def _values(values: Any) -> np.ndarray:
+    """A column of pyarrow: numbers as they are, all else as labels."""
     import pyarrow.compute
 
     from scalable_gpe.io.tables import is_numeric
 
-    table = read(path)
-    column = table.column_names[0] if column is None and table.num_columns == 1 else column
-    if column not in table.column_names:
-        raise ValueError(
-            Message(f"`column=` must name one of {first_names(table.column_names)} of {path!r}; {_got(column)}.")
-        )
-    values = table.column(column)
     if is_numeric(values.type):
         return np.asarray(values.to_numpy())
     return np.array(pyarrow.compute.fill_null(values.cast("string"), MISSING).to_pylist())

@@ -9,6 +9,7 @@ Nothing is unpickled, and no array of Python objects is read.
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,14 @@ _KINDS = ((".npy", "npy"), (".parquet", "parquet"), (".h5ad", "h5ad"), (".zarr",
 
 
 def read_points(
-    path: Any, *, key: str | None = None, index: str | None = None, storage_options: StorageOptions | None = None
+    path: Any,
+    *,
+    key: str | None = None,
+    index: str | int | None = None,
+    columns: Sequence[str | int] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Points:
     """Open a file of points; `embed` takes the result, and the embedding keeps its row names.
 
@@ -37,8 +45,17 @@ def read_points(
     key : str, optional
         Which array: of an .h5ad file or a zarr group such as ``"obsm/X_pca"`` or ``"X"`` (by default the former if it
         exists, else the latter); of a .parquet file a column of equally long lists.
-    index : str, optional
-        The column of a table that holds the names of the rows. By default what pandas wrote as the index, or none.
+    index : str or int, optional
+        The column of a table that holds the names of the rows, by name or by number from 0. By default what pandas
+        wrote as the index, or none.
+    columns : sequence of str or int, optional
+        The columns of a table that hold the points, by name or by number from 0. By default all but the index.
+    header : bool, optional
+        Whether the first line of a .csv or .tsv file names its columns. By default it does if it holds words, or the
+        numbers 0 to d - 1, which pandas writes for columns without names. A first line that may be either is an error.
+    delimiter : str, optional
+        The character between the cells of a .csv or .tsv file. By default the one of comma, tab, semicolon, bar and
+        space that gives each of the first lines as many cells.
     storage_options : dict, optional
         Options that fsspec needs to reach a URL.
 
@@ -61,10 +78,8 @@ def read_points(
         raise ValueError(
             Message(f"`key={key!r}` names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
         )
-    if index is not None and kind not in ("csv", "parquet"):
-        raise ValueError(
-            Message(f"`index={index!r}` names a column of a .csv or .parquet file; {text!r} has no columns by name.")
-        )
+    _check_table({"index": index, "columns": columns}, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text)
+    _check_table({"header": header, "delimiter": delimiter}, kind == "csv", ".csv or .tsv", text)
     if kind == "npy":
         return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
     if kind == "zarr":
@@ -73,9 +88,18 @@ def read_points(
         from scalable_gpe.io.anndata_file import read_h5ad
 
         return read_h5ad(text, key)
-    from scalable_gpe.io.tables import read_csv, read_parquet
+    from scalable_gpe.io.tables import TableOptions, read_csv, read_parquet
 
-    return read_csv(text, index) if kind == "csv" else read_parquet(text, key, index)
+    options = TableOptions(index, columns, header, delimiter)
+    return read_csv(text, options) if kind == "csv" else read_parquet(text, key, options)
+
+
+def _check_table(given: Mapping[str, object], applies: bool, kinds: str, path: str) -> None:
+    for argument, value in given.items():
+        if value is not None and not applies:
+            raise ValueError(
+                Message(f"`{argument}` is about a {kinds} file; {path!r} has no columns by name. Leave it out.")
+            )
 
 
 def _remote_kind(url: str) -> str:

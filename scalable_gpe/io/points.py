@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,20 +39,24 @@ def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) 
     """Copy batches of rows to an unnamed temporary file and map it; the file is deleted with the array."""
     n_rows = 0
     file = tempfile.TemporaryFile(prefix="scalable-gpe-")  # noqa: SIM115
+    for batch in batches:
+        _append(np.ascontiguousarray(batch, dtype), file)
+        n_rows += len(batch)
+    if not n_rows:
+        return np.empty((0, n_features), dtype)
+    with file:  # the map keeps the file open
+        return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, n_features))
+
+
+def _append(batch: np.ndarray, file: IO[bytes]) -> None:
     try:
-        for batch in batches:
-            np.ascontiguousarray(batch, dtype).tofile(file)
-            n_rows += len(batch)
+        batch.tofile(file)
         file.flush()
     except OSError as error:
         raise OSError(
             f"the temporary copy of X could not be written to {tempfile.gettempdir()!r}: {error.strerror or error}."
             " Set TMPDIR to a folder with more room."
         ) from error
-    if not n_rows:
-        return np.empty((0, n_features), dtype)
-    with file:  # the map keeps the file open
-        return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, n_features))
 
 
 def narrowest_float(dtypes: Iterable[npt.DTypeLike]) -> type[np.floating[Any]]:

@@ -1,10 +1,11 @@
 """Tables (.csv, .tsv, .parquet): columns of numbers as one array, and a column of names, batch by batch."""
 
-import csv
+import contextlib
 import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,45 +13,75 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.csv_format import CsvFormat, csv_format
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
 
-_FIRST_LINE = 2**22  # bytes in which the first line of a text must end
 _CSV_BLOCK = 2**23  # bytes of a text that are parsed at once
 
+Column = str | int  # by its name, or by its number from 0
 
-def read_csv(path: str, index: str | None) -> Points:
-    """Read numbers as float64; a first line that is not numbers names the columns."""
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What a caller says about a table; None is decided from the file.
+
+    Attributes
+    ----------
+    index : str, int or None
+        The column that holds the names of the rows.
+    columns : sequence of str or int, or None
+        The columns that hold the points, in this order.
+    header : bool or None
+        Whether the first line of a text names its columns.
+    delimiter : str or None
+        The character between the cells of a text.
+    """
+
+    index: Column | None = None
+    columns: Sequence[Column] | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+
+    @property
+    def named(self) -> list[Column]:
+        """All columns that are named."""
+        return [*([] if self.index is None else [self.index]), *(self.columns or ())]
+
+
+def read_csv(path: str, options: TableOptions) -> Points:
+    """Read numbers as float64."""
     import_optional("pyarrow.csv", "tables", "a .csv file")
-    first, delimiter = _first_line(path)
-    has_header = not all(_is_number(cell) for cell in first)
-    columns = first if has_header else [f"column {number}" for number in range(len(first))]
-    if index is None and columns[0] == "":  # pandas writes an unnamed index so
-        index = columns[0]
-    _check_index(index, columns, path)
-    if len(set(columns)) < len(columns):
-        raise ValueError(Message(f"`X`: {path!r} has two columns of one name. Rename one of them."))
-    batches = _csv_batches(path, columns, index, delimiter, n_skipped=int(has_header))
-    return _copy_columns(batches, _others(columns, index), index, np.float64, path)
+    known = csv_format(path, options.delimiter, options.header, options.named)
+    index = _find(options.index, known.names, "index", path)
+    if index is None and known.has_header and known.names[0] == "":  # pandas writes an unnamed index so
+        index = 0
+    kept = _kept(options.columns, known.names, index, path)
+    text = _Text(path, known, kept, index)
+    below = " below a header" if known.has_header else ""
+    return _copy_columns(text.batches(), text.columns, text.index, np.float64, path, below)
 
 
-def read_parquet(path: str, key: str | None, index: str | None) -> Points:
+def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     """Read columns of numbers, or one column of equally long lists; a folder of .parquet files counts as one."""
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
     files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
     if not files:
         raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
-    schema = parquet.read_schema(files[0])
-    index = _pandas_index(schema) if index is None else index
-    _check_index(index, schema.names, path)
-    key = _only_lists(schema, index) if key is None else key
+    with sound_parquet(path):
+        schema = parquet.read_schema(files[0])
+    number = _find(_pandas_index(schema) if options.index is None else options.index, schema.names, "index", path)
+    index = None if number is None else schema.names[number]
+    if key is not None and options.columns is not None:
+        raise ValueError(Message("`columns` chooses columns of numbers, `key` one column of lists. Pass one of them."))
+    key = _only_lists(schema, index) if key is None and options.columns is None else key
     if key is not None:
         return _copy_lists(files, schema, key, index, path)
-    kept = _others(schema.names, index)
+    kept = [schema.names[column] for column in _kept(options.columns, schema.names, number, path)]
     for name in kept:
         _check_numeric(schema.field(name), index, path)
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
-    return _copy_columns(_parquet_batches(files, kept, index), kept, index, dtype, path)
+    return _copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path)
 
 
 def is_numeric(kind: Any) -> bool:
@@ -60,57 +91,74 @@ def is_numeric(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
+@contextlib.contextmanager
+def sound_parquet(path: str, argument: str = "X") -> Iterator[None]:
+    """Name a damaged file; pyarrow's errors do not."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            Message(f"`{argument}`: {path!r} is not a sound .parquet file: {text}. Write it again.")
+        ) from None
+
+
 # --- text -----------------------------------------------------------------------------------------
 
 
-def _first_line(path: str) -> tuple[list[str], str]:
-    """Cells of the first line, and their delimiter."""
-    import pyarrow
+@dataclass(frozen=True)
+class _Text:
+    """Some columns of a text, and the column of its row names, by their numbers."""
 
-    with pyarrow.input_stream(path, compression="detect") as stream:
-        line = stream.read(_FIRST_LINE).decode("utf-8-sig", errors="replace").partition("\n")[0].rstrip("\r")
-    if not line.strip():
-        raise ValueError(Message(f"`X`: {path!r} is empty. Pass a table with one point per row."))
-    delimiter = max(",\t; ", key=line.count)
-    return next(csv.reader([line], delimiter=delimiter)), delimiter
+    path: str
+    known: CsvFormat
+    kept: list[int]
+    names: int | None
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of numbers as the parser calls them: by number, because two may have one name."""
+        return [str(column) for column in self.kept]
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    @property
+    def index(self) -> str | None:
+        return None if self.names is None else str(self.names)
 
+    def batches(self) -> Iterator[Any]:
+        """Record batches; types are given, because types guessed from the first batch can be wrong later."""
+        import pyarrow
+        import pyarrow.csv
 
-def _csv_batches(path: str, columns: list[str], index: str | None, delimiter: str, n_skipped: int) -> Iterator[Any]:
-    """Record batches of a text; types are given, because types guessed from the first batch can be wrong later."""
-    import pyarrow
-    import pyarrow.csv
-
-    types = dict.fromkeys(columns, pyarrow.float64()) | ({} if index is None else {index: pyarrow.string()})
-    with pyarrow.input_stream(path, compression="detect") as stream:
+        types = dict.fromkeys(self.columns, pyarrow.float64())
+        if self.index is not None:
+            types[self.index] = pyarrow.string()
+        every = [str(column) for column in range(len(self.known.names))]
         try:
-            yield from pyarrow.csv.open_csv(
-                stream,
-                read_options=pyarrow.csv.ReadOptions(column_names=columns, skip_rows=n_skipped, block_size=_CSV_BLOCK),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
-                convert_options=pyarrow.csv.ConvertOptions(column_types=types),
-            )
+            with pyarrow.input_stream(self.path, compression="detect") as stream:
+                yield from pyarrow.csv.open_csv(
+                    stream,
+                    read_options=pyarrow.csv.ReadOptions(
+                        column_names=every, skip_rows=self.known.n_skipped, block_size=_CSV_BLOCK
+                    ),
+                    parse_options=pyarrow.csv.ParseOptions(delimiter=self.known.delimiter, newlines_in_values=True),
+                    convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types)),
+                )
         except pyarrow.ArrowInvalid as error:
-            raise TypeError(
-                Message(f"`X`: {path!r} is not a table of numbers: {_explain(error, columns, index)}")
-            ) from None
+            raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
+        except OSError as error:  # of a damaged .gz
+            raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
 
-
-def _explain(error: Exception, columns: list[str], index: str | None) -> str:
-    """What pyarrow says, with the name of the column and a way out."""
-    text = str(error).splitlines()[0]
-    found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
-    if not found:
-        return text
-    name = columns[int(found[1])]
-    return f"column {name!r} holds {found[2]!r}. {_way_out(name, index)}"
+    def _explain(self, error: Exception) -> str:
+        """What pyarrow says, with the name of the column and a way out."""
+        text = str(error).splitlines()[0]
+        found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
+        if not found:
+            return text
+        name = self.known.names[int(found[1])]
+        index = None if self.names is None else self.known.names[self.names]
+        return f"column {name!r} holds {found[2]!r}. {_way_out(name, index)}"
 
 
 # --- parquet --------------------------------------------------------------------------------------
@@ -129,12 +177,12 @@ def _only_lists(schema: Any, index: str | None) -> str | None:
     return lists[0] if len(lists) == 1 and not has_numbers else None
 
 
-def _parquet_batches(files: list[str], kept: list[str], index: str | None) -> Iterator[Any]:
+def _parquet_batches(files: list[str], kept: list[str], index: str | None, path: str) -> Iterator[Any]:
     import pyarrow.parquet
 
     columns = [*kept, *([] if index is None else [index])]
     for file in files:
-        with pyarrow.parquet.ParquetFile(file, pre_buffer=False) as opened:
+        with sound_parquet(path), pyarrow.parquet.ParquetFile(file, pre_buffer=False) as opened:
             yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=columns)
 
 
@@ -158,7 +206,7 @@ def _check_numeric(field: Any, index: str | None, path: str) -> None:
 
 
 def _copy_columns(
-    batches: Iterable[Any], kept: list[str], index: str | None, dtype: npt.DTypeLike, path: str
+    batches: Iterable[Any], kept: list[str], index: str | None, dtype: npt.DTypeLike, path: str, below: str = ""
 ) -> Points:
     """Copy columns of numbers to one array; another column holds the names of the rows."""
     if not kept:
@@ -171,7 +219,7 @@ def _copy_columns(
             yield _matrix([batch.column(name) for name in kept], batch.num_rows, dtype)
 
     values = spool(rows(), len(kept), dtype)
-    return Points(values, names.array(), f"{len(kept)} columns of {path}")
+    return Points(values, names.array(), f"{len(kept)} columns of {path}{below}")
 
 
 def _matrix(columns: Sequence[Any], n_rows: int, dtype: npt.DTypeLike) -> np.ndarray:
@@ -188,7 +236,7 @@ def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path
             Message(f"`key` must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}.")
         )
     dtype = narrowest_float([schema.field(key).type.value_type.to_pandas_dtype()])
-    batches = _parquet_batches(files, [key], index)
+    batches = _parquet_batches(files, [key], index, path)
     first = next(batches, None)
     if first is None or not len(first.column(key)) or first.column(key)[0].as_py() is None:
         raise ValueError(Message(f"`X`: column {key!r} of {path!r} must begin with a list; it is empty."))
@@ -227,19 +275,51 @@ class _Names:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _others(columns: Iterable[str], index: str | None) -> list[str]:
-    return [name for name in columns if name != index]
-
-
-def _check_index(index: str | None, columns: list[str], path: str) -> None:
-    if index is not None and index not in columns:
+def _find(column: Column | None, names: Sequence[str], argument: str, path: str) -> int | None:
+    """The number of a column; a text of digits that names no column is a number."""
+    if column is None:
+        return None
+    if isinstance(column, bool) or not isinstance(column, str | int | np.integer):
+        raise TypeError(Message(f"`{argument}`: a column is a name or a number from 0; got {column!r}."))
+    found = [number for number, name in enumerate(names) if name == column]
+    if not found and (not isinstance(column, str) or column.isdecimal()):
+        found = [int(column)] if 0 <= int(column) < len(names) else []
+    if not found:
         raise ValueError(
-            Message(f"`index` must be one of the columns of {path!r}: {first_names(columns)}; got {index!r}.")
+            Message(
+                f"`{argument}` must be one of the columns of {path!r}, by name or by number from 0: "
+                f"{first_names(names)}; got {column!r}."
+            )
+        )
+    if len(found) > 1:
+        raise ValueError(Message(f"`{argument}`: {path!r} has two columns named {column!r}. Choose by number, from 0."))
+    return found[0]
+
+
+def _kept(columns: Sequence[Column] | None, names: Sequence[str], index: int | None, path: str) -> list[int]:
+    """Numbers of the columns that hold the points: those that are named, or all but the index."""
+    if columns is None:
+        _check_distinct(names, path)
+        return [number for number in range(len(names)) if number != index]
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise TypeError(Message(f"`columns` must be a list of names or numbers; got {columns!r}."))
+    kept = [number for column in columns if (number := _find(column, names, "columns", path)) is not None]
+    if not kept or len(set(kept)) < len(kept) or index in kept:
+        raise ValueError(
+            Message(f"`columns` must name at least one column, each once, and not the index; got {list(columns)!r}.")
+        )
+    return kept
+
+
+def _check_distinct(names: Sequence[str], path: str) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(
+            Message(f"`X`: {path!r} has two columns of one name. Rename one, or choose by number with `columns=`.")
         )
 
 
 def _way_out(column: str, index: str | None) -> str:
     """What to do about a column that is not numeric."""
     if index is None:
-        return f"If it holds the names of the rows, say so with index={column!r}; else drop it from the file."
-    return f"Drop it from the file: {index!r} holds the names of the rows, and all other columns must be numbers."
+        return f"If it holds the names of the rows, say so with index={column!r}; else choose the others with columns=."
+    return f"Choose the others with columns=: {index!r} holds the names of the rows, and the points must be numbers."
