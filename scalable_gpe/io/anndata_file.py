@@ -7,26 +7,22 @@ matrix (2,000 columns, 5 % of them filled) needs a third of our memory as `spars
 (uncompressed) to 140 (gzip) times longer, and the neighbour search takes rows by number.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.optional import import_optional
+from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
 
 _KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
 
 
-def open_h5ad(path: str) -> Any:
-    """Open an .h5ad file for reading."""
-    return import_optional("h5py", "anndata", "an .h5ad file").File(path, "r")
-
-
 def read_h5ad(path: str, key: str | None) -> Points:
     """Read a matrix of an .h5ad file: a dense one in place or as a copy on disk, a sparse one into memory."""
-    with open_h5ad(path) as file:
+    with open_hdf5(path) as file:
         key = choose_key(file, key, path)
         item = file[key]
         if hasattr(item, "keys"):
@@ -38,9 +34,11 @@ def read_h5ad(path: str, key: str | None) -> Points:
 
 
 def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
-    """Map a dense matrix that was written in one piece; copy one that is chunked, compressed or external."""
+    """Map a dense matrix that was written in one piece; copy one that is chunked or compressed."""
     offset = dataset.id.get_offset()
-    if offset is not None and dataset.chunks is None and not dataset.external:
+    if offset is not None and dataset.chunks is None and _is_plain(dataset):
+        if offset + dataset.nbytes > os.path.getsize(path):
+            raise ValueError(Message(f"`X`: {path!r} ends before the last row of its matrix. Copy it again."))
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     if len(dataset.shape) != 2:
         return np.empty(dataset.shape, dataset.dtype)  # refused later for its shape
@@ -48,6 +46,13 @@ def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
     step = max(chunk_rows, chunk_rows * (BATCH_ROWS // 4 // chunk_rows))
     batches = (dataset[start : start + step] for start in range(0, dataset.shape[0], step))
     return spool(batches, dataset.shape[1], narrowest_float([dataset.dtype]))
+
+
+def _is_plain(dataset: Any) -> bool:
+    """Whether the bytes of a dataset are those of its numpy type; HDF5 can pack numbers in other ways."""
+    import h5py
+
+    return bool(dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)))
 
 
 def choose_key(group: Any, key: str | None, path: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.csv_format import csv_format
 from scalable_gpe.io.files import file_kind
+from scalable_gpe.io.hdf5 import HdfGroup, open_hdf5
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
@@ -89,16 +90,14 @@ def _values(values: Any) -> np.ndarray:
 def _obs_column(column: str | None, path: str) -> np.ndarray:
     """A column of obs: numbers as they are, text and categories as labels."""
     anndata = import_optional("anndata", "anndata", "an .h5ad file")
-    import h5py
     import pandas
 
-    with h5py.File(path, "r") as file:
-        obs = file.get("obs", {})
-        if column is None or column not in obs:
-            raise ValueError(
-                Message(f"`column=` must name one of obs of {path!r}: {first_names(obs)}; {_got(column)}.")
-            )
-        values = pandas.Series(anndata.io.read_elem(obs[column]))
+    with open_hdf5(path) as file:
+        obs = file.get("obs")
+        if not isinstance(obs, HdfGroup) or column is None or column not in obs:
+            names = first_names(obs) if isinstance(obs, HdfGroup) else "none"
+            raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
+        values = pandas.Series(anndata.io.read_elem(obs.raw(column)))
     if pandas.api.types.is_numeric_dtype(values.dtype):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)
     return np.asarray(values.astype(object).where(values.notna(), MISSING)).astype(str)
