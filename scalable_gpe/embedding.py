@@ -617,6 +617,8 @@ def _open_names(store: ArrayStore) -> np.ndarray | None:
     if metadata is None:
         return None
     table = store.open_table(f"{NAMES}/utf8")
+    if metadata.encoding != "utf-8" or table.shape[1:] != (metadata.width,) or table.dtype != np.uint8:
+        raise DamageError(f"array '{NAMES}/utf8' does not hold names", f"{NAMES}/utf8")
     letters = np.ascontiguousarray(table.read(0, table.shape[0]))
     return np.char.decode(letters.view(f"S{metadata.width}")[:, 0], metadata.encoding)
 

@@ -7,6 +7,7 @@ matrix (2,000 columns, 5 % of them filled) needs a third of our memory as `spars
 (uncompressed) to 140 (gzip) times longer, and the neighbour search takes rows by number.
 """
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,18 @@ import numpy as np
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.hdf5 import open_hdf5
-from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
+from scalable_gpe.io.points import (
+    BATCH_ROWS,
+    Points,
+    check_disk,
+    check_memory,
+    first_names,
+    name_array,
+    narrowest_float,
+    spool,
+)
 
+_BATCH_BYTES = 2**26  # bytes of a matrix that are copied at once
 _KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
 
 
@@ -42,10 +53,15 @@ def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     if len(dataset.shape) != 2:
         return np.empty(dataset.shape, dataset.dtype)  # refused later for its shape
-    chunk_rows = (dataset.chunks or (1,))[0]
-    step = max(chunk_rows, chunk_rows * (BATCH_ROWS // 4 // chunk_rows))
+    chunk = dataset.chunks or (1, dataset.shape[1])
+    row_bytes = max(1, dataset.shape[1] * dataset.dtype.itemsize)
+    # whole chunks at a time, but never more than fits
+    step = max(1, min(chunk[0] * max(1, BATCH_ROWS // 4 // chunk[0]), max(chunk[0], _BATCH_BYTES // row_bytes)))
+    dtype = narrowest_float([dataset.dtype])
+    check_memory(max(step * row_bytes, math.prod(chunk) * dataset.dtype.itemsize), f"a chunk of {path!r}")
+    check_disk(dataset.size * np.dtype(dtype).itemsize)
     batches = (dataset[start : start + step] for start in range(0, dataset.shape[0], step))
-    return spool(batches, dataset.shape[1], narrowest_float([dataset.dtype]))
+    return spool(batches, dataset.shape[1], dtype)
 
 
 def _is_plain(dataset: Any) -> bool:
@@ -76,9 +92,10 @@ def row_names(group: Any) -> np.ndarray | None:
     item = obs[name]
     if hasattr(item, "keys"):  # nullable text: values and a mask
         item = item["values"]
-    _check_codecs(item)
+    item = _checked(item)
+    check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of row names")
     values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
-    return np.array([str(value) for value in values])
+    return name_array([str(value) for value in values])
 
 
 def read_sparse(group: Any, key: str, path: str) -> Any:
@@ -96,13 +113,18 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
         )
     parts = []
     for name in ("data", "indices", "indptr"):
-        _check_codecs(group[name])
-        _check_numeric(group[name], f"{key}/{name}", path)
-        parts.append(np.asarray(group[name][:]))
+        if name not in group:
+            raise ValueError(Message(f"`X`: {key} of {path!r} has no {name!r}. Write it again."))
+        item = _checked(group[name])
+        _check_numeric(item, f"{key}/{name}", path)
+        check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{key}/{name} of {path!r}")
+        parts.append(np.asarray(item[:]))
     try:
-        matrix = kinds[kind](tuple(parts), shape=tuple(int(size) for size in group.attrs["shape"]))
+        shape = tuple(int(size) for size in group.attrs["shape"])
+        check_memory(8 * min(max(shape, default=0), 2**62), f"{key} of {path!r}")  # its row pointers
+        matrix = kinds[kind](tuple(parts), shape=shape)
         matrix.check_format(full_check=True)
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(
             Message(f"`X`: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.")
         ) from None
@@ -114,9 +136,11 @@ def _check_numeric(item: Any, key: str, path: str) -> None:
         raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
 
 
-def _check_codecs(item: Any) -> None:
-    """Refuse pickles in a zarr array; HDF5 has none."""
-    if hasattr(item, "metadata"):
-        from scalable_gpe.io.zarr_input import check_codecs
+def _checked(item: Any) -> Any:
+    """A dataset of HDF5 as it is; a zarr array without pickles, and with chunks that do not expand."""
+    if not hasattr(item, "metadata"):
+        return item
+    from scalable_gpe.io.zarr_input import bounded, check_codecs
 
-        check_codecs(item)
+    check_codecs(item)
+    return bounded(item)

@@ -1,11 +1,30 @@
 """Neighbour lists from a file: a sparse matrix of distances."""
 
 import os
+import zipfile
+import zlib
 from typing import Any
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_file import read_sparse
 from scalable_gpe.io.hdf5 import open_hdf5
+from scalable_gpe.io.points import check_memory
+
+# what zipfile, numpy and scipy raise for files that are not sound
+_UNSOUND = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def read_distances(path: str, key: str = "obsp/distances") -> Any:
@@ -17,6 +36,24 @@ def read_distances(path: str, key: str = "obsp/distances") -> Any:
             if key not in file:
                 raise ValueError(Message(f"`neighbors`: {path!r} has no {key}. Run scanpy.pp.neighbors first."))
             return read_sparse(file[key], key, path)
+    return _read_npz(path)
+
+
+def _read_npz(path: str) -> Any:
+    """Read a matrix that scipy has saved; its row and column numbers are checked, conversions trust them."""
     from scipy.sparse import load_npz
 
-    return load_npz(path).tocsr()
+    try:
+        with zipfile.ZipFile(path) as parts:
+            check_memory(sum(part.file_size for part in parts.infolist()), path)
+        matrix = load_npz(path)
+        if matrix.format not in ("csr", "csc", "coo"):
+            raise ValueError(f"format {matrix.format!r} is not read; save it with tocsr()")
+        if matrix.format != "coo":
+            matrix.check_format(full_check=True)
+        return matrix.tocsr()
+    except _UNSOUND as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            Message(f"`neighbors`: {path!r} is not a sound sparse matrix: {text}. Save it with scipy.sparse.save_npz.")
+        ) from None

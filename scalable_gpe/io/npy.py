@@ -7,6 +7,7 @@ import io
 import mmap
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.sources import ArraySource, At
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
+# what numpy raises for headers that are not sound
+_NOT_NPY = (ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError, SyntaxError, BadZipFile)
 _HEADER = 2**16  # bytes that hold the header of any file of numbers
 _SPAN = 2**24  # bytes of a mapped file within which rows are taken at once
 _FEW = 64  # rows that are taken at once wherever they are
@@ -24,8 +27,10 @@ def map_npy(path: str) -> np.ndarray:
     """Map a .npy file; never unpickle it."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:  # numpy would advise to unpickle a file that is not .npy
+    except _NOT_NPY as error:  # numpy would advise to unpickle a file that is not .npy
         raise _not_npy(path) from error
+    if not isinstance(array, np.ndarray):  # an .npz under another name
+        raise _not_npy(path)
     return array
 
 
@@ -149,6 +154,8 @@ def _read_header(head: io.BytesIO, url: str) -> tuple[tuple[int, ...], bool, np.
         version = np.lib.format.read_magic(head)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, columns_first, dtype = read(head)
-    except ValueError as error:
+        if dtype.hasobject or any(isinstance(size, bool) or size < 0 for size in shape):
+            raise ValueError("not an array of numbers")
+    except _NOT_NPY as error:
         raise _not_npy(url) from error
     return shape, columns_first, dtype

@@ -1,5 +1,6 @@
 """The points of a file: an array, the names of its rows, and the temporary copy of what cannot be read in place."""
 
+import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +8,11 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
+from scalable_gpe.errors import Message
+
+_PADDED = 2**28  # bytes of names that are never too many
 BATCH_ROWS = 65_536  # rows of a file that are converted at once
 
 
@@ -33,6 +38,34 @@ class Points:
     def shape(self) -> tuple[int, ...]:
         """N x d."""
         return tuple(self.values.shape)
+
+
+def check_memory(n_bytes: int, what: str) -> None:
+    """Refuse what does not fit in memory, before it is read: a small file can claim any size."""
+    available = psutil.virtual_memory().available
+    if n_bytes > available:
+        raise ValueError(
+            Message(f"`X`: {what} needs {n_bytes:,} bytes of memory, {available:,} are available. Is it sound?")
+        )
+
+
+def check_disk(n_bytes: int) -> None:
+    """Refuse a copy that the temporary folder has no room for."""
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise OSError(
+            f"the temporary copy of X needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder with "
+            "more room, if the size of X is right."
+        )
+
+
+def name_array(names: list[str]) -> np.ndarray:
+    """Names of rows as one array, in which each takes the room of the longest."""
+    padded = 4 * len(names) * max(map(len, names), default=0)
+    if padded > max(_PADDED, 64 * 4 * sum(map(len, names))):
+        raise ValueError(Message(f"`X`: a row has a name of {max(map(len, names)):,} characters. Shorten it."))
+    return np.array(names)
 
 
 def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) -> np.ndarray:

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scalable_gpe.errors import Message
+from scalable_gpe.storage.handle import DECODING
+
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
 
 
@@ -125,4 +128,10 @@ class ZarrSource:
 
     def rows(self, at: At) -> np.ndarray:
         """Rows of a range, or by number."""
-        return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
+        try:
+            return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
+        except (*DECODING, MemoryError) as error:
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                Message(f"`X`: rows of the zarr array {self.array.path!r} cannot be read: {text}. Write it again.")
+            ) from error

@@ -15,9 +15,20 @@ import numpy.typing as npt
 from scalable_gpe.errors import Message
 from scalable_gpe.io.csv_format import CsvFormat, csv_format
 from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import BATCH_ROWS, Points, first_names, narrowest_float, spool
+from scalable_gpe.io.points import (
+    BATCH_ROWS,
+    Points,
+    check_disk,
+    first_names,
+    name_array,
+    narrowest_float,
+    spool,
+)
 
 _CSV_BLOCK = 2**23  # bytes of a text that are parsed at once
+
+_LEAST_BYTES = 4  # bytes of a number in the copy
+_LONGEST_NAME = 2**16
 
 Column = str | int  # by its name, or by its number from 0
 
@@ -181,8 +192,14 @@ def _parquet_batches(files: list[str], kept: list[str], index: str | None, path:
     import pyarrow.parquet
 
     columns = [*kept, *([] if index is None else [index])]
+    # names stay in the dictionary that the file has: a long one that is used often would fill the memory
+    names = [] if index is None else [index]
     for file in files:
-        with sound_parquet(path), pyarrow.parquet.ParquetFile(file, pre_buffer=False) as opened:
+        with (
+            sound_parquet(path),
+            pyarrow.parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names) as opened,
+        ):
+            check_disk(opened.metadata.num_rows * len(kept) * _LEAST_BYTES)
             yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=columns)
 
 
@@ -266,10 +283,25 @@ class _Names:
 
     def add(self, batch: Any) -> None:
         if self._index is not None:
-            self._names += [str(name) for name in batch.column(self._index).to_pylist()]
+            self._names += [str(name) for name in _texts(batch.column(self._index)).to_pylist()]
 
     def array(self) -> np.ndarray | None:
-        return np.array(self._names) if self._names else None
+        return name_array(self._names) if self._names else None
+
+
+def _texts(names: Any) -> Any:
+    """A column of names without its dictionary; refuse texts that are too long to be names."""
+    import pyarrow.compute
+    import pyarrow.types as types
+
+    texts = names.dictionary if types.is_dictionary(names.type) else names
+    if types.is_string(texts.type) or types.is_large_string(texts.type):
+        longest = pyarrow.compute.max(pyarrow.compute.binary_length(texts)).as_py() or 0
+        if longest > _LONGEST_NAME:
+            raise ValueError(
+                Message(f"`X`: a row has a name of {longest:,} bytes. Choose another column with `index=`.")
+            )
+    return names.cast(texts.type)
 
 
 # --- columns --------------------------------------------------------------------------------------

@@ -1,13 +1,17 @@
 """Zarr arrays that others have written: opened for reading, and refused where reading would unpickle them."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 import zarr
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.compressed_chunks import BoundedStore, chunk_layout
+from scalable_gpe.io.points import check_memory
 from scalable_gpe.storage.backends import StorageOptions, open_backend
+from scalable_gpe.storage.handle import DECODING
 
 
 def open_array(path: str, storage_options: StorageOptions | None = None, key: str | None = None) -> "zarr.Array[Any]":
@@ -24,7 +28,7 @@ def open_array(path: str, storage_options: StorageOptions | None = None, key: st
     if np.dtype(found.dtype).kind not in "fiub":
         raise TypeError(Message(f"`X`: the zarr array {path!r} has dtype {found.dtype}; it must be real and numeric."))
     check_codecs(found)
-    return found
+    return bounded(found)
 
 
 def open_node(
@@ -39,6 +43,9 @@ def open_node(
                 found = found[key] if isinstance(found, zarr.Group) and key in found else None
     except FileNotFoundError as error:
         raise FileNotFoundError(Message(f"`X`: there is no zarr array at {path!r}. Check the path.")) from error
+    except DECODING as error:  # what zarr raises for metadata that is not sound
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(Message(f"`X`: {path!r} is not a sound zarr array: {text}. Write it again.")) from None
     if not isinstance(found, zarr.Array | zarr.Group):
         raise ValueError(Message(f"`X`: {path!r} holds no {key!r}. Check the key."))
     return found
@@ -52,3 +59,16 @@ def check_codecs(array: "zarr.Array[Any]") -> None:
         raise TypeError(
             Message(f"`X`: the zarr array {array.path!r} is stored as pickles, which are never read. Convert it.")
         )
+
+
+def bounded(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
+    """The same array, whose chunks are refused before they expand beyond their size."""
+    try:
+        layout = chunk_layout(array)
+    except TypeError as error:
+        raise TypeError(Message(f"`X`: the zarr array {array.path!r}: {error}. Convert it.")) from None
+    if array.dtype.kind in "fiub":
+        check_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of the zarr array {array.path!r}")
+    if layout is None:
+        return array
+    return zarr.open_array(BoundedStore(array.store, layout), path=array.path, mode="r")

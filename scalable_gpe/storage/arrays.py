@@ -64,6 +64,11 @@ class _Stored:
             ) from error
         except StoreError:
             raise
+        except MemoryError as error:
+            raise StoreError(
+                f"array {self.name!r} of store {str(self.handle)!r} does not fit in memory ({error}). Free some "
+                "memory; if its shape cannot be right, do not use this store."
+            ) from None
         except DECODING as error:
             raise DamageError(f"array {self.name!r} is damaged: {error}", self.name) from error
 
@@ -151,6 +156,8 @@ class StoredRagged(_Stored):
     def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
         with self._named():
+            if not 0 <= length < self.array.shape[1]:
+                raise ValueError(f"block {block} cannot have {length} entries")
             row = _read_row(self.array, self.handle.backend.read(f"{self.name}/c/{block}/0"), length + 1)
         if row[0] != 1:
             raise DamageError(f"array {self.name!r} is damaged: chunk c/{block}/0 is missing", self.name)

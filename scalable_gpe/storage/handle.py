@@ -15,7 +15,18 @@ from scalable_gpe.storage.lock import Lock
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 
 # errors that decoding a truncated, empty or changed chunk may raise
-DECODING = (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError, EOFError, BufferError, AssertionError)
+DECODING = (
+    ValueError,
+    RuntimeError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    BufferError,
+    AssertionError,
+)
+_CODECS = {"bytes", "crc32c", "sharding_indexed"}  # all that this library writes: none of them expands what it reads
 
 
 class StoreHandle:
@@ -59,13 +70,15 @@ class StoreHandle:
                 found = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
         except (FileNotFoundError, *DECODING):
             return None
+        if not _is_own(found):
+            return None
         return found.with_config({"write_empty_chunks": write_empty})
 
     def find(self, name: str, *, write_empty: bool = True) -> ZarrArray:
         """Open the array of that name, which must exist."""
         found = self.open(name, write_empty=write_empty)
         if found is None:
-            raise DamageError(f"array {name!r} is missing from store {str(self)!r}", name)
+            raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not one of this library", name)
         return found
 
     def remove(self, name: str) -> None:
@@ -74,6 +87,21 @@ class StoreHandle:
             return  # nothing to remove, as for panels in memory
         self.check_writable()
         self.backend.remove(name, first="zarr.json")
+
+
+def _is_own(array: ZarrArray) -> bool:
+    """Whether an array has numbers and codecs that this library writes."""
+    described = array.metadata.to_dict()
+    return array.dtype.kind in "fiub" and _codec_names(described.get("codecs")) <= _CODECS
+
+
+def _codec_names(codecs: Any) -> set[str]:
+    """Names of codecs, and of those inside them."""
+    names: set[str] = set()
+    for codec in codecs or ():
+        inner = codec.get("configuration") or {}
+        names |= {str(codec["name"])} | _codec_names(inner.get("codecs")) | _codec_names(inner.get("index_codecs"))
+    return names
 
 
 @lru_cache(maxsize=16)

@@ -18,6 +18,8 @@ def to_json(record: object) -> dict[str, Any]:
 def from_json(kind: type[Record], content: dict[str, Any]) -> Record:
     """Restore a record. Unknown fields are ignored; absent fields take their defaults.
 
+    A value that its field cannot have raises a ValueError: what a store says is not trusted.
+
     Examples
     --------
     >>> @dataclasses.dataclass(frozen=True)
@@ -27,9 +29,14 @@ def from_json(kind: type[Record], content: dict[str, Any]) -> Record:
     >>> from_json(Size, {"shape": [3, 4], "errors": {"16": 0.5}, "color": "red"})
     Size(shape=(3, 4), errors={16: 0.5})
     """
+    if not isinstance(content, dict):
+        raise ValueError(f"{kind.__name__} must be an object; got {_short(content)}")
     hints = _hints(kind)
-    known = {name: _restore(hints[name], value) for name, value in content.items() if name in hints}
-    return kind(**known)
+    known = {name: _restore(hints[name], value, name) for name, value in content.items() if name in hints}
+    try:
+        return kind(**known)
+    except TypeError as error:  # a field is missing
+        raise ValueError(f"{kind.__name__}: {error}") from None
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
@@ -37,18 +44,22 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def _restore(hint: Any, value: Any) -> Any:
+def _restore(hint: Any, value: Any, name: str) -> Any:
     """Convert a value from JSON to the type of its field."""
-    if value is None:
-        return None
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _restore(_alternative(arguments, value), value)
+        fitting = [one for one in arguments if _fits(one, value)]
+        return _restore(fitting[0] if fitting else arguments[0], value, name)
+    if not _fits(hint, value):
+        raise ValueError(f"{name} must be {getattr(hint, '__name__', hint)}; got {_short(value)}")
     if origin is tuple:
-        return tuple(_restore(arguments[0], one) for one in value)
+        inner = arguments[:-1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(inner) != len(value):
+            raise ValueError(f"{name} must have {len(inner)} entries; got {len(value)}")
+        return tuple(_restore(one, item, name) for one, item in zip(inner, value, strict=True))
     if origin is dict:
-        return {_restore_key(arguments[0], key): _restore(arguments[1], one) for key, one in value.items()}
-    return from_json(hint, value) if dataclasses.is_dataclass(hint) and isinstance(hint, type) else value
+        return {_restore_key(arguments[0], key): _restore(arguments[1], one, name) for key, one in value.items()}
+    return from_json(hint, value) if _is_record(hint) else value
 
 
 def _restore_key(hint: Any, key: str) -> Any:
@@ -58,15 +69,29 @@ def _restore_key(hint: Any, key: str) -> Any:
     return key
 
 
-def _alternative(arguments: tuple[Any, ...], value: Any) -> Any:
-    """The member of a union that fits a value from JSON: a list is a tuple, an object a dict or a record."""
-    for one in arguments:
-        origin = typing.get_origin(one)
-        if isinstance(value, list) and origin in (tuple, list):
-            return one
-        if isinstance(value, dict) and (origin is dict or dataclasses.is_dataclass(one)):
-            return one
-    return object
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value from JSON has the kind of a type: a list is a tuple, an object a dict or a record."""
+    origin = typing.get_origin(hint) or hint
+    if origin in (tuple, list):
+        return isinstance(value, list)
+    if origin is dict or _is_record(hint):
+        return isinstance(value, dict)
+    if origin is float:  # NaN is a figure that was never measured
+        return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    if origin is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin in (bool, str, types.NoneType):
+        return isinstance(value, origin)
+    return True
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _plain(value: Any) -> Any:

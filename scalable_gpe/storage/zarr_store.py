@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ FORMAT_VERSION = 1
 SCRATCH = "work"  # the group of scratch arrays
 OWNER = "run"  # the attribute of an array that names the run which writes it
 _CHUNK_BYTES = 2**22
+_MOST_MISSING = 10_000  # missing chunks of one array that are listed
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
 
 
@@ -252,12 +254,18 @@ class ZarrStore:
         if damage:
             array, what = damage[0]
             raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array)
-        return from_json(kind, commit.record)
+        return self._restore(name, kind, commit)
 
     def peek(self, name: str, kind: type[Record]) -> Record | None:
         """Record of a complete result, even if its arrays are damaged."""
         commit = self._commit(name)
-        return None if commit is None else from_json(kind, commit.record)
+        return None if commit is None else self._restore(name, kind, commit)
+
+    def _restore(self, name: str, kind: type[Record], commit: Commit) -> Record:
+        try:
+            return from_json(kind, commit.record)
+        except ValueError as error:
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed: {error}", name) from None
 
     def results(self) -> list[str]:
         """Names of all groups below the root, committed or not."""
@@ -275,9 +283,10 @@ class ZarrStore:
         if attributes is None or "facts" not in attributes:
             return None
         content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
-        if attributes.get("checksum") != _checksum(content):
+        digests = content["metadata"] or {}
+        if attributes.get("checksum") != _checksum(content) or not isinstance(digests, dict):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name)
-        return Commit(content["facts"], dict(content["metadata"] or {}))
+        return Commit(content["facts"], digests)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
         """Attributes of a group as they are stored now, or None."""
@@ -287,7 +296,7 @@ class ZarrStore:
             return None
         try:
             return dict(json.loads(content).get("attributes", {}))
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             if not name:  # the root group: not a store of this library
                 return {}
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} is not readable", name) from None
@@ -312,12 +321,17 @@ class ZarrStore:
             if _digest(content) != digest:
                 wrong.append(Damage(array, "zarr.json was changed"))
                 continue
-            present = set(self.backend.files(f"{array}/c"))
-            chunks = [chunk_name(index) for index in _grid(json.loads(content))]
-            wrong += [
-                Damage(array, f"chunk {chunk} is missing") for chunk in chunks if f"{array}/{chunk}" not in present
-            ]
+            try:
+                wrong += self._missing(array, _grid_shape(content))
+            except ValueError:
+                wrong.append(Damage(array, "zarr.json is not readable"))
         return wrong
+
+    def _missing(self, array: str, grid: tuple[int, ...]) -> list[Damage]:
+        """Chunks that are missing, all or some of them: a grid can claim more chunks than can be listed."""
+        present = set(self.backend.files(f"{array}/c"))
+        names = map(chunk_name, itertools.islice(_indices(grid), len(present) + _MOST_MISSING))
+        return [Damage(array, f"chunk {name} is missing") for name in names if f"{array}/{name}" not in present]
 
     def repair(self, array: str, what: str) -> None:
         """Remove the commit of a damaged result, and what would block it, so that it is computed again."""
@@ -353,12 +367,12 @@ class ZarrStore:
         return sorted(wrong)
 
     def _unreadable(self, name: str) -> Iterator[str]:
-        description = json.loads(self.backend.read(f"{name}/zarr.json"))
-        if description["node_type"] != "array":
+        grid = _grid_shape(self.backend.read(f"{name}/zarr.json"))
+        if 0 in grid:
             return
         table = self.open_table(name)
         present = set(self.backend.files(f"{name}/c"))
-        for index in _grid(description):
+        for index in itertools.islice(_indices(grid), len(present) + _MOST_MISSING):
             if f"{name}/{chunk_name(index)}" in present and not table.readable(*index):
                 yield chunk_name(index)
 
@@ -412,14 +426,28 @@ def _check_format(kind: object, version: object, store: str) -> None:
         )
 
 
-def _grid(description: dict[str, Any]) -> Iterator[tuple[int, ...]]:
-    """Numbers of the shards (or chunks) of an array, from its zarr.json."""
-    if description["node_type"] != "array":
-        return iter(())
-    steps = description["chunk_grid"]["configuration"]["chunk_shape"]
-    if not all(step > 0 for step in steps):  # arrays without columns, which early releases could leave behind
-        return iter(())
-    return itertools.product(*(range(-(-n // step)) for n, step in zip(description["shape"], steps, strict=True)))
+def _grid_shape(content: bytes) -> tuple[int, ...]:
+    """Number of shards (or chunks) of an array along each axis, from its zarr.json; (0,) of what is not an array."""
+    try:
+        description = json.loads(content)
+        if description["node_type"] != "array":
+            return (0,)
+        steps = [int(step) for step in description["chunk_grid"]["configuration"]["chunk_shape"]]
+        if not all(step > 0 for step in steps):  # arrays without columns, which early releases could leave behind
+            return (0,)
+        return tuple(-(-int(n) // step) for n, step in zip(description["shape"], steps, strict=True))
+    except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not an array: {error}") from None
+
+
+def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Numbers of all chunks of a grid, one at a time: `itertools.product` would hold them."""
+    for flat in range(math.prod(grid)):
+        index = []
+        for size in reversed(grid):
+            flat, one = divmod(flat, size)
+            index.append(one)
+        yield tuple(reversed(index))
 
 
 def _checksum(content: Any) -> str:

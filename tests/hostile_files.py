@@ -1,0 +1,715 @@
+"""Make hostile files and read each of them: ``python hostile_files.py FOLDER BYTES`` prints the outcomes as JSON."""
+
+import bz2
+import gzip
+import io
+import json
+import os
+import pickle
+import resource
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+NAMED = ("ValueError", "TypeError", "StoreError", "DamageError", "MemoryLimitError", "OSError", "FileNotFoundError")
+HUGE = 2**60
+BOMB = 2**30  # bytes that a small file expands to
+CASES = {}
+
+
+def case(name):
+    def add(make):
+        CASES[name] = make
+        return make
+
+    return add
+
+
+class Trap:
+    def __reduce__(self):
+        return os.mkdir, ("trapped",)
+
+
+# --- .npy -----------------------------------------------------------------------------------------
+
+
+def npy(path, header, data=b"", version=b"\x01\x00"):
+    text = header.encode("latin1") + b"\n"
+    size = len(text).to_bytes(2 if version == b"\x01\x00" else 4, "little")
+    path.write_bytes(b"\x93NUMPY" + version + size + text + data)
+
+
+def header(descr="'<f4'", shape="(64, 2)"):
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"
+
+
+HEADERS = {
+    "npy with 2^60 rows": header(shape=f"({HUGE}, 2)"),
+    "npy with more rows than numbers can count": header(shape=f"({2**80}, 2)"),
+    "npy with fewer than no rows": header(shape="(-64, 2)"),
+    "npy with a shape of words": header(shape="('a', 2)"),
+    "npy with truth as a shape": header(shape="(True, True)"),
+    "npy of objects": header("'|O'"),
+    "npy of texts": header("'<U8'", "(8, 2)"),
+    "npy of dates": header("'<M8[s]'", "(32, 2)"),
+    "npy of complex numbers": header("'<c8'", "(32, 2)"),
+    "npy of structures": header("[('a', '<f4'), ('b', '<f4')]", "(64,)"),
+    "npy with structures in structures": header("[('a', " * 60 + "'<f4'" + ")]" * 60),
+    "npy with a nested header": "(" * 4000 + ")" * 4000,
+    "npy whose header is code": "__import__('os').mkdir('trapped')",
+    "npy without a header": "",
+    "npy without keys": "{}",
+    "npy with one dimension": header(shape="(128,)"),
+    "npy with 40 dimensions": header(shape=str((1,) * 40)),
+}
+for name, text in HEADERS.items():
+    CASES[name] = lambda path, text=text: npy(path / "x.npy", text, bytes(512))
+
+
+@case("npy with a header of 64 MB")
+def _(path):
+    npy(path / "x.npy", header() + " " * 2**26, bytes(512), b"\x02\x00")
+
+
+@case("npy that is a pickle")
+def _(path):
+    (path / "x.npy").write_bytes(pickle.dumps(Trap()))
+
+
+@case("npy of objects with a pickle")
+def _(path):
+    npy(path / "x.npy", header("'|O'", "(1,)"), pickle.dumps(Trap()))
+
+
+@case("npy that is an npz")
+def _(path):
+    np.savez(path / "y.npz", X=np.ones((64, 2)))
+    (path / "y.npz").rename(path / "x.npy")
+
+
+@case("npy with NaN and infinity")
+def _(path):
+    np.save(path / "x.npy", np.full((64, 2), [np.nan, np.inf]))
+
+
+# --- zarr -----------------------------------------------------------------------------------------
+
+
+def points(rows=64):
+    return np.random.default_rng(0).normal(size=(rows, 2)).astype(np.float32)
+
+
+def zarr_array(path, change=None, zarr_format=3, **options):
+    """Write a sound array, then change its metadata."""
+    import zarr
+
+    array = zarr.create_array(
+        str(path / "x.zarr"), shape=(64, 2), chunks=(16, 2), dtype="f4", zarr_format=zarr_format, **options
+    )
+    array[:] = points()
+    file = path / "x.zarr" / ("zarr.json" if zarr_format == 3 else ".zarray")
+    if change is not None:
+        described = json.loads(file.read_text())
+        described = change(described) or described
+        file.write_text(described if isinstance(described, str) else json.dumps(described))
+    return path / "x.zarr"
+
+
+def put(*keys, value):
+    def change(described):
+        for key in keys[:-1]:
+            described = described[key]
+        described[keys[-1]] = value
+
+    return change
+
+
+def both(*changes):
+    def change(described):
+        for one in changes:
+            one(described)
+
+    return change
+
+
+GRID = ("chunk_grid", "configuration", "chunk_shape")
+METADATA = {
+    "zarr with chunks of 2^60": both(put("shape", value=[HUGE, 2]), put(*GRID, value=[HUGE, 2])),
+    "zarr with large chunks": put(*GRID, value=[2**40, 2]),
+    "zarr with 2^60 rows and one feature less": put("shape", value=[HUGE]),
+    "zarr with chunks of nothing": put(*GRID, value=[0, 0]),
+    "zarr with chunks below nothing": put(*GRID, value=[-16, 2]),
+    "zarr with chunks of other dimensions": put(*GRID, value=[16]),
+    "zarr with chunks of words": put(*GRID, value=["a", "b"]),
+    "zarr with fewer than no rows": put("shape", value=[-64, 2]),
+    "zarr with a shape of words": put("shape", value="many"),
+    "zarr without a shape": lambda described: described.pop("shape") and None,
+    "zarr with an unknown type": put("data_type", value="object"),
+    "zarr of texts": put("data_type", value="string"),
+    "zarr of complex numbers": put("data_type", value="complex64"),
+    "zarr with an unknown codec": put("codecs", value=[{"name": "bytes"}, {"name": "pickle"}]),
+    "zarr with codecs of words": put("codecs", value="bytes"),
+    "zarr without codecs": put("codecs", value=[]),
+    "zarr with two compressors": put("codecs", value=[{"name": "bytes"}, *[{"name": "zstd"}] * 2]),
+    "zarr with wide numbers in narrow chunks": put("data_type", value="float64"),
+    "zarr with NaN as its format": put("zarr_format", value=float("nan")),
+    "zarr with NaN as its shape": put("shape", value=[float("nan"), 2]),
+    "zarr whose metadata is a list": lambda described: "[]",
+    "zarr whose metadata is empty": lambda described: "",
+    "zarr with nested metadata": lambda described: '{"a":' * 100_000,
+    "zarr with nested attributes": lambda described: json.dumps(described)[:-1] + ', "x": ' + "[" * 100_000,
+}
+for name, change in METADATA.items():
+    CASES[name] = lambda path, change=change: zarr_array(path, change) and None
+
+
+def zstd_bomb():
+    """Frames of repeated blocks: three bytes and a zero for each 128 KiB."""
+    block, n_blocks = 2**17, BOMB // 2**17
+    blocks = [((block << 3) | 2 | (number == n_blocks - 1)).to_bytes(3, "little") + b"\0" for number in range(n_blocks)]
+    return blocks
+
+
+@case("zarr with a zstd chunk that names its size")
+def _(path):
+    chunk = zarr_array(path) / "c/0/0"
+    chunk.write_bytes(b"\x28\xb5\x2f\xfd\xa0" + BOMB.to_bytes(4, "little") + b"".join(zstd_bomb()))
+
+
+@case("zarr with a zstd chunk that hides its size")
+def _(path):
+    chunk = zarr_array(path) / "c/0/0"
+    chunk.write_bytes(b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(zstd_bomb()))
+
+
+@case("zarr with a gzip chunk that expands")
+def _(path):
+    from zarr.codecs import GzipCodec
+
+    chunk = zarr_array(path, compressors=GzipCodec()) / "c/0/0"
+    chunk.write_bytes(gzip.compress(bytes(128)) + gzip.compress(bytes(BOMB // 4), 1))
+
+
+@case("zarr with a blosc chunk that expands")
+def _(path):
+    import numcodecs
+    from zarr.codecs import BloscCodec
+
+    chunk = zarr_array(path, compressors=BloscCodec()) / "c/0/0"
+    chunk.write_bytes(numcodecs.Blosc("zstd", 1).encode(bytes(BOMB // 4)))
+
+
+@case("zarr with a shard that expands")
+def _(path):
+    shard = zarr_array(path, shards=(64, 2)) / "c/0/0"
+    data, bomb = shard.read_bytes()[: -16 * 4 - 4], b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(zstd_bomb())
+    index = np.array([[0, 20], [len(data), len(bomb)], [0, 20], [0, 20]], "<u8").tobytes()
+    import google_crc32c
+
+    shard.write_bytes(data + bomb + index + google_crc32c.value(index).to_bytes(4, "little"))
+
+
+@case("zarr of format 2 with a zlib chunk that expands")
+def _(path):
+    import numcodecs
+
+    chunk = zarr_array(path, zarr_format=2, compressors=numcodecs.Zlib()) / "0.0"
+    chunk.write_bytes(zlib.compress(bytes(BOMB // 4), 1))
+
+
+@case("zarr of format 2 with a bz2 chunk that expands")
+def _(path):
+    import numcodecs
+
+    chunk = zarr_array(path, zarr_format=2, compressors=numcodecs.BZ2()) / "0.0"
+    chunk.write_bytes(bz2.compress(bytes(2**24), 1) * 16)
+
+
+@case("zarr of format 2 with pickles")
+def _(path):
+    chunk = zarr_array(path, put("filters", value=[{"id": "pickle", "protocol": 5}]), zarr_format=2) / "0.0"
+    chunk.write_bytes(pickle.dumps(Trap()))
+
+
+@case("zarr of format 2 with objects")
+def _(path):
+    zarr_array(path, both(put("dtype", value="|O"), put("filters", value=[{"id": "pickle"}])), zarr_format=2)
+
+
+@case("zarr with an empty chunk")
+def _(path):
+    (zarr_array(path) / "c/0/0").write_bytes(b"")
+
+
+@case("zarr with NaN")
+def _(path):
+    import zarr
+
+    zarr.open_array(str(zarr_array(path)), mode="r+")[3] = np.nan
+
+
+@case("zarr with a sparse matrix of 2^60 rows")
+def _(path):
+    import zarr
+
+    group = zarr.open_group(str(path / "x.zarr"), mode="w")
+    group.create_group("obs")
+    sparse = group.create_group("X")
+    sparse.attrs.update({"encoding-type": "csr_matrix", "shape": [HUGE, 2]})
+    for name in ("data", "indices", "indptr"):
+        sparse.create_array(name, shape=(HUGE,), chunks=(2**20,), dtype="i8")
+
+
+# --- .h5ad ----------------------------------------------------------------------------------------
+
+
+def h5ad(path):
+    import h5py
+
+    return h5py.File(path / "x.h5ad", "w")
+
+
+@case("h5ad with 2^60 rows")
+def _(path):
+    with h5ad(path) as file:
+        file.create_dataset("X", (HUGE, 2), "f4", chunks=(1024, 2), compression="gzip")
+
+
+@case("h5ad with 2^31 columns")
+def _(path):
+    with h5ad(path) as file:
+        file.create_dataset("X", (2**20, 2**31), "f4", chunks=(1024, 1024))
+
+
+@case("h5ad with a chunk that expands")
+def _(path):
+    with h5ad(path) as file:
+        data = file.create_dataset("X", (64, 2), "f4", chunks=(16, 2), compression="gzip")
+        data.id.write_direct_chunk((0, 0), zlib.compress(bytes(BOMB // 4), 1))
+
+
+@case("h5ad with a damaged chunk")
+def _(path):
+    with h5ad(path) as file:
+        data = file.create_dataset("X", (64, 2), "f4", chunks=(16, 2), compression="gzip")
+        data[:] = 1
+        data.id.write_direct_chunk((0, 0), b"damaged")
+
+
+@case("h5ad of texts")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = [["a", "b"]] * 64
+
+
+@case("h5ad of references")
+def _(path):
+    with h5ad(path) as file:
+        file.create_dataset("X", (64, 2), dtype=__import__("h5py").ref_dtype)
+
+
+@case("h5ad of structures")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = np.zeros((64, 2), [("a", "f4"), ("b", "f4")])
+
+
+@case("h5ad without a shape")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = __import__("h5py").Empty("f4")
+
+
+@case("h5ad whose X is a type")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = np.dtype("f4")
+
+
+@case("h5ad with one number")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = 1.0
+
+
+@case("h5ad with NaN")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = np.full((64, 2), np.nan)
+
+
+def sparse(path, change):
+    with h5ad(path) as file:
+        group = file.create_group("X")
+        group.attrs.update({"encoding-type": "csr_matrix", "shape": (64, 64)})
+        group["data"], group["indices"], group["indptr"] = np.ones(64), np.arange(64), np.arange(65)
+        change(group)
+
+
+def replaced(name, values):
+    def change(group):
+        del group[name]
+        if isinstance(values, tuple):
+            group.create_dataset(name, values, "i8", chunks=(2**20,))
+        elif values is not None:
+            group[name] = values
+
+    return change
+
+
+SPARSE = {
+    "h5ad with sparse rows beyond the end": replaced("indptr", np.arange(65)[::-1]),
+    "h5ad with sparse columns beyond the end": replaced("indices", np.full(64, 2**40)),
+    "h5ad with sparse columns below 0": replaced("indices", np.full(64, -1)),
+    "h5ad with 2^60 sparse numbers": replaced("data", (HUGE,)),
+    "h5ad without sparse columns": replaced("indices", None),
+    "h5ad with sparse texts": replaced("data", ["a"] * 64),
+    "h5ad with NaN as sparse columns": replaced("indices", np.full(64, np.nan)),
+    "h5ad with a sparse shape of 2^60": lambda group: group.attrs.update({"shape": (HUGE, 2)}),
+    "h5ad with a sparse shape of NaN": lambda group: group.attrs.update({"shape": (np.nan, 64)}),
+    "h5ad with a sparse shape of words": lambda group: group.attrs.update({"shape": "many"}),
+    "h5ad with sparse numbers and no shape": lambda group: group.attrs.pop("shape"),
+}
+for name, change in SPARSE.items():
+    CASES[name] = lambda path, change=change: sparse(path, change)
+
+
+def named(path, make):
+    with h5ad(path) as file:
+        file["X"] = points()
+        file.create_group("obs").attrs["_index"] = "n"
+        make(file["obs"])
+
+
+@case("h5ad with 2^60 names")
+def _(path):
+    named(path, lambda obs: obs.create_dataset("n", (HUGE,), "S8", chunks=(2**20,)))
+
+
+@case("h5ad with names of 1 GB")
+def _(path):
+    named(path, lambda obs: obs.create_dataset("n", (2**14,), f"S{2**26}", chunks=(1,)))
+
+
+@case("h5ad with names that are a group")
+def _(path):
+    named(path, lambda obs: obs.create_group("n"))
+
+
+@case("h5ad with other names than rows")
+def _(path):
+    named(path, lambda obs: obs.create_dataset("n", data=["a"] * 63))
+
+
+@case("h5ad that is not HDF5")
+def _(path):
+    (path / "x.h5ad").write_bytes(pickle.dumps(Trap()))
+
+
+@case("h5ad that ends early")
+def _(path):
+    with h5ad(path) as file:
+        file["X"] = np.ones((2**16, 2))
+    os.truncate(path / "x.h5ad", 2**16)
+
+
+# --- .parquet -------------------------------------------------------------------------------------
+
+
+def parquet(path, columns, **options):
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), path / "x.parquet", **options)
+
+
+@case("parquet with a name of 64 MB for each row")
+def _(path):
+    import pyarrow
+
+    names = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(2**14, np.int32)), ["x" * 2**26])
+    parquet(path, {"a": np.arange(2**14), "n": names}, compression="zstd")
+
+
+@case("parquet with more rows than the disk holds")
+def _(path):
+    import pyarrow
+    import pyarrow.parquet
+
+    one = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(2**12, np.int8)), pyarrow.array([1.0]))
+    table = pyarrow.table({f"a{number}": one for number in range(64)})
+    with pyarrow.parquet.ParquetWriter(path / "x.parquet", table.schema) as writer:
+        writer.write_table(table)
+    data = bytearray((path / "x.parquet").read_bytes())
+    (path / "x.parquet").write_bytes(lengthened(data, 2**12))
+
+
+def lengthened(data, n_rows):
+    """The same file with another number of rows in its footer."""
+    size = int.from_bytes(data[-8:-4], "little")
+    footer = bytes(data[-8 - size : -8])
+    old, new = varint(n_rows), varint(2**50)
+    at = footer.find(b"\x16" + old)  # the field after the schema: an i64
+    footer = footer[:at] + b"\x16" + new + footer[at + 1 + len(old) :]
+    return bytes(data[: -8 - size]) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def varint(value):
+    value, out = value * 2, bytearray()  # zigzag
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@case("parquet of texts")
+def _(path):
+    parquet(path, {"a": ["x"] * 64})
+
+
+@case("parquet of structures")
+def _(path):
+    parquet(path, {"a": [{"b": {"c": 1.0}}] * 64})
+
+
+@case("parquet of lists of lists")
+def _(path):
+    parquet(path, {"a": [[[1.0, 2.0]]] * 64})
+
+
+@case("parquet of lists of texts")
+def _(path):
+    parquet(path, {"a": [["x", "y"]] * 64})
+
+
+@case("parquet with two columns of one name")
+def _(path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_arrays([pyarrow.array([1.0] * 64)] * 2, names=["a", "a"])
+    pyarrow.parquet.write_table(table, path / "x.parquet")
+
+
+@case("parquet with NaN")
+def _(path):
+    parquet(path, {"a": np.full(64, np.nan), "b": np.ones(64)})
+
+
+@case("parquet with another index than its columns")
+def _(path):
+    import pyarrow
+    import pyarrow.parquet
+
+    described = {"pandas": json.dumps({"index_columns": ["nothing"], "columns": [], "column_indexes": []})}
+    table = pyarrow.table({"a": np.ones(64)}).replace_schema_metadata(described)
+    pyarrow.parquet.write_table(table, path / "x.parquet")
+
+
+@case("parquet with nested metadata of pandas")
+def _(path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"a": np.ones(64)}).replace_schema_metadata({"pandas": '{"a":' * 100_000})
+    pyarrow.parquet.write_table(table, path / "x.parquet")
+
+
+@case("parquet with metadata of pandas that is not an object")
+def _(path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"a": ["x"] * 64}).replace_schema_metadata({"pandas": "[1]"})
+    pyarrow.parquet.write_table(table, path / "x.parquet")
+
+
+@case("parquet without rows")
+def _(path):
+    parquet(path, {"a": np.ones(0)})
+
+
+@case("parquet that is something else")
+def _(path):
+    (path / "x.parquet").write_bytes(pickle.dumps(Trap()))
+
+
+@case("parquet that ends early")
+def _(path):
+    parquet(path, {"a": np.random.default_rng(0).normal(size=4096)})
+    os.truncate(path / "x.parquet", 4096)
+
+
+@case("parquet with a damaged page")
+def _(path):
+    parquet(path, {"a": np.random.default_rng(0).normal(size=4096)})
+    data = bytearray((path / "x.parquet").read_bytes())
+    data[4:2000] = bytes(1996)
+    (path / "x.parquet").write_bytes(data)
+
+
+# --- .csv -----------------------------------------------------------------------------------------
+
+TEXTS = {
+    "csv of one endless line": b"1," * 3_000_000,
+    "csv with a quote that never ends": b'a,b\n"1,2\n' + b"3,4\n" * 3_000_000,
+    "csv with a line of 16 MB": b"a,b\n1,2\n" + b"1" * 2**24 + b",2\n",
+    "csv with a name of 200 kB": b"x" * 200_000 + b",b\n1,2\n",
+    "csv of zeros": bytes(2**16),
+    "csv in another encoding": "a,b\n1,2\n3,4\n".encode("utf-16"),
+    "csv with another number of cells": b"a,b\n1,2\n3,4,5\n",
+    "csv with a formula": b"a,b\n=cmd|' /C calc'!A0,2\n1,2\n",
+    "csv with words late": b"a,b\n" + b"1,2\n" * 300_000 + b"x,y\n",
+    "csv with NaN": b"a,b\nnan,1\n2,inf\n",
+    "csv that is a pickle": pickle.dumps(Trap()),
+    "csv with too large numbers": b"a,b\n1e999,1\n2,3\n",
+    "csv with nothing in it": b"",
+    "csv of white space": b" \n \n",
+    "csv with a long name among short ones": b"n,a\n" + b"x" * 2**22 + b",1\n" + b"y,2\n" * 2**16,
+}
+for name, data in TEXTS.items():
+    CASES[name] = lambda path, data=data: (path / "x.csv").write_bytes(data) and None
+
+
+@case("csv in a gz that expands to one line")
+def _(path):
+    (path / "x.csv.gz").write_bytes(gzip.compress(bytes(BOMB // 4), 1))
+
+
+@case("csv in a gz that is damaged")
+def _(path):
+    (path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000)[:40])
+
+
+# --- .npz of distances ----------------------------------------------------------------------------
+
+
+def npz(path, **parts):
+    whole = {"format": b"csr", "shape": (64, 64), "data": np.ones(64), "indices": np.arange(64), "indptr": np.arange(65)}
+    np.savez(path / "x.npz", **(whole | parts))
+
+
+PARTS = {
+    "npz with rows beyond the end": {"indptr": np.arange(65)[::-1]},
+    "npz with columns beyond the end": {"indices": np.full(64, 2**40)},
+    "npz with columns below 0 by column": {"format": b"csc", "indices": np.full(64, -5)},
+    "npz in an unknown format": {"format": b"__import__('os')"},
+    "npz with a shape of 2^60": {"shape": (HUGE, HUGE)},
+    "npz with a shape of NaN": {"shape": (np.nan, 64.0)},
+    "npz with texts": {"data": ["a"] * 64},
+    "npz with blocks": {"format": b"bsr", "data": np.ones((64, 1, 1))},
+}
+for name, parts in PARTS.items():
+    CASES[name] = lambda path, parts=parts: npz(path, **parts)
+
+
+@case("npz with a pickle")
+def _(path):
+    npz(path, data=np.array([Trap()] * 64, dtype=object))
+
+
+@case("npz that expands")
+def _(path):
+    npz(path)
+    with zipfile.ZipFile(path / "x.npz", "a", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        content = io.BytesIO()
+        np.lib.format.write_array_header_1_0(content, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
+        with file.open("more.npy", "w", force_zip64=True) as part:
+            part.write(content.getvalue())
+    claim = (2**45).to_bytes(8, "little")
+    data = (path / "x.npz").read_bytes().replace(b"PK\x01\x02", b"PK\x01\x02")
+    (path / "x.npz").write_bytes(data)
+    del claim
+
+
+@case("npz that is something else")
+def _(path):
+    (path / "x.npz").write_bytes(b"PK\x03\x04" + bytes(100))
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def read(path):
+    """Read all rows of what a case has made, as embed does before any work."""
+    from scalable_gpe.io.distances import read_distances
+    from scalable_gpe.io.files import read_points
+    from scalable_gpe.io.rows import open_rows
+
+    (file,) = path.iterdir()
+    if file.suffix == ".npz":
+        return read_distances(str(file)).shape[0]
+    index = "n" if file.suffix in (".parquet", ".csv") and b"n" == first_name(file) else None
+    rows = open_rows(read_points(file, index=index))
+    for start in range(0, rows.n_rows, 65_536):
+        rows.read(start, min(rows.n_rows, start + 65_536))
+    return rows.n_rows
+
+
+def first_name(file):
+    if file.suffix == ".csv":
+        return file.read_bytes()[:2].rstrip(b",")
+    return b"n" if "64 MB" in file.parent.name else b""
+
+
+def sound(path):
+    """Sound files of each kind, which must be read."""
+    import h5py
+    import pandas
+    import zarr
+
+    for kind in ("npy", "zarr", "zarr2", "shards", "h5ad", "parquet", "csv"):
+        (path / kind).mkdir(parents=True)
+    np.save(path / "npy/x.npy", points())
+    zarr_array(path / "zarr")
+    zarr_array(path / "zarr2", zarr_format=2)
+    zarr_array(path / "shards", shards=(64, 2), compressors=zarr.codecs.BloscCodec())
+    with h5py.File(path / "h5ad/x.h5ad", "w") as file:
+        file.create_dataset("X", data=points(), chunks=(16, 2), compression="gzip")
+    frame = pandas.DataFrame(points(), columns=["a", "b"])
+    frame.to_parquet(path / "parquet/x.parquet")
+    frame.to_csv(path / "csv/x.csv", index=False)
+    return {folder.name: read(folder) for folder in path.iterdir()}
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(folder, n_bytes):
+    os.chdir(folder)
+    outcome = {"sound": sound(Path("sound")), "cases": {}}
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    for name, make in CASES.items():
+        Path("cases", name.replace("/", "-")).mkdir(parents=True)
+        make(Path("cases", name))
+    before = sorted(str(path) for path in Path().rglob("*"))
+    resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, used + n_bytes))
+    for name in CASES:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        start = resident()
+        try:
+            text = f"read {read(Path('cases', name))} rows"
+            error = "nothing"
+        except Exception as raised:
+            error, text = type(raised).__name__, str(raised)
+        outcome["cases"][name] = {"error": error, "text": text[:400], "grown": high_water() - start}
+    outcome["trapped"] = any(path.name == "trapped" for path in Path().rglob("*"))
+    outcome["written"] = sorted({str(path) for path in Path().rglob("*")} - set(before))
+    print(json.dumps(outcome))
+
+
+def high_water():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
