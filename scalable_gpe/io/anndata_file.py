@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.hdf5 import open_hdf5
+from scalable_gpe.io.hdf5 import check_chunks, open_hdf5
 from scalable_gpe.io.points import (
     BATCH_ROWS,
     Points,
     check_disk,
     check_memory,
+    check_names,
     first_names,
     name_array,
     narrowest_float,
@@ -41,7 +42,9 @@ def read_h5ad(path: str, key: str | None) -> Points:
         else:
             _check_numeric(item, key, path)
             values = _map_or_copy(item, path)
-        return Points(values, row_names(file), f"{key} of {path}")
+        names = row_names(file, path)
+        check_names(names, values, path)
+        return Points(values, names, f"{key} of {path}")
 
 
 def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
@@ -59,6 +62,7 @@ def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
     step = max(1, min(chunk[0] * max(1, BATCH_ROWS // 4 // chunk[0]), max(chunk[0], _BATCH_BYTES // row_bytes)))
     dtype = narrowest_float([dataset.dtype])
     check_memory(max(step * row_bytes, math.prod(chunk) * dataset.dtype.itemsize), f"a chunk of {path!r}")
+    check_chunks(dataset, path)
     check_disk(dataset.size * np.dtype(dtype).itemsize)
     batches = (dataset[start : start + step] for start in range(0, dataset.shape[0], step))
     return spool(batches, dataset.shape[1], dtype)
@@ -83,7 +87,7 @@ def choose_key(group: Any, key: str | None, path: str) -> str:
     return found
 
 
-def row_names(group: Any) -> np.ndarray | None:
+def row_names(group: Any, path: str) -> np.ndarray | None:
     """obs_names of an AnnData file as text."""
     obs = group.get("obs")
     name = obs.attrs.get("_index") if hasattr(obs, "keys") else None
@@ -92,7 +96,7 @@ def row_names(group: Any) -> np.ndarray | None:
     item = obs[name]
     if hasattr(item, "keys"):  # nullable text: values and a mask
         item = item["values"]
-    item = _checked(item)
+    item = _checked(item, path)
     check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of row names")
     values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
     return name_array([str(value) for value in values])
@@ -115,13 +119,14 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
     for name in ("data", "indices", "indptr"):
         if name not in group:
             raise ValueError(Message(f"`X`: {key} of {path!r} has no {name!r}. Write it again."))
-        item = _checked(group[name])
+        item = _checked(group[name], path)
         _check_numeric(item, f"{key}/{name}", path)
         check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{key}/{name} of {path!r}")
         parts.append(np.asarray(item[:]))
     try:
         shape = tuple(int(size) for size in group.attrs["shape"])
-        check_memory(8 * min(max(shape, default=0), 2**62), f"{key} of {path!r}")  # its row pointers
+        if max(shape, default=0) >= 2**48:  # scipy would make row pointers for all of them
+            raise ValueError(f"it cannot have the shape {shape}")
         matrix = kinds[kind](tuple(parts), shape=shape)
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -136,9 +141,10 @@ def _check_numeric(item: Any, key: str, path: str) -> None:
         raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
 
 
-def _checked(item: Any) -> Any:
-    """A dataset of HDF5 as it is; a zarr array without pickles, and with chunks that do not expand."""
+def _checked(item: Any, path: str) -> Any:
+    """A dataset of HDF5 or a zarr array, with chunks that do not expand; a zarr array without pickles."""
     if not hasattr(item, "metadata"):
+        check_chunks(item, path)
         return item
     from scalable_gpe.io.zarr_input import bounded, check_codecs
 

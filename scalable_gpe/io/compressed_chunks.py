@@ -150,6 +150,9 @@ class BoundedStore(WrapperStore[Store]):
     def _with_store(self, store: Store) -> "BoundedStore":
         return type(self)(store, self._layout)
 
+    def __str__(self) -> str:
+        return str(self._store)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._store, self._layout)
 

@@ -49,6 +49,8 @@ def _read_npz(path: str) -> Any:
         matrix = load_npz(path)
         if matrix.format not in ("csr", "csc", "coo"):
             raise ValueError(f"format {matrix.format!r} is not read; save it with tocsr()")
+        if matrix.dtype.kind not in "fiub":
+            raise ValueError(f"its numbers have dtype {matrix.dtype}")
         if matrix.format != "coo":
             matrix.check_format(full_check=True)
         return matrix.tocsr()

@@ -15,7 +15,7 @@ from typing import Any
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.npy import RemoteFile, map_npy
-from scalable_gpe.io.points import Points
+from scalable_gpe.io.points import Points, check_names
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
 
 ENDINGS = ".npy, .zarr, .csv, .tsv, .parquet, .h5ad"
@@ -140,11 +140,12 @@ def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | Non
     if hasattr(node, "shape") and key is not None:
         raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
     if not hasattr(node, "shape") and "obs" in node:
-        key, names = choose_key(node, key, path), row_names(node)
+        key, names = choose_key(node, key, path), row_names(node, path)
     if key is None:
         return Points(open_array(path, storage_options), None, path)
     item = open_node(path, storage_options, key)
     values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
+    check_names(names, values, path)
     return Points(values, names, f"{key} of {path}")
 
 

@@ -5,12 +5,19 @@ elsewhere. Following them would read files that the user never named, so each li
 """
 
 import contextlib
+import math
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 
+_DEFLATE = 1  # the number of the filter
+_DEFLATE_RATIO = 1032  # the most that deflate can expand
+_HARMLESS = 2**28  # bytes that a chunk may expand to unseen
+_PIECE = 2**20
+_SLACK = 2**12
 _DEPTH = 8  # of what is given to another library
 _MOST_LINKS = 64  # soft links that are followed one after the other
 
@@ -61,7 +68,11 @@ class HdfGroup:
         if hasattr(found, "keys"):
             for name in found:
                 HdfGroup(found, self._path).raw(name, depth - 1)
-        elif found is not None and found.attrs.get("categories"):  # early AnnData: a reference to the labels
+        elif found is not None:
+            check_chunks(found, self._path)
+        if (
+            found is not None and not hasattr(found, "keys") and found.attrs.get("categories")
+        ):  # early AnnData: a reference to the labels
             _check_own(found.file[found.attrs["categories"]], key, self._path)
         return found
 
@@ -102,6 +113,38 @@ def _check_own(dataset: Any, key: str, path: str) -> None:
         raise _elsewhere(path, key, "has its values in other files")
 
 
+def check_chunks(dataset: Any, path: str) -> None:
+    """Refuse a compressed dataset whose chunks expand beyond their size: HDF5 itself would follow them."""
+    if dataset.chunks is None:
+        return
+    settings = dataset.id.get_create_plist()
+    n_deflate = sum(settings.get_filter(number)[0] == _DEFLATE for number in range(settings.get_nfilters()))
+    most = math.prod(dataset.chunks) * dataset.dtype.itemsize + _SLACK
+    suspects = []
+
+    def look(chunk: Any) -> None:
+        if chunk.size > 2 * most or (n_deflate and chunk.size * _DEFLATE_RATIO > max(most, _HARMLESS)):
+            suspects.append(chunk)
+
+    dataset.id.chunk_iter(look)
+    for chunk in suspects:
+        data = b"" if chunk.size > 2 * most else dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
+        if n_deflate > 1 or not data or (n_deflate and _expands(data, most)):
+            raise ValueError(Message(f"{path!r}: a chunk of {dataset.name!r} is larger than it says. Write it again."))
+
+
+def _expands(data: bytes, most: int) -> bool:
+    """Whether a stream of deflate gives more bytes than it may; they are counted, not kept."""
+    stream, total = zlib.decompressobj(), 0
+    try:
+        while data and total <= most:
+            total += len(stream.decompress(data, _PIECE))
+            data = stream.unconsumed_tail
+    except zlib.error:
+        return False  # HDF5 says what is wrong
+    return total > most
+
+
 def _elsewhere(path: str, key: str, why: str) -> ValueError:
     return ValueError(
         Message(f"{path!r}: {key!r} {why}, which is not followed. Copy the values into the file with h5repack or h5py.")
@@ -116,6 +159,6 @@ def open_hdf5(path: str) -> Iterator[HdfGroup]:
         with h5py.File(path, "r") as file:
             yield HdfGroup(file, path)
     except (OSError, KeyError, RuntimeError) as error:  # what HDF5 raises for damaged content
-        if isinstance(error, RecursionError | NotImplementedError) or getattr(error, "errno", None):
+        if isinstance(error, RecursionError) or getattr(error, "errno", None) or error.__cause__ is not None:
             raise
         raise ValueError(Message(f"{path!r} is not a sound .h5ad file: {error}. Write it again.")) from None

@@ -54,10 +54,18 @@ def check_disk(n_bytes: int) -> None:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
-        raise OSError(
-            f"the temporary copy of X needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder with "
-            "more room, if the size of X is right."
+        raise ValueError(
+            Message(
+                f"`X`: the temporary copy needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder "
+                "with more room, if this size is right."
+            )
         )
+
+
+def check_names(names: np.ndarray | None, values: Any, path: str) -> None:
+    """Refuse names that are not those of the rows."""
+    if names is not None and len(names) != values.shape[0]:
+        raise ValueError(Message(f"`X`: {path!r} has {len(names)} names for {values.shape[0]} rows. Write it again."))
 
 
 def name_array(names: list[str]) -> np.ndarray:

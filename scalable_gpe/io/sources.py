@@ -107,6 +107,11 @@ class DaskSource:
         return np.asarray(self.array[at].compute(scheduler="synchronous"))
 
 
+def array_name(array: Any) -> str:
+    """Name of a zarr array in an error."""
+    return str(array.store_path)
+
+
 @dataclass(frozen=True, eq=False)
 class ZarrSource:
     """Rows of a zarr array."""
@@ -131,7 +136,9 @@ class ZarrSource:
         try:
             return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
         except (*DECODING, MemoryError) as error:
-            text = (str(error).splitlines() or [type(error).__name__])[0]
+            text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise ValueError(
-                Message(f"`X`: rows of the zarr array {self.array.path!r} cannot be read: {text}. Write it again.")
+                Message(
+                    f"`X`: rows of the zarr array {array_name(self.array)!r} cannot be read: {text}. Write it again."
+                )
             ) from error

@@ -81,7 +81,7 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
         raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
     with sound_parquet(path):
         schema = parquet.read_schema(files[0])
-    number = _find(_pandas_index(schema) if options.index is None else options.index, schema.names, "index", path)
+    number = _find(_pandas_index(schema, path) if options.index is None else options.index, schema.names, "index", path)
     index = None if number is None else schema.names[number]
     if key is not None and options.columns is not None:
         raise ValueError(Message("`columns` chooses columns of numbers, `key` one column of lists. Pass one of them."))
@@ -175,9 +175,12 @@ class _Text:
 # --- parquet --------------------------------------------------------------------------------------
 
 
-def _pandas_index(schema: Any) -> str | None:
+def _pandas_index(schema: Any, path: str) -> str | None:
     """The column in which pandas keeps the index, if pandas wrote the file and the index is not just counted."""
-    columns = (schema.pandas_metadata or {}).get("index_columns", [])
+    try:
+        columns = (schema.pandas_metadata or {}).get("index_columns", [])
+    except (ValueError, AttributeError, RecursionError):
+        raise ValueError(Message(f"`X`: {path!r} has metadata of pandas that is not sound. Write it again.")) from None
     return columns[0] if len(columns) == 1 and isinstance(columns[0], str) else None
 
 
@@ -252,7 +255,10 @@ def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path
         raise ValueError(
             Message(f"`key` must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}.")
         )
-    dtype = narrowest_float([schema.field(key).type.value_type.to_pandas_dtype()])
+    inner = schema.field(key).type.value_type
+    if not is_numeric(inner):
+        raise TypeError(Message(f"`X`: column {key!r} of {path!r} holds lists of {inner}; they must be of numbers."))
+    dtype = narrowest_float([inner.to_pandas_dtype()])
     batches = _parquet_batches(files, [key], index, path)
     first = next(batches, None)
     if first is None or not len(first.column(key)) or first.column(key)[0].as_py() is None:

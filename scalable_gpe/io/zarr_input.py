@@ -10,6 +10,7 @@ import zarr
 from scalable_gpe.errors import Message
 from scalable_gpe.io.compressed_chunks import BoundedStore, chunk_layout
 from scalable_gpe.io.points import check_memory
+from scalable_gpe.io.sources import array_name
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 from scalable_gpe.storage.handle import DECODING
 
@@ -44,7 +45,7 @@ def open_node(
     except FileNotFoundError as error:
         raise FileNotFoundError(Message(f"`X`: there is no zarr array at {path!r}. Check the path.")) from error
     except DECODING as error:  # what zarr raises for metadata that is not sound
-        text = (str(error).splitlines() or [type(error).__name__])[0]
+        text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(Message(f"`X`: {path!r} is not a sound zarr array: {text}. Write it again.")) from None
     if not isinstance(found, zarr.Array | zarr.Group):
         raise ValueError(Message(f"`X`: {path!r} holds no {key!r}. Check the key."))
@@ -57,7 +58,9 @@ def check_codecs(array: "zarr.Array[Any]") -> None:
     codecs = [described.get(part) for part in ("codecs", "filters", "compressor")]
     if "pickle" in json.dumps(codecs, default=repr).lower():
         raise TypeError(
-            Message(f"`X`: the zarr array {array.path!r} is stored as pickles, which are never read. Convert it.")
+            Message(
+                f"`X`: the zarr array {array_name(array)!r} is stored as pickles, which are never read. Convert it."
+            )
         )
 
 
@@ -66,9 +69,9 @@ def bounded(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
     try:
         layout = chunk_layout(array)
     except TypeError as error:
-        raise TypeError(Message(f"`X`: the zarr array {array.path!r}: {error}. Convert it.")) from None
+        raise TypeError(Message(f"`X`: the zarr array {array_name(array)!r}: {error}. Convert it.")) from None
     if array.dtype.kind in "fiub":
-        check_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of the zarr array {array.path!r}")
+        check_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of the zarr array {array_name(array)!r}")
     if layout is None:
         return array
     return zarr.open_array(BoundedStore(array.store, layout), path=array.path, mode="r")

@@ -14,7 +14,7 @@ import hostile_files
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("h5py")
-_MEMORY = 600 * 2**20  # bytes above what the process has once everything is imported
+_MEMORY = 400 * 2**20  # bytes above what the process has once everything is imported
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_a_hostile_file_is_refused(outcomes, case):
     outcome = outcomes["cases"][case]
     assert outcome["error"] in hostile_files.NAMED, outcome
     assert len(outcome["text"]) > 20, outcome
-    assert outcome["grown"] < 300 * 2**20, outcome
+    assert outcome["grown"] < 80 * 2**20, outcome
 
 
 def test_no_code_runs_and_nothing_is_written(outcomes):
