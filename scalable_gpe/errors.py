@@ -65,6 +65,9 @@ class DamageError(StoreError):
         return type(self), (self.message, self.array)  # errors travel from workers to the caller
 
 
+CANNOT_BE_RIGHT = "its numbers cannot be right"  # damage that no checksum shows: the whole array is made again
+
+
 class MemoryLimitError(GPEError, ValueError):
     """The run does not fit in `memory_limit`; the message names the smallest limit that is enough."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from scalable_gpe.checks import Power, check_choice
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
-from scalable_gpe.graph.edges import Block, Edges
+from scalable_gpe.graph.edges import Block, Edges, check_lists
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
@@ -184,6 +184,7 @@ def _list_piece(graph: NeighborGraph, start: int, stop: int) -> Piece:
     order = graph.storage_order
     ids, place = np.unique(order.position[start:stop], return_inverse=True)
     lists, distances = graph.lists.take(ids)[place], graph.in_user_units(graph.list_distances.take(ids))[place]
+    check_lists(lists, graph.storage_order.n_points, graph.lists.key[1])
     rows = np.where(lists >= 0, order.user_row[lists], graph.n_rows)  # absent neighbours come last
     by = np.argsort(rows, axis=1, kind="stable")
     rows, distances = np.take_along_axis(rows, by, 1), np.take_along_axis(distances, by, 1)

@@ -27,9 +27,14 @@ def in_options(raised: BaseException, names: OptionNames) -> str:
     return _one_line(text.render(names) if isinstance(text, Message) else str(raised))
 
 
+def _printable(text: str) -> str:
+    """Replace control characters: texts of a store or a file must not steer the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
 def show(text: str) -> None:
     """Print a result."""
-    print(text)
+    print(_printable(text))
 
 
 def show_pairs(title: str, pairs: list[tuple[str, str]]) -> None:
@@ -46,12 +51,12 @@ def show_json(value: object, indent: int | None = 2) -> None:
 def tell(options: ConsoleOptions, text: str) -> None:
     """Print a line about the work, unless --quiet or --json."""
     if not options.quiet and not options.json:
-        print(text, flush=True)
+        print(_printable(text), flush=True)
 
 
 def say(text: str) -> None:
     """Print a line to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(_printable(text), file=sys.stderr, flush=True)
 
 
 def caution(text: str) -> None:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
 _BYTES_PER_EDGE = 12
-_OF_THIS_PROCESS = ("_kept", "_coming", "_guard")
+_OF_THIS_PROCESS = ("_kept", "_coming", "_guard", "_checked")
 
 
 class Block(NamedTuple):
@@ -60,6 +61,7 @@ class Edges:
     _kept: dict[int, Block] = field(default_factory=dict, repr=False)
     _coming: dict[int, Future[Block]] = field(default_factory=dict, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
+    _checked: set[int] = field(default_factory=set, repr=False)
 
     @property
     def n_points(self) -> int:
@@ -108,7 +110,11 @@ class Edges:
         indptr = np.zeros(len(degree) + 1, np.int32)
         np.cumsum(degree, out=indptr[1:])
         length = int(indptr[-1])
-        return Block(start, indptr, self.indices.read(number, length), self.values.read(number, length))
+        indices = self.indices.read(number, length)
+        if number not in self._checked:  # once: compiled loops trust them
+            check_points(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
+            self._checked.add(number)
+        return Block(start, indptr, indices, self.values.read(number, length))
 
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (number in `points`, columns, values) of some rows; each block is read once."""
@@ -125,11 +131,23 @@ class Edges:
         return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept={}, _coming={}, _guard=threading.Lock())
+        self.__dict__.update(state, _kept={}, _coming={}, _guard=threading.Lock(), _checked=set())
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, ahead: int = 0) -> "Edges":
         """Return the same pattern with other values."""
         return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, ahead)
+
+
+def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
+    """Refuse numbers of points that do not exist: compiled loops trust them."""
+    if numbers.size and int(numbers.view(np.uint32).max()) >= n_points:  # below 0 is large without a sign
+        raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
+
+
+def check_lists(lists: np.ndarray, n_points: int, name: str) -> None:
+    """Refuse neighbour lists with points that do not exist; -1 ends a list."""
+    if lists.size and (int(lists.max()) >= n_points or int(lists.min()) < -1):
+        raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
 
 
 def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context: Context, name: str) -> Edges:
@@ -168,8 +186,14 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
 def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
     """Open the edges of a graph."""
     store = context.store
-    degree = store.open_table(f"{name}/degree").read(0, n_points)
-    return Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
+    table = store.open_table(f"{name}/degree")
+    if table.shape != (n_points,) or table.dtype != np.int32 or block_rows < 1:
+        raise DamageError(f"array '{name}/degree' does not belong to {n_points} points", f"{name}/degree")
+    degree = table.read(0, n_points)
+    edges = Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
+    if n_points and (degree.min() < 0 or edges.longest_block >= 2**31 or edges.indices.dtype != np.int32):
+        raise DamageError(f"array '{name}/degree' is damaged: {CANNOT_BE_RIGHT}", f"{name}/degree")
+    return edges
 
 
 def count_components(edges: Edges, most: float = np.inf) -> int:
@@ -253,6 +277,7 @@ def _reverse_edges(indices: Table, distances: Table, pieces: list[tuple[int, int
 
     def bucket(piece: tuple[int, int]) -> _Bucket:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
+        check_lists(own[0], pieces[-1][1], indices.key[1])
         return _Bucket(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE)

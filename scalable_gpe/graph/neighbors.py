@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, Message
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
@@ -150,9 +150,11 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     """Open a complete graph; `points` are used if the store keeps none."""
     store, metadata = context.store, context.store.read(name, GraphMetadata)
     if metadata is None:
-        raise KeyError(name)
+        raise DamageError(f"the graph {name!r} is not complete", name)
     group = read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
     storage_order = StorageOrder(read_whole(store.open_table(f"{name}/user_row")), group)
+    if not storage_order.is_sound(metadata.n_rows, metadata.n_points):
+        raise DamageError(f"array '{name}/user_row' is damaged: {CANNOT_BE_RIGHT}", f"{name}/user_row")
     scan = None
     if metadata.recall is not None and metadata.recall_error is not None:
         missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))

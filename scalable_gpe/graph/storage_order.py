@@ -34,6 +34,12 @@ class StorageOrder:
         """Number of the user's rows."""
         return self.n_points if self.group is None else len(self.group)
 
+    def is_sound(self, n_rows: int, n_points: int) -> bool:
+        """Whether all numbers are those of rows and points: compiled loops trust them."""
+        if (self.n_rows, self.n_points) != (n_rows, n_points):
+            return False
+        return _below(self.user_row, n_rows) and (self.group is None or _below(self.group, n_points))
+
     @cached_property
     def by_user(self) -> np.ndarray:
         """Storage positions of the points in ascending order of their first row."""
@@ -72,3 +78,9 @@ class StorageOrder:
         out = np.zeros((self.n_points, *values.shape[1:]), values.dtype)
         np.add.at(out, self.position, values)
         return out
+
+
+def _below(numbers: np.ndarray, end: int) -> bool:
+    """Whether numbers are whole, from 0 up to `end`."""
+    whole = numbers.ndim == 1 and numbers.dtype.kind == "i"
+    return whole and (not len(numbers) or (int(numbers.min()) >= 0 and int(numbers.max()) < end))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message, TruncationWarning, warn
+from scalable_gpe.errors import DamageError, Message, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult, local_context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.stages import complete_alone
@@ -281,7 +281,7 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
     """Open a complete kernel."""
     store, metadata = context.store, context.store.read(name, KernelMetadata)
     if metadata is None:
-        raise KeyError(name)
+        raise DamageError(f"the kernel {name!r} is not complete", name)
     weights, plan = store.open_ragged(f"{name}/weights"), context.plan
     edges = graph.edges.with_values(weights, plan.resident_bytes(), plan.blocks_ahead())
     scales = None if metadata.sigma is None else LocalScales(store.open_table(f"{name}/sigma"), metadata.sigma)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import ConvergenceWarning, warn
+from scalable_gpe.errors import CANNOT_BE_RIGHT, ConvergenceWarning, DamageError, warn
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panels, replaced
 from scalable_gpe.execution.stages import complete_alone
@@ -220,13 +220,16 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
     """Open a complete heat kernel."""
     metadata = context.store.read(name, HeatMetadata)
     if metadata is None:
-        raise KeyError(name)
+        raise DamageError(f"the heat kernel {name!r} is not complete", name)
+    scale = read_whole(context.store.open_table(f"{name}/scale"))
+    if scale.shape != (kernel.storage_order.n_points,) or not np.isfinite(scale).all():
+        raise DamageError(f"array '{name}/scale' is damaged: {CANNOT_BE_RIGHT}", f"{name}/scale")
     return HeatKernel(
         kernel=kernel,
         context=context,
         name=name,
         normalization=metadata.normalization,
-        scale_points=read_whole(context.store.open_table(f"{name}/scale")),
+        scale_points=scale,
         n_iter=metadata.n_iter,
         residual=metadata.residual,
         converged=metadata.converged,

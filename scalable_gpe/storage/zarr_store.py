@@ -22,7 +22,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
-from scalable_gpe.errors import DamageError, StoreError, logger
+from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, StoreError, logger
 from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_name
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 from scalable_gpe.storage.blocks import block_rows
@@ -36,7 +36,7 @@ FORMAT_VERSION = 1
 SCRATCH = "work"  # the group of scratch arrays
 OWNER = "run"  # the attribute of an array that names the run which writes it
 _CHUNK_BYTES = 2**22
-_MOST_MISSING = 10_000  # missing chunks of one array that are listed
+_MOST_MISSING = 100  # missing chunks of one array that are listed
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
 
 
@@ -346,7 +346,8 @@ class ZarrStore:
             if commit is not None and array in (result, *commit.digests):
                 self.root.require_group(result).attrs.put({})
         # an embedding is written column by column: a damaged chunk would be read before it is written
-        if array.startswith("embedding/") or ("zarr.json" in what and self.backend.files(f"{array}/c")):
+        wrong = array.startswith("embedding/") or CANNOT_BE_RIGHT in what
+        if wrong or ("zarr.json" in what and self.backend.files(f"{array}/c")):
             self.remove(array)
 
     def verify(self) -> list[Damage]:

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import zarr
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
@@ -114,3 +115,162 @@ def test_a_store_that_is_itself_behind_a_link_works(tmp_path):
     link.symlink_to(real, target_is_directory=True)
     points = gpe.embed(X, store=link / "run.zarr", **HOW).points[:]
     np.testing.assert_array_equal(gpe.open(real / "run.zarr").points[:], points)
+
+
+# --- records, metadata and chunks -----------------------------------------------------------------
+
+COMMANDS = (["export", "p.npy"], ["info", "--verify"])
+HUGE = 2**60
+
+
+def rewrite(store, array, change):
+    """Change the metadata of an array, and every checksum of it."""
+    file = store / array / "zarr.json"
+    old = hashlib.sha256(file.read_bytes()).hexdigest()
+    content = json.loads(file.read_text())
+    file.write_text(change(content) or json.dumps(content))
+    new = hashlib.sha256(file.read_bytes()).hexdigest()
+    for mark in store.rglob("zarr.json"):
+        if old in mark.read_text():
+            mark.write_text(mark.read_text().replace(old, new))
+            content = json.loads(mark.read_text())
+            known = {"facts": content["attributes"]["facts"], "metadata": content["attributes"]["metadata"]}
+            digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+            mark.write_text(json.dumps(content | {"attributes": known | {"checksum": digest}}))
+
+
+def refused(store, capsys):
+    """Open, read and embed again: each gives a result or a named error, and none of them harms the folder around."""
+    around = sorted(path.name for path in store.parent.iterdir())
+    with pytest.raises(StoreError) as raised:
+        np.asarray(gpe.open(store).points[:])
+    assert len(str(raised.value)) > 20
+    check_commands(store, capsys)
+    assert sorted(path.name for path in store.parent.iterdir()) == around
+
+
+def check_commands(store, capsys):
+    """The commands give a result or a named error."""
+    for first, *rest in COMMANDS:
+        targets = [str(store.parent / one) if one.startswith("p.") else one for one in rest]
+        assert cli.main([first, str(store), *targets]) in (0, 1)
+    assert "--debug shows where" not in capsys.readouterr().err  # printed with errors that are not ours
+    (store.parent / "p.npy").unlink(missing_ok=True)
+
+
+FIELDS = {
+    "NaN as epsilon": ("report", "epsilon", float("nan")),
+    "words as epsilon": ("report", "epsilon", "<script>"),
+    "a list as epsilon": ("report", "epsilon", [1]),
+    "NaN as a count": ("report", "n_rows", float("nan")),
+    "words as a count": ("report", "n_rows", "many"),
+    "nothing as a count": ("report", "n_rows", None),
+    "truth as a count": ("report", "n_rows", True),
+    "a fraction as a count": ("report", "n_rows", 0.5),
+    "NaN as seconds": ("report", "stage_seconds", {"graph": float("nan")}),
+    "a list as versions": ("report", "versions", ["x"]),
+    "words as keys of powers": ("arrays", "three", "embedding/3"),
+    "a number as a name": ("arrays", "3", 3),
+    "words as a number of columns": ("parameters", "n_components", "2"),
+    "a power that is an object": ("parameters", "power", {"a": 1}),
+}
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_fields_of_another_kind_are_refused(store, case, capsys):
+    part, name, value = FIELDS[case]
+    tamper(store, lambda attributes: attributes["facts"][part].update({name: value}))
+    refused(store, capsys)
+
+
+@pytest.mark.parametrize("part", ["report", "parameters", "keys", "arrays"])
+@pytest.mark.parametrize("value", [None, [], {}])
+def test_parts_of_another_kind_are_refused(store, part, value, capsys):
+    if (part, value) in (("report", None), ("arrays", {})):
+        return  # what an unfinished run has
+    tamper(store, lambda attributes: attributes["facts"].update({part: value}))
+    refused(store, capsys)
+
+
+def nested(content):
+    return '{"attributes": ' + '{"a":' * 100_000
+
+
+METADATA = {
+    "2^60 rows": lambda content: content.update(shape=[HUGE, 2]),
+    "2^60 chunks": lambda content: (
+        content["chunk_grid"]["configuration"].update(chunk_shape=[1, 1]) or content.update(shape=[HUGE, HUGE])
+    ),
+    "a chunk of 2^60": lambda content: (
+        content["chunk_grid"]["configuration"].update(chunk_shape=[HUGE, 2]) or content.update(shape=[HUGE, 2])
+    ),
+    "no chunks": lambda content: content.pop("chunk_grid") and None,
+    "chunks of words": lambda content: content["chunk_grid"]["configuration"].update(chunk_shape=["a", 2]),
+    "NaN rows": lambda content: content.update(shape=[float("nan"), 2]),
+    "objects": lambda content: content.update(data_type="object"),
+    "texts": lambda content: content.update(data_type="string"),
+    "a compressor": lambda content: content["codecs"].append({"name": "gzip", "configuration": {"level": 1}}),
+    "an unknown codec": lambda content: content["codecs"].append({"name": "pickle"}),
+    "nesting": nested,
+    "a list": lambda content: "[]",
+    "nothing": lambda content: " ",
+}
+
+
+@pytest.mark.parametrize("case", METADATA)
+def test_metadata_that_cannot_be_right_is_refused(store, case, capsys):
+    rewrite(store, "embedding/3", METADATA[case])
+    refused(store, capsys)
+
+
+@pytest.mark.parametrize("case", ["2^60 chunks", "a compressor", "nesting"])
+@pytest.mark.parametrize("array", ["embedding/3", "graph/*/edges/indices"])
+def test_metadata_that_cannot_be_right_is_repaired(sound, store, case, array):
+    (folder,) = store.glob(array)
+    rewrite(store, folder.relative_to(store), METADATA[case])
+    points = gpe.embed(X, store=store, **HOW).points[:]
+    np.testing.assert_array_equal(points, gpe.open(sound).points[:])
+
+
+@pytest.mark.parametrize("text", ["", '{"attributes": []}', '{"a":' * 100_000])
+@pytest.mark.parametrize("mark", ["", "runs/*", "graph/*", "kernel/*", "heat/*"])
+def test_marks_that_are_not_marks(store, mark, text, capsys):
+    (file,) = store.glob(f"{mark}/zarr.json") if mark else [store / "zarr.json"]
+    file.write_text(text)
+    check_commands(store, capsys)
+
+
+def test_texts_of_a_store_do_not_steer_the_terminal(store, capsys):
+    steer = "\x1b]0;owned\x07\x1b[2J\u202e"
+    tamper(store, lambda attributes: attributes["facts"]["report"].update(warnings=[steer], method=steer))
+    for command in (["info", str(store)], ["plot", str(store), str(store.parent / "p.png")]):
+        assert cli.main(command) == 0
+    printed = "".join(capsys.readouterr())
+    assert "owned" in printed and not set(printed) & set("\x1b\x07\u202e")
+
+
+CONTENTS = {
+    "columns of K": ("graph/*/edges/indices", 2**31 - 5),
+    "columns of K below 0": ("graph/*/edges/indices", -5),
+    "lengths of rows": ("graph/*/edges/degree", 2**30),
+    "lengths of rows below 0": ("graph/*/edges/degree", -1),
+    "rows of the user": ("graph/*/user_row", 2**40),
+    "neighbour lists": ("graph/*/indices", 2**31 - 5),
+    "scales": ("heat/*/scale", np.nan),
+}
+
+
+@pytest.mark.parametrize("case", CONTENTS)
+def test_numbers_that_compiled_loops_would_follow(sound, store, case):
+    """The checksums of these chunks are right; without a check, the process would read memory that is not its own."""
+    pytest.importorskip("anndata")
+    pattern, value = CONTENTS[case]
+    (folder,) = store.glob(pattern)
+    array = zarr.open_array(str(folder), mode="r+")
+    values = array[:]
+    values[..., 1:] = value  # the first entry of a block says that it is there
+    array[:] = values
+    with pytest.raises(StoreError, match="its numbers cannot be right"):
+        gpe.export(gpe.open(store), store.parent / "p.h5ad")
+    points = gpe.embed(X, store=store, **(HOW | {"power": 4})).points[:]
+    np.testing.assert_array_equal(points, gpe.embed(X, **(HOW | {"power": 4})).points)
