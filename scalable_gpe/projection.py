@@ -49,9 +49,11 @@ def points_of(embedding: Embedding, power: Power | None = None) -> tuple[PointAr
 
 
 def blocks(points: PointArray) -> Iterator[np.ndarray]:
-    """Rows in float32, some at a time."""
+    """Rows in float32, some at a time; pictures of what is not finite are refused."""
     for start in range(0, points.shape[0], _BLOCK_ROWS):
-        yield np.asarray(points[start : start + _BLOCK_ROWS], dtype=np.float32)
+        block = np.asarray(points[start : start + _BLOCK_ROWS], dtype=np.float32)
+        checks.check_finite(block, "points", start)
+        yield block
 
 
 def project(

@@ -266,7 +266,8 @@ def _rank_chart(embedding: Embedding) -> Html:
 def stages(embedding: Embedding) -> Html:
     """Seconds of each stage, and sweeps over K."""
     report = embedding.report
-    bars = [Bar(str(stage), seconds, in_time(seconds)) for stage, seconds in report["stage_seconds"].items()]
+    seconds = {stage: value for stage, value in report["stage_seconds"].items() if np.isfinite(value)}
+    bars = [Bar(str(stage), value, in_time(value)) for stage, value in seconds.items()]
     top = max([one.value for one in bars] + [1e-3])
     sweeps = [(f"sweeps, {stage}", plain(count)) for stage, count in report["sweeps"].items()]
     note = element("p", text("A sweep is one pass over all blocks of K."), class_="note")

@@ -404,10 +404,11 @@ def test_a_page_from_a_crafted_store(tmp_path):
 
 
 def test_numbers_that_are_not_numbers(result, tmp_path):
-    """Infinite figures and rows that are not numbers give a page that can be read."""
-    points = {power: np.array(values) for power, values in result.points.items()}
-    points[4][:50] = np.nan
-    points[64][:50, 0] = np.inf
+    """Infinite figures give a page that can be read; rows that are not numbers are refused."""
     report = {"lost_mass": np.inf, "total_seconds": np.inf, "stage_seconds": {"graph": np.inf, "heat": 1.0}}
-    checker = written(changed(result, points=points, report=report), tmp_path / "p.html")
-    data_of(checker)
+    data_of(written(changed(result, report=report), tmp_path / "p.html"))
+    for value in (np.nan, np.inf):
+        points = np.array(result.points[4])
+        points[50:60, 1] = value
+        with pytest.raises(ValueError, match="points must be finite"):
+            written(changed(result, points={4: points}, report={"power": 4}), tmp_path / "p.html")
