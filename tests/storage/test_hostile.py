@@ -169,7 +169,6 @@ FIELDS = {
     "a fraction as a count": ("report", "n_rows", 0.5),
     "NaN as seconds": ("report", "stage_seconds", {"graph": float("nan")}),
     "a list as versions": ("report", "versions", ["x"]),
-    "words as keys of powers": ("arrays", "three", "embedding/3"),
     "a number as a name": ("arrays", "3", 3),
     "words as a number of columns": ("parameters", "n_components", "2"),
     "a power that is an object": ("parameters", "power", {"a": 1}),
