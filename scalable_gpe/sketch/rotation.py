@@ -79,6 +79,8 @@ def principal_axes(read: ReadRows, n_rows: int, ordinary: np.ndarray, workers: W
             total, gram = total + more_total, gram + more_gram
         n_counted = int(counted.sum())
         covariance = gram / n_counted - np.outer(total, total) / n_counted**2
+        if not np.isfinite(covariance).all():
+            raise ValueError("points must be finite; they hold NaN or infinity. Run embed again in another store.")
         variances, vectors = np.linalg.eigh(covariance)
     variances, vectors = np.maximum(variances[::-1], 0.0), vectors[:, ::-1]
     # eigenvectors have no sign of their own: the largest entry is made positive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ DECODING = (
     BufferError,
     AssertionError,
 )
+_MOST_CHUNK = 2**40  # bytes that no chunk of this library has
 _CODECS = {"bytes", "crc32c", "sharding_indexed"}  # all that this library writes: none of them expands what it reads
 
 
@@ -92,7 +94,8 @@ class StoreHandle:
 def _is_own(array: ZarrArray) -> bool:
     """Whether an array has numbers and codecs that this library writes."""
     described = array.metadata.to_dict()
-    return array.dtype.kind in "fiub" and _codec_names(described.get("codecs")) <= _CODECS
+    small = math.prod(array.chunks) * array.dtype.itemsize <= _MOST_CHUNK
+    return small and array.dtype.kind in "fiub" and _codec_names(described.get("codecs")) <= _CODECS
 
 
 def _codec_names(codecs: Any) -> set[str]:

@@ -407,8 +407,7 @@ def test_numbers_that_are_not_numbers(result, tmp_path):
     """Infinite figures give a page that can be read; rows that are not numbers are refused."""
     report = {"lost_mass": np.inf, "total_seconds": np.inf, "stage_seconds": {"graph": np.inf, "heat": 1.0}}
     data_of(written(changed(result, report=report), tmp_path / "p.html"))
-    for value in (np.nan, np.inf):
-        points = np.array(result.points[4])
-        points[50:60, 1] = value
-        with pytest.raises(ValueError, match="points must be finite"):
-            written(changed(result, points={4: points}, report={"power": 4}), tmp_path / "p.html")
+    points = np.array(result.points[4])
+    points[50:60, 1] = np.nan
+    with pytest.raises(ValueError, match="points must be finite"):
+        written(changed(result, points={4: points}, report={"power": 4}), tmp_path / "p.html")
