@@ -114,8 +114,8 @@ def test_scanpys_pseudotime_comes_nearer_to_ours_with_more_eigenvectors():
         "params": {"n_neighbors": 33, "method": "umap"},
     }
     agreement = []
-    for n_vectors in (2, 5, 15):
+    for n_vectors in (3, 6, 15):
         scanpy.tl.diffmap(adata, n_comps=n_vectors)
         scanpy.tl.dpt(adata, n_dcs=n_vectors)
         agreement.append(adata.obs["dpt_pseudotime"].corr(adata.obs["gpe_pseudotime"], method="spearman"))
-    assert agreement[-1] > 0.98 and agreement[-1] >= agreement[0]
+    assert agreement[-1] > 0.98 and agreement[-1] >= agreement[0], agreement
