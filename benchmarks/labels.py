@@ -119,11 +119,11 @@ def agreement(points: np.ndarray, labels: np.ndarray, rows: np.ndarray | None = 
 # --- data -----------------------------------------------------------------------------------------
 
 
-def fashion() -> Labelled:
+def fashion(folder: Path = FASHION) -> Labelled:
     """Read Fashion-MNIST, 70,000 x 784, with its labels."""
     parts = {
         kind: b"".join(
-            gzip.decompress((FASHION / f"{part}-{kind}-ubyte.gz").read_bytes())[start:] for part in ("train", "t10k")
+            gzip.decompress((folder / f"{part}-{kind}-ubyte.gz").read_bytes())[start:] for part in ("train", "t10k")
         )
         for kind, start in (("images-idx3", 16), ("labels-idx1", 8))
     }

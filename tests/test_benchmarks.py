@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
@@ -37,6 +38,65 @@ def test_what_holds_at_any_size(done):
     assert rows["sketch sweeps, power 64"] <= 40
     assert rows["median error of distances, power 64"] <= 1e-4
     assert rows["digits, 10-NN label agreement: embedding, 16 columns, power 16"] > 0.9
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    if not SCRIPT.exists():
+        pytest.skip("benchmarks/ is not beside the tests")
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+
+
+def test_figures_of_a_perfect_embedding_and_of_noise(benchmarks):
+    from quality import figures
+    from truth import Truth
+
+    rng = np.random.default_rng(0)
+    labels = np.append(np.repeat(np.arange(4), 25), -1)
+    place = labels + 0.01 * rng.random(101)
+    pairs = rng.integers(0, 100, (2, 500))
+    truth = Truth(place[:, None], labels, True, pairs, np.abs(place[pairs[0]] - place[pairs[1]]))
+    perfect = figures(truth, np.stack([place, 0 * place], axis=1))
+    assert perfect == pytest.approx({"labels": 1, "NMI": 1, "few": 1, "rho": 1})
+    noise = figures(truth, rng.standard_normal((101, 2)))
+    assert max(noise["labels"], noise["NMI"], noise["few"], abs(noise["rho"])) < 0.4
+
+
+def test_pseudotime_of_branches_follows_their_curves(benchmarks):
+    from truth import branching
+
+    X, branch, time = branching(600, noise=0.0)
+    assert X.shape == (600, 30) and sorted(set(branch)) == [0, 1, 2, 3, 4]
+    root = time.argmin()
+    for one in range(5):
+        rows = np.flatnonzero(branch == one)
+        rows = rows[np.argsort(time[rows])]
+        steps = np.linalg.norm(np.diff(X[rows], axis=0), axis=1)
+        assert np.all(steps <= 6 * np.diff(time[rows]) + 1e-9)  # no jump along a branch
+    assert np.linalg.norm(X[root]) < 0.2
+
+
+def test_data_sets_are_split_by_turns(benchmarks):
+    from truth import DATA, role
+
+    roles = [role(name) for name in sorted(DATA, key=str.lower)]
+    assert len(roles) >= 10
+    assert roles[::2] == ["choose"] * len(roles[::2]) and roles[1::2] == ["report"] * len(roles[1::2])
+
+
+@pytest.mark.slow
+def test_usefulness_writes_its_tables(tmp_path):
+    script, out, text = SCRIPT.with_name("usefulness.py"), tmp_path / "figures.json", tmp_path / "tables.md"
+    if not script.exists():
+        pytest.skip("benchmarks/ is not beside the tests")
+    command = [sys.executable, str(script), "--quick", "--data", "wine", "torus", "--json", str(out)]
+    subprocess.run([*command, "--markdown", str(text)], capture_output=True, text=True, check=True)
+    content = json.loads(out.read_text(encoding="utf-8"))
+    assert [one["data"] for one in content["data"]] == ["wine", "torus"]
+    means = {(one["data"], one["method"], one["figure"]): one["mean"] for one in content["figures"]}
+    assert means["wine", 'power="all"', "labels"] > 0.9 and means["torus", 'power="all"', "rho"] > 0.8
+    assert "All scales against the best single power" in text.read_text(encoding="utf-8")
+    assert means["torus", "power 16", "labels"] > means["torus", "power 4096", "labels"]
 
 
 CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8

@@ -42,6 +42,18 @@ def test_multiscale(run, tmp_path):
     assert (tmp_path / "scales.png").stat().st_size > 10_000
 
 
+def test_all_scales(run, tmp_path):
+    text = run("all_scales.py", "--points", 800, "--out", "all.png")
+    figures = {scale: (float(kind), float(order)) for scale, kind, order in re.findall(_SCALE, text)}
+    assert len(figures) == 4
+    kinds, orders = zip(*figures.values())
+    assert figures["all"][0] > max(kinds) - 0.05 and figures["all"][1] > max(orders) - 0.05
+    assert (tmp_path / "all.png").stat().st_size > 10_000
+
+
+_SCALE = r"(\w+): same kind ([\d.]+), order of distances ([-\d.]+)"
+
+
 def test_million_torus(run, tmp_path):
     command = ["million_torus.py", "--points", 3000, "--powers", 16, 256, "--memory-limit", "1GB", "--out", "torus"]
     first = run(*command)
