@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,11 @@ HORIZONS = (1024, 4096)
 TIMES = (1, 4, 16, 64)
 COMPONENTS = 16
 TOLERANCE = {"labels": 0.02, "NMI": 0.02, "few": 0.02, "rho": 0.04}
+PEERS = ["UMAP", "PHATE"]
+PARTS = ["sketches", "wide", "horizons", "eigenvectors", "parameters", *PEERS]
+_NOTHING = 1e-10  # the slowest change that is left of a power, below which nothing is
+_WIDE_COLUMNS = 64
+WIDE = f"all, {COMPONENTS} principal of {_WIDE_COLUMNS}"
 DECISIVE = ("branching", "digits", "Fashion-MNIST", "swiss roll", "torus")
 PARAMETERS: dict[str, dict[str, object]] = {
     "defaults": {},
@@ -52,6 +58,7 @@ _METHODS = {
     **{f"power {power}": f"p = {power}" for power in POWERS},
     'power="auto"': "auto",
     'power="all"': "**all**",
+    WIDE: "all, wide",
     **{f"all, horizon {horizon}": f"all, T = {horizon}" for horizon in HORIZONS},
     "diffusion map": "diffusion map",
     "Laplacian eigenmaps": "eigenmaps",
@@ -90,6 +97,11 @@ class Measured:
     relaxation_time: float | None
     auto_power: int
     seconds: float
+
+    def vanished(self, method: str) -> bool:
+        """Whether rounding is all that the library, with a warning, leaves of a power."""
+        number = method.removeprefix("power ")
+        return number.isdigit() and _vanishes(self.relaxation_time, int(number))
 
 
 @dataclass(frozen=True)
@@ -161,22 +173,21 @@ def study(name: str, truth: Truth, options: argparse.Namespace) -> tuple[Measure
             values[k, "input", figure] = [value]
         for method, points in _others(truth, k, options):
             add(k, method, points)
-    if options.sketches:
-        for method, points in _sketches(heat, max(components), {*chosen.values()}, options.seeds):
+    if "sketches" in options.parts:
+        powers = [one for one in {*POWERS, *chosen.values()} if not _vanishes(horizon.relaxation_time, one)]
+        for method, points in _sketches(heat, max(components), sorted(powers), options.seeds):
             for k in components:
                 add(k, method, points)
-        for method, points in _horizons(heat, options.seeds) if name not in _SLOW else ():
-            add(COMPONENTS, method, points)
+        for k, figure in product(components, raw):
+            values[k, 'power="auto"', figure] = values[k, f"power {chosen[k]}", figure]
+    if "eigenvectors" in options.parts:
         vectors, eigenvalues = _eigenvectors(heat, max(components))
         for k in components:
             add(k, "Laplacian eigenmaps", vectors)
             for figure, value in _best(truth, vectors[:, :k], eigenvalues[:k]).items():
                 values[k, "diffusion map", figure].append(value)
-            for figure in raw:
-                values[k, 'power="auto"', figure] = values[k, f"power {chosen[k]}", figure]
-    if options.parameters and choosing:
-        for method, points in _with_parameters(truth, options.seeds):
-            add(COMPONENTS, method, points)
+    for method, points in _variants(name, truth, heat, options):
+        add(COMPONENTS, method, points)
     measured = Measured(
         data=name,
         role=role(name),
@@ -196,6 +207,10 @@ def _figure(name: str, k: int, method: str, figure: str, value: list[float]) -> 
     return Figure(name, role(name), k, method, figure, float(np.mean(value)), error, len(value))
 
 
+def _vanishes(relaxation_time: float | None, power: int) -> bool:
+    return relaxation_time is not None and (1 - 1 / relaxation_time) ** power < _NOTHING
+
+
 def _heat(truth: Truth, **parameters: object) -> gpe.HeatKernel:
     given = dict(parameters)
     graph = gpe.neighbor_graph(truth.X, given.pop("n_neighbors", None))
@@ -203,9 +218,8 @@ def _heat(truth: Truth, **parameters: object) -> gpe.HeatKernel:
     return gpe.heat_kernel(kernel, given.pop("normalization", "bistochastic"))
 
 
-def _sketches(heat: gpe.HeatKernel, k: int, chosen: set[int], n_seeds: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield embeddings of all powers and of all scales, for each seed."""
-    powers = sorted({*POWERS, *chosen})
+def _sketches(heat: gpe.HeatKernel, k: int, powers: list[int], n_seeds: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield embeddings of powers and of all scales, for each seed."""
     for seed in range(n_seeds):
         points = gpe.gp_embedding(heat, k, [*powers, "all"], random_state=seed)
         for power in powers:
@@ -213,20 +227,29 @@ def _sketches(heat: gpe.HeatKernel, k: int, chosen: set[int], n_seeds: int) -> I
         yield 'power="all"', points["all"]
 
 
-def _horizons(heat: gpe.HeatKernel, n_seeds: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield embeddings of all scales with given horizons."""
-    for horizon in HORIZONS:
-        for seed in range(n_seeds):
+def _variants(
+    name: str, truth: Truth, heat: gpe.HeatKernel, options: argparse.Namespace
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield embeddings of all scales by other horizons, from more columns, and with other parameters."""
+    if "wide" in options.parts:
+        for seed in range(options.seeds):
+            yield WIDE, _principal(heat, gpe.gp_embedding(heat, _WIDE_COLUMNS, "all", random_state=seed))
+    if "horizons" in options.parts and name not in _SLOW:
+        for horizon, seed in product(HORIZONS, range(options.seeds)):
             points = gpe.gp_embedding(heat, COMPONENTS, "all", horizon=horizon, random_state=seed)
             yield f"all, horizon {horizon}", points
+    if "parameters" in options.parts and name not in _SLOW and role(name) == "choose":
+        for method, parameters in PARAMETERS.items():
+            other = _heat(truth, **parameters)
+            for seed in range(options.seeds):
+                yield method, gpe.gp_embedding(other, COMPONENTS, "all", random_state=seed)
 
 
-def _with_parameters(truth: Truth, n_seeds: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield embeddings of all scales with other parameters of graph and kernel."""
-    for method, parameters in PARAMETERS.items():
-        heat = _heat(truth, **parameters)
-        for seed in range(n_seeds):
-            yield method, gpe.gp_embedding(heat, COMPONENTS, "all", random_state=seed)
+def _principal(heat: gpe.HeatKernel, points: np.ndarray) -> np.ndarray:
+    """Keep the principal axes of many columns; isolated rows, which are far from all others, do not choose them."""
+    usual = points[~heat.kernel.storage_order.spread(heat.isolated)].astype(np.float64)
+    axes = np.linalg.eigh(np.cov(usual, rowvar=False))[1][:, ::-1]
+    return points @ axes[:, :COMPONENTS]
 
 
 def _eigenvectors(heat: gpe.HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -249,22 +272,22 @@ def _others(truth: Truth, k: int, options: argparse.Namespace) -> Iterator[tuple
         yield "principal components", PCA(k, random_state=0).fit_transform(truth.X)
     if k != COMPONENTS:
         return
-    if "UMAP" in options.peers and n_rows <= options.umap_rows:
+    if "UMAP" in options.parts and n_rows <= options.umap_rows:
         import umap
 
         yield "UMAP", umap.UMAP(n_components=k, random_state=0, n_jobs=1).fit_transform(truth.X)
-    if "PHATE" in options.peers and n_rows <= options.phate_rows:
+    if "PHATE" in options.parts and n_rows <= options.phate_rows:
         import phate
 
         yield "PHATE", phate.PHATE(n_components=k, random_state=0, verbose=0).fit_transform(truth.X)
 
 
-def _installed(peers: list[str]) -> list[str]:
+def _installed(parts: list[str]) -> list[str]:
     """Leave out by name what is not installed."""
-    missing = [name for name in peers if find_spec(name.lower()) is None]
+    missing = [name for name in PEERS if name in parts and find_spec(name.lower()) is None]
     for name in missing:
         print(f"{name}: left out, it is not installed")
-    return [name for name in peers if name not in missing]
+    return [name for name in parts if name not in missing]
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -274,12 +297,21 @@ def markdown(found: list[Figure], measured: list[Measured]) -> str:
     """Write all tables as Markdown."""
     names = [one.data for one in measured]
     sections = [_data_table(measured)]
-    usual = [figure for figure in found if figure.n_components == COMPONENTS and figure.method in _METHODS]
+    known = {one.data: one for one in measured}
+    usual = [
+        figure
+        for figure in found
+        if figure.n_components == COMPONENTS
+        and figure.method in _METHODS
+        and not known[figure.data].vanished(figure.method)
+    ]
     for name in FIGURES:
         rows = [figure for figure in usual if figure.figure == name]
         if rows:
             sections.append(f"### {_HEADINGS[name]}\n\n" + _by_data(rows, names, _METHODS))
-    sections.append("### All scales against the best single power\n\n" + _shortfall(usual, names))
+    for method, heading in (('power="all"', "All scales"), (WIDE, "All scales, wide,")):
+        if any(figure.method == method for figure in usual):
+            sections.append(f"### {heading} minus the best single power\n\n" + _shortfall(usual, names, method))
     choosing = [one.data for one in measured if one.role == "choose"]
     ks = sorted({figure.n_components for figure in found})
     if len(ks) > 1:
@@ -339,21 +371,21 @@ def _by_method(rows: list[Figure]) -> str:
     return _table(["k", "method", *FIGURES], lines)
 
 
-def _shortfall(rows: list[Figure], names: list[str]) -> str:
-    """How far all scales are below the best power, in the mean of the seeds."""
+def _shortfall(rows: list[Figure], names: list[str], method: str) -> str:
+    """How far a method is above the best power, in the mean of the seeds; names of the decisive data are bold."""
     known = {(figure.data, figure.method, figure.figure): figure.mean for figure in rows}
     lines = []
     for name in names:
         cells = [f"**{name}**" if name in DECISIVE else name]
         for figure in FIGURES:
-            mine = known.get((name, 'power="all"', figure))
-            if mine is None:
+            powers = [power for power in POWERS if (name, f"power {power}", figure) in known]
+            if not powers or (name, method, figure) not in known:
                 cells.append("")
                 continue
-            best = max(POWERS, key=lambda power: known[name, f"power {power}", figure])
-            short = known[name, f"power {best}", figure] - mine
-            mark = "" if short <= TOLERANCE[figure] else " (misses)"
-            cells.append(f"{-short:+.3f} (p = {best}){mark}")
+            best = max(powers, key=lambda power: known[name, f"power {power}", figure])
+            gain = known[name, method, figure] - known[name, f"power {best}", figure]
+            text = f"{gain:+.3f} (p = {best})"
+            cells.append(text if gain >= -TOLERANCE[figure] else f"**{text}**")
         lines.append(cells)
     return _table(["data", *FIGURES], lines)
 
@@ -391,11 +423,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--share", type=float, default=1.0, help="size of the data sets, relative to the usual one")
     parser.add_argument("--fashion", type=Path, default=FASHION, help="folder of the files of Fashion-MNIST")
-    parser.add_argument("--peers", nargs="*", default=["UMAP", "PHATE"], choices=["UMAP", "PHATE"])
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="the input is always there")
     parser.add_argument("--umap-rows", type=int, default=10_000, help="largest data set for UMAP")
     parser.add_argument("--phate-rows", type=int, default=5_000, help="largest data set for PHATE")
-    parser.add_argument("--sketches", action=argparse.BooleanOptionalAction, default=True, help="and eigenvectors")
-    parser.add_argument("--parameters", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument(
         "--quick", action="store_true", help="a quarter of the size, two seeds, 16 components, no peers"
     )
@@ -405,8 +435,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.share, options.seeds, options.components = 0.25, 2, [COMPONENTS]
-        options.peers, options.parameters = [], False
-    options.peers = _installed(options.peers)
+        options.parts = ["sketches", "wide", "eigenvectors"]
+    options.parts = _installed(options.parts)
     if COMPONENTS not in options.components:
         parser.error(f"--components must include {COMPONENTS}")
     return options

@@ -14,4 +14,4 @@ autodoc_typehints = "none"
 napoleon_google_docstring = False
 html_theme = "furo"
 html_title = f"scalable_gpe {release}"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "usefulness-results.md"]  # the latter is included in all-scales.md

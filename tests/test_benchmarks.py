@@ -95,7 +95,7 @@ def test_usefulness_writes_its_tables(tmp_path):
     assert [one["data"] for one in content["data"]] == ["wine", "torus"]
     means = {(one["data"], one["method"], one["figure"]): one["mean"] for one in content["figures"]}
     assert means["wine", 'power="all"', "labels"] > 0.9 and means["torus", 'power="all"', "rho"] > 0.8
-    assert "All scales against the best single power" in text.read_text(encoding="utf-8")
+    assert "All scales minus the best single power" in text.read_text(encoding="utf-8")
     assert means["torus", "power 16", "labels"] > means["torus", "power 4096", "labels"]
 
 
