@@ -59,12 +59,14 @@ _METHODS = {
     'power="auto"': "auto",
     'power="all"': "**all**",
     WIDE: "all, wide",
-    **{f"all, horizon {horizon}": f"all, T = {horizon}" for horizon in HORIZONS},
     "diffusion map": "diffusion map",
     "Laplacian eigenmaps": "eigenmaps",
     "UMAP": "UMAP",
     "PHATE": "PHATE",
 }
+
+
+_HORIZONS = [f"all, horizon {horizon}" for horizon in HORIZONS]
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,9 @@ def markdown(found: list[Figure], measured: list[Measured]) -> str:
     for method, heading in (('power="all"', "All scales"), (WIDE, "All scales, wide,")):
         if any(figure.method == method for figure in usual):
             sections.append(f"### {heading} minus the best single power\n\n" + _shortfall(usual, names, method))
+    longest = [one.data for one in measured if one.horizon >= min(HORIZONS)]
+    if any(figure.method in _HORIZONS for figure in found):
+        sections.append("### The horizon, where it matters\n\n" + _horizon_table(found, longest))
     choosing = [one.data for one in measured if one.role == "choose"]
     ks = sorted({figure.n_components for figure in found})
     if len(ks) > 1:
@@ -361,6 +366,18 @@ def _by_data(rows: Iterable[Figure], names: list[str], methods: dict[str, str]) 
         if any((name, method) in known for method in used)
     ]
     return _table(["data", *(methods[method] for method in used)], lines)
+
+
+def _horizon_table(found: list[Figure], names: list[str]) -> str:
+    """Figures of given horizons, of data sets with a relaxation time that is at least the half of the shortest."""
+    known = {(figure.data, figure.figure, figure.method): figure for figure in found if figure.method in _HORIZONS}
+    pairs = [(name, figure) for name, figure in product(names, FIGURES) if figure != "labels"]
+    lines = [
+        [name, figure, *(str(known[name, figure, method]) for method in _HORIZONS)]
+        for name, figure in pairs
+        if all((name, figure, method) in known for method in _HORIZONS)
+    ]
+    return _table(["data", "figure", *(method.replace("all, horizon", "T =") for method in _HORIZONS)], lines)
 
 
 def _by_method(rows: list[Figure]) -> str:
