@@ -42,6 +42,7 @@ def test_multiscale(run, tmp_path):
     assert (tmp_path / "scales.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_all_scales(run, tmp_path):
     text = run("all_scales.py", "--points", 800, "--out", "all.png")
     figures = {scale: (float(kind), float(order)) for scale, kind, order in re.findall(_SCALE, text)}
@@ -52,6 +53,14 @@ def test_all_scales(run, tmp_path):
 
 
 _SCALE = r"(\w+): same kind ([\d.]+), order of distances ([-\d.]+)"
+
+
+def test_the_tree_of_all_scales():
+    if not EXAMPLES.exists():
+        pytest.skip("examples/ is not beside the tests")
+    tree = runpy.run_path(str(EXAMPLES / "all_scales.py"))["make_tree"](500)
+    assert tree.X.shape == (500, 6) and tree.distance.min() < 0.1 < 2.8 < tree.distance.max() < 3
+    assert abs((tree.X[tree.kind == 1, 2].mean() - tree.X[tree.kind == 0, 2].mean()) - 0.3) < 0.02
 
 
 def test_million_torus(run, tmp_path):
