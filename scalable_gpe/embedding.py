@@ -288,7 +288,7 @@ def embed(
     n_components: int = 16,
     n_neighbors: int | None = None,
     epsilon: Any = "auto",
-    power: Any = 16,
+    power: Any = "all",
     horizon: Any = "auto",
     n_sketch: int | None = None,
     normalization: str = "bistochastic",
@@ -331,9 +331,9 @@ def embed(
         Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
         gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means
         "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected.
-    power : int, "all", a sequence of them, or "auto"
-        The power p of A: one scale, fine if small, coarse if large. "all" is the sum of all powers up to the horizon,
-        :math:`f(A) = A + A^2 + \dots + A^T` in place of :math:`A^p`: all scales at once. Several in one run share
+    power : "all", int, a sequence of them, or "auto"
+        "all" is the sum of all powers up to the horizon, :math:`f(A) = A + A^2 + \dots + A^T` in place of
+        :math:`A^p`: all scales at once. An int p is one scale, fine if small, coarse if large. Several in one run share
         their products, and ``points`` is then a dict. "auto" takes the smallest power of two at which neighbours
         stand out from the noise of the sketch.
     horizon : int or "auto"

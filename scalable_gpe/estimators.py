@@ -169,7 +169,7 @@ class GaussianProcessEmbedding(_Estimator):
         *,
         n_neighbors: int | None = None,
         epsilon: float | str = "auto",
-        power: int | str = 16,
+        power: int | str = "all",
         horizon: int | str = "auto",
         n_sketch: int | None = None,
         normalization: str = "bistochastic",

@@ -18,7 +18,7 @@ def estimate(
     *,
     n_neighbors: int | None = None,
     n_components: int = 16,
-    power: Any = 16,
+    power: Any = "all",
     horizon: Any = "auto",
     n_sketch: int | None = None,
     memory_limit: Any = None,

@@ -132,7 +132,7 @@ class SizeOptions:
     ]
     power: Annotated[
         list[int | str],
-        option("--power", type=POWER, nargs="+", default=[16], metavar="P", help="powers of A, all, or auto (16)"),
+        option("--power", type=POWER, nargs="+", default=["all"], metavar="P", help="all scales, powers of A, or auto (all)"),
     ]
     horizon: Annotated[
         int | str,
@@ -386,9 +386,9 @@ class DemoOptions(SizeOptions, ConsoleOptions):
             "--power",
             type=POWER,
             nargs="+",
-            default=[64, 512, 4096],
+            default=[16, 512, "all"],
             metavar="P",
-            help="powers of A, all, or auto (64 512 4096)",
+            help="powers of A, all, or auto (16 512 all)",
         ),
     ]
 

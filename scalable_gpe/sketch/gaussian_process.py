@@ -51,7 +51,7 @@ class SketchParameters:
 def gp_embedding(
     heat: HeatKernel,
     n_components: int = 16,
-    power: Any = 16,
+    power: Any = "all",
     *,
     horizon: Any = "auto",
     n_sketch: Any = None,
