@@ -132,7 +132,7 @@ class SizeOptions:
     ]
     power: Annotated[
         list[int | str],
-        option("--power", type=POWER, nargs="+", default=["all"], metavar="P", help="all scales, powers of A, or auto (all)"),
+        option("--power", type=POWER, nargs="+", default=["all"], metavar="P", help="all, powers of A, or auto (all)"),
     ]
     horizon: Annotated[
         int | str,

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.checks import Power
 from scalable_gpe.cli.console import caution
 from scalable_gpe.cli.options import RunOptions, StoreOptions
 
 if TYPE_CHECKING:
+    from scalable_gpe.checks import Power
     from scalable_gpe.embedding import Embedding
     from scalable_gpe.io.points import Points
     from scalable_gpe.run_log import RunRecord
@@ -107,7 +107,7 @@ def _run_info(store: "ZarrStore", name: str, record: "RunRecord") -> RunInfo:
     return RunInfo(name, record.finished, parameters, stages, arrays, report)
 
 
-def _has_columns(store: "ZarrStore", sketch: str, power: Power) -> bool:
+def _has_columns(store: "ZarrStore", sketch: str, power: "Power") -> bool:
     """Whether a sketch holds columns of a power; their names are ranges, such as 0-16."""
     from scalable_gpe.storage.keys import filter_name
 

@@ -292,7 +292,7 @@ def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folde
         ("Raise `n_neighbors`, or choose `method='brute'`.", "Raise --n-neighbors, or choose --method 'brute'."),
         ("Pass `key=`, or `resume=False`.", "Pass --key, or --no-resume."),
         ("`neighbors` must be square", "--neighbors-file must be square"),
-        ("`horizon` is no option, nor is `resume=True`", "horizon is no option, nor is resume=True"),
+        ("`radius` is no option, nor is `resume=True`", "radius is no option, nor is resume=True"),
         ("store '/data/power=4/n_jobs.zarr' is busy", "store '/data/power=4/n_jobs.zarr' is busy"),
         ("one\n  line", "one line"),
     ],
