@@ -45,6 +45,7 @@ class StorageBackend(Protocol):
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
+    def length(self, key: str) -> int: ...
     def delete(self, key: str) -> None: ...
     def rename(self, prefix: str, to: str) -> bool: ...
     def remove(self, prefix: str, first: str) -> None: ...
@@ -220,6 +221,10 @@ class LocalBackend:
         """Bytes of all files below a prefix."""
         return sum((self.path / file).stat().st_size for file in self.files(prefix))
 
+    def length(self, key: str) -> int:
+        """Bytes of one file."""
+        return os.stat(self._file(key)).st_size
+
     def delete(self, key: str) -> None:
         """Remove one file, if it is there."""
         Path(self._file(key)).unlink(missing_ok=True)
@@ -368,6 +373,11 @@ class FsspecBackend:
         """Bytes of all objects below a prefix."""
         with self.io():
             return sum(one["size"] for one in self._fs.find(self._path(prefix), detail=True).values())
+
+    def length(self, key: str) -> int:
+        """Bytes of one object."""
+        with self.io(missing=True):
+            return int(self._fs.size(self._path(key)))
 
     def delete(self, key: str) -> None:
         """Remove one object, if it is there."""
