@@ -22,21 +22,24 @@ from scalable_gpe.storage import lock
 RUNS = {
     "powers": {"power": [3, 40], "n_components": 6},
     "wide": {"power": [3, "all"], "n_components": 3, "n_sketch": 6, "epsilon": "local"},
+    # few requests to an object store
+    "small": {"power": [3, "all"], "horizon": 16, "n_components": 2, "n_sketch": 4, "method": "kdtree", "n_rows": 400},
 }
 SHARED = {"n_neighbors": 10, "method": "cells", "recall": 0.9}
 CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 
 
-def points():
-    X = gpe.datasets.patches(1500, 12, dimension=3, random_state=5)
+def points(n_rows):
+    X = gpe.datasets.patches(n_rows, 12, dimension=3, random_state=5)
     X[40:60] = X[7]
     return X
 
 
 def run(kind, **more):
     memory_plan.PART_ROWS = 700
+    parameters = {"progress": False, "n_rows": 1500, **SHARED, **RUNS[kind], **more}
     with block_sizes(block_rows=256, panel_columns=3, resident_bytes=0, save_seconds=0.0):
-        return gpe.embed(points(), **{"progress": False, **SHARED, **RUNS[kind], **more})
+        return gpe.embed(points(parameters.pop("n_rows")), **parameters)
 
 
 def die():

@@ -91,7 +91,7 @@ class Reference:
 @pytest.fixture(scope="module")
 def references(runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("references")
-    return {kind: Reference(runs, folder / f"{kind}.zarr", kind) for kind in KINDS}
+    return {kind: Reference(runs, folder / f"{kind}.zarr", kind) for kind in (*KINDS, "small")}
 
 
 def arrays(store, options=None):
@@ -101,11 +101,16 @@ def arrays(store, options=None):
     return {name: backend.read(name) if "/c/" in name else b"" for name in names}
 
 
+def assert_killed(killed, moment, reference):
+    """A run may end before the moment: seconds pass unevenly, and how often the state is saved depends on them."""
+    late = "seconds" in moment or moment["kill"].get("file", 0) > 0.7 * reference.n_files
+    assert killed["code"] == -signal.SIGKILL or (late and killed["code"] == 0)
+
+
 def check(runs, reference, store, moment, **where):
     """Kill a run, resume it, and compare; return the stages of the second run."""
     killed = runs(store, reference.kind, **moment, **where)
-    # a run that is killed after some seconds may have ended before
-    assert killed["code"] == -signal.SIGKILL or ("seconds" in moment and killed["code"] == 0)
+    assert_killed(killed, moment, reference)
     resumed = runs(store, reference.kind, **where)
     assert resumed["code"] == 0
     assert arrays(store, where.get("options")) == reference.arrays
@@ -162,7 +167,7 @@ def elsewhere(reference, count, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(IN_S3))
 def test_killed_in_an_object_store(runs, references, s3_options, number):
-    reference = references[KINDS[number % 2]]
+    reference = references["small"]
     moment = elsewhere(reference, IN_S3, seed=1)[number]
     check(runs, reference, f"s3://bucket/killed-{number}.zarr", moment, options=s3_options)
 
@@ -186,8 +191,7 @@ def test_killed_on_a_cluster(tmp_path, runs, references, client, number):
     """The process that calls embed is killed, every second time a worker too; the cluster serves the next call."""
     reference, store = references[KINDS[number % 2]], tmp_path / "run.zarr"
     moment = elsewhere(reference, ON_A_CLUSTER, seed=2)[number]
-    killed = runs(store, reference.kind, scheduler=client.scheduler.address, **moment)
-    assert killed["code"] == -signal.SIGKILL or ("seconds" in moment and killed["code"] == 0)
+    assert_killed(runs(store, reference.kind, scheduler=client.scheduler.address, **moment), moment, reference)
     if number % 2:
         os.kill(next(nanny.pid for nanny in client.cluster.workers.values() if nanny.pid), signal.SIGKILL)
     wait_until_idle(client)

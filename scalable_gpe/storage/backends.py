@@ -158,11 +158,12 @@ class LocalBackend:
 
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Read a file, or a range of its bytes."""
-        if start is None and stop is None:
-            return Path(self._file(key)).read_bytes()
-        with open(self._file(key), "rb") as file:
-            file.seek(start or 0)
-            return file.read() if stop is None else file.read(stop - (start or 0))
+        with self.io(missing=True):
+            if start is None and stop is None:
+                return Path(self._file(key)).read_bytes()
+            with open(self._file(key), "rb") as file:
+                file.seek(start or 0)
+                return file.read() if stop is None else file.read(stop - (start or 0))
 
     def read_into(self, key: str, *buffers: Any) -> None:
         """Read a file into buffers, which it must fill exactly."""
@@ -223,18 +224,21 @@ class LocalBackend:
 
     def length(self, key: str) -> int:
         """Bytes of one file."""
-        return os.stat(self._file(key)).st_size
+        with self.io(missing=True):
+            return os.stat(self._file(key)).st_size
 
     def delete(self, key: str) -> None:
         """Remove one file, if it is there."""
-        Path(self._file(key)).unlink(missing_ok=True)
+        with self.io():
+            Path(self._file(key)).unlink(missing_ok=True)
 
     def remove(self, prefix: str, first: str) -> None:
         """Remove everything below a prefix, the file `first` before all others."""
         folder = self._folder(prefix)
         if folder.exists():
             self.delete(f"{prefix}/{first}")
-            shutil.rmtree(folder)
+            with self.io():
+                shutil.rmtree(folder)
 
     def rename(self, prefix: str, to: str) -> bool:
         """Rename a folder in one step, unless the new name is taken; return whether it was renamed."""
@@ -262,8 +266,9 @@ class LocalBackend:
 
     def remove_partial(self) -> None:
         """Remove what a killed writer left behind."""
-        for file in self.path.rglob("*.partial"):
-            file.unlink(missing_ok=True)
+        with self.io():
+            for file in self.path.rglob("*.partial"):
+                file.unlink(missing_ok=True)
 
     def remove_root(self) -> None:
         """Remove the directory, if it holds nothing but the lock."""

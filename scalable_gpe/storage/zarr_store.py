@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -250,9 +250,8 @@ class ZarrStore:
                 self.backend.flush(one)
                 digests |= self._digests(one, itself=one != name)
             content = {"facts": to_json(record), "metadata": digests}
-            if not self.backend.network:  # three more requests for each object would cost more than they protect from
-                content["chunks"] = {array: " ".join(marks) for array in digests if (marks := self._marks(array))}
-            group.attrs.put({**content, "checksum": _checksum(content)})
+            marks = {} if self.backend.network else self._all_marks(digests)
+            group.attrs.put({**content, "checksum": _checksum(content), "chunks": marks})
             self.backend.flush(name, deep=False)
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
@@ -287,11 +286,11 @@ class ZarrStore:
         if attributes is None or "facts" not in attributes:
             return None
         content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
-        if "chunks" in attributes:  # earlier writers, and those of object stores, left it out
-            content["chunks"] = attributes["chunks"]
         if attributes.get("checksum") != _checksum(content):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name)
-        marks = {array: text.split() for array, text in (content.get("chunks") or {}).items()}
+        # not part of the checksum: earlier releases did not write it, and read what this one writes
+        chunks = attributes.get("chunks")
+        marks = {str(name): str(text).split() for name, text in chunks.items()} if isinstance(chunks, dict) else {}
         return Commit(content["facts"], dict(content["metadata"] or {}), marks)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
@@ -313,10 +312,18 @@ class ZarrStore:
         below = [file for file in files if itself or file != f"{name}/zarr.json"]
         return {file.removesuffix("/zarr.json"): _digest(self.backend.read(file)) for file in below}
 
-    def _marks(self, name: str) -> list[str]:
-        """Marks of the chunks of an array, in the order of its grid."""
-        description = json.loads(self.backend.read(f"{name}/zarr.json"))
-        return [self._mark(f"{name}/{chunk_name(index)}", description) for index in _grid(description)]
+    def _all_marks(self, arrays: Iterable[str]) -> dict[str, str]:
+        """Marks of the chunks of arrays, in the order of their grids.
+
+        Not for objects of a network: three more requests for each would cost more than they protect from.
+        """
+        marks = {}
+        for name in arrays:
+            description = json.loads(self.backend.read(f"{name}/zarr.json"))
+            keys = [f"{name}/{chunk_name(index)}" for index in _grid(description)]
+            if keys:
+                marks[name] = " ".join(self._mark(key, description) for key in keys)
+        return marks
 
     def _mark(self, key: str, description: dict[str, Any]) -> str:
         """Mark of one chunk, "missing" if there is none."""
