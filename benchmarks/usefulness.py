@@ -40,8 +40,8 @@ TOLERANCE = {"labels": 0.02, "NMI": 0.02, "few": 0.02, "rho": 0.04}
 PEERS = ["UMAP", "PHATE"]
 PARTS = ["sketches", "wide", "horizons", "eigenvectors", "parameters", *PEERS]
 _NOTHING = 1e-10  # the slowest change that is left of a power, below which nothing is
-_WIDE_COLUMNS = 64
-WIDE = f"all, {COMPONENTS} principal of {_WIDE_COLUMNS}"
+N_SKETCH = 64
+WIDE = f"all, n_sketch={N_SKETCH}"
 DECISIVE = ("branching", "digits", "Fashion-MNIST", "swiss roll", "torus")
 PARAMETERS: dict[str, dict[str, object]] = {
     "defaults": {},
@@ -58,7 +58,7 @@ _METHODS = {
     **{f"power {power}": f"p = {power}" for power in POWERS},
     'power="auto"': "auto",
     'power="all"': "**all**",
-    WIDE: "all, wide",
+    WIDE: WIDE,
     "diffusion map": "diffusion map",
     "Laplacian eigenmaps": "eigenmaps",
     "UMAP": "UMAP",
@@ -235,7 +235,7 @@ def _variants(
     """Yield embeddings of all scales by other horizons, from more columns, and with other parameters."""
     if "wide" in options.parts:
         for seed in range(options.seeds):
-            yield WIDE, _principal(heat, gpe.gp_embedding(heat, _WIDE_COLUMNS, "all", random_state=seed))
+            yield WIDE, gpe.gp_embedding(heat, COMPONENTS, "all", n_sketch=N_SKETCH, random_state=seed)
     if "horizons" in options.parts and name not in _SLOW:
         for horizon, seed in product(HORIZONS, range(options.seeds)):
             points = gpe.gp_embedding(heat, COMPONENTS, "all", horizon=horizon, random_state=seed)
@@ -245,13 +245,6 @@ def _variants(
             other = _heat(truth, **parameters)
             for seed in range(options.seeds):
                 yield method, gpe.gp_embedding(other, COMPONENTS, "all", random_state=seed)
-
-
-def _principal(heat: gpe.HeatKernel, points: np.ndarray) -> np.ndarray:
-    """Keep the principal axes of many columns; isolated rows, which are far from all others, do not choose them."""
-    usual = points[~heat.kernel.storage_order.spread(heat.isolated)].astype(np.float64)
-    axes = np.linalg.eigh(np.cov(usual, rowvar=False))[1][:, ::-1]
-    return points @ axes[:, :COMPONENTS]
 
 
 def _eigenvectors(heat: gpe.HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -311,7 +304,7 @@ def markdown(found: list[Figure], measured: list[Measured]) -> str:
         rows = [figure for figure in usual if figure.figure == name]
         if rows:
             sections.append(f"### {_HEADINGS[name]}\n\n" + _by_data(rows, names, _METHODS))
-    for method, heading in (('power="all"', "All scales"), (WIDE, "All scales, wide,")):
+    for method, heading in (('power="all"', "All scales"), (WIDE, f"All scales with `n_sketch={N_SKETCH}`")):
         if any(figure.method == method for figure in usual):
             sections.append(f"### {heading} minus the best single power\n\n" + _shortfall(usual, names, method))
     longest = [one.data for one in measured if one.horizon >= min(HORIZONS)]
