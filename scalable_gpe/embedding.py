@@ -437,7 +437,8 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
         parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     names = None if rows is None else rows.names
-    if log.finished is not None and log.finished.report is not None:
+    whole = sketch.has_axes(parameters.sketching, context)
+    if log.finished is not None and log.finished.report is not None and whole:
         log.use(log.finished)
         arrays = log.finished.arrays
         tables = {power: _open_sound(context.store, arrays[power]) for power in parameters.powers}

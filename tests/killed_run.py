@@ -1,49 +1,105 @@
-"""One run that may be killed: ``python killed_run.py STORE [EVENT]`` dies by SIGKILL at the given progress event.
+"""Runs that may be killed: reads one request (JSON) per line, forks a process for it, and answers with what it did.
 
-Sizes are small, so that the run has several parts, blocks and panels, and saves its state at every sweep.
+A forked process has the library loaded and its loops compiled, so that a hundred kills take minutes. Sizes are small:
+the search has several parts, K several blocks, the sketch several panels; nothing stays in memory between sweeps, and
+the state is saved at every sweep.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import threading
+import warnings
 
 import scalable_gpe as gpe
+from scalable_gpe.errors import GPEWarning
 from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.storage import lock
 
-memory_plan.PART_ROWS = 1300
-POINTS = 3000
+RUNS = {
+    "powers": {"power": [3, 40], "n_components": 6},
+    "wide": {"power": [3, "all"], "n_components": 3, "n_sketch": 6, "epsilon": "local"},
+    # few requests to an object store
+    "small": {"power": [3, "all"], "horizon": 16, "n_components": 2, "n_sketch": 4, "method": "kdtree", "n_rows": 400},
+}
+SHARED = {"n_neighbors": 10, "method": "cells", "recall": 0.9}
+CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 
 
-def points():
-    X = gpe.datasets.patches(POINTS, 12, dimension=3, random_state=5)
+def points(n_rows):
+    X = gpe.datasets.patches(n_rows, 12, dimension=3, random_state=5)
     X[40:60] = X[7]
     return X
 
 
-def run(store, progress=False):
-    with block_sizes(block_rows=512, panel_columns=4, save_seconds=0.0):
-        return gpe.embed(
-            points(),
-            n_neighbors=10,
-            n_components=10,
-            power=[3, 40],
-            method="cells",
-            recall=0.9,
-            store=store,
-            progress=progress,
-        )
+def run(kind, **more):
+    memory_plan.PART_ROWS = 700
+    parameters = {"progress": False, "n_rows": 1500, **SHARED, **RUNS[kind], **more}
+    with block_sizes(block_rows=256, panel_columns=3, resident_bytes=0, save_seconds=0.0):
+        return gpe.embed(points(parameters.pop("n_rows")), **parameters)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def serve(request, answer):
+    """Run one request in this process; write the stages of its events and the number of file operations."""
+    stages, n_files, at = [], [0], request.get("kill") or {}
+
+    def event(stage, done, total):
+        stages.append(stage)
+        if len(stages) == at.get("event"):
+            die()
+
+    def operation(name, arguments):
+        if name in CHANGES and str(arguments[0]).startswith(request["store"]):
+            n_files[0] += 1
+            if n_files[0] == at.get("file"):
+                die()
+
+    sys.addaudithook(operation)
+    os.fsync = lambda handle: None  # for power cuts only: a killed process loses nothing that it has written
+    lock.BEAT, lock.STALE = 0.1, 0.5
+    with contextlib.ExitStack() as stack:
+        if "scheduler" in request:
+            from distributed import Client
+
+            stack.enter_context(Client(request["scheduler"]))
+        run(request["run"], store=request["store"], storage_options=request.get("options"), progress=event)
+    os.write(answer, json.dumps({"stages": stages, "n_files": n_files[0]}).encode())
+
+
+def forked(request):
+    """Serve a request in a process of its own; return its exit code and its answer."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reads)
+        code = 1
+        try:
+            serve(request, writes)
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+    os.close(writes)
+    print(json.dumps({"pid": pid}), flush=True)
+    with os.fdopen(reads) as answer:
+        content = answer.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return {"code": code, **json.loads(content or "{}")}
 
 
 if __name__ == "__main__":
-    last = int(sys.argv[2]) if len(sys.argv) > 2 else -1
-    seen = []
-
-    def count(stage, done, total):
-        seen.append(stage)
-        if len(seen) == last:
-            os.killpg(0, signal.SIGKILL)
-
-    run(sys.argv[1], count)
-    print(json.dumps(seen))
+    warnings.simplefilter("ignore", GPEWarning)
+    for kind in RUNS:  # loads what the forks need
+        run(kind, n_jobs=1)
+    assert threading.active_count() == 1  # a fork has only the thread that forks
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(forked(json.loads(line))), flush=True)

@@ -53,3 +53,10 @@ def test_the_papers_experiments_run(tmp_path):
     assert len(list(tmp_path.glob("*.png"))) == 10
     table = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()
     assert len(table) == len(in_source("docs/paper-results.csv").read_text(encoding="utf-8").splitlines())
+
+
+def test_every_test_that_a_page_names_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", in_source("docs/reliability.md").read_text(encoding="utf-8"))
+    assert len(named) > 30
+    for file, test in named:
+        assert re.search(rf"^def {test}\(", in_source(file).read_text(encoding="utf-8"), re.M), f"{file}::{test}"

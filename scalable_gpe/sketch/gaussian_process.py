@@ -9,7 +9,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import DamageError, Message
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
@@ -156,7 +156,17 @@ class SketchResult:
         if parameters.n_sketch is None:
             return {}
         names = {one: axes_name(self.name, plan.filter.name, parameters.n_sketch) for one, plan in self.plans.items()}
-        return {one: axes for one, name in names.items() if (axes := find_axes(context, name)) is not None}
+        found = {one: find_axes(context, name) for one, name in names.items()}
+        for one, axes in found.items():
+            if axes is None:  # new points would not be rotated
+                raise DamageError(f"the principal axes {names[one]!r} are missing", names[one])
+        return {one: axes for one, axes in found.items() if axes is not None}
+
+    def has_axes(self, parameters: SketchParameters, context: Context) -> bool:
+        """Whether the principal axes of every power are stored, if there are any."""
+        widths = [] if parameters.n_sketch is None else [parameters.n_sketch]
+        names = [axes_name(self.name, plan.filter.name, width) for plan in self.plans.values() for width in widths]
+        return all(find_axes(context, name) is not None for name in names)
 
     @property
     def n_panels(self) -> int:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.storage.backends import StorageBackend
 from scalable_gpe.storage.handle import DECODING, StoreHandle, ZarrArray
 from scalable_gpe.storage.scratch import checked
 
@@ -44,7 +46,7 @@ class _Stored:
         steps = self.array.shards or self.array.chunks
         region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
         try:
-            with self._named():
+            with self._named(noted=False):
                 self.array[region]
         except StoreError as error:
             if self.handle.backend.network and not isinstance(error, DamageError):
@@ -53,15 +55,13 @@ class _Stored:
         return True
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Make errors of a chunk name its array."""
+    def _named(self, *, noted: bool = True) -> Iterator[None]:
+        """Make errors of a chunk name its array; with `noted`, the next run repairs it."""
         try:
             with self.handle.backend.io(f"array {self.name!r}", missing=True):
                 yield
         except FileNotFoundError as error:
-            raise DamageError(
-                f"array {self.name!r} is damaged: {error.filename or error} is missing", self.name
-            ) from error
+            raise self._damage(f"{error.filename or error} is missing", noted) from error
         except StoreError:
             raise
         except MemoryError as error:
@@ -70,7 +70,12 @@ class _Stored:
                 "memory; if its shape cannot be right, do not use this store."
             ) from None
         except DECODING as error:
-            raise DamageError(f"array {self.name!r} is damaged: {error}", self.name) from error
+            raise self._damage(str(error), noted) from error
+
+    def _damage(self, what: str, noted: bool = True) -> DamageError:
+        if noted:
+            self.handle.note_damage(self.name)
+        return DamageError(f"array {self.name!r} is damaged: {what}", self.name)
 
 
 @lru_cache(maxsize=512)
@@ -160,7 +165,7 @@ class StoredRagged(_Stored):
                 raise ValueError(f"block {block} cannot have {length} entries")
             row = _read_row(self.array, self.handle.backend.read(f"{self.name}/c/{block}/0"), length + 1)
         if row[0] != 1:
-            raise DamageError(f"array {self.name!r} is damaged: chunk c/{block}/0 is missing", self.name)
+            raise self._damage(f"chunk c/{block}/0 is missing")
         return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
@@ -180,6 +185,25 @@ class StoredRagged(_Stored):
 def chunk_name(index: Sequence[int]) -> str:
     """Name of a shard (or chunk) below its array."""
     return "/".join(["c", *map(str, index)])
+
+
+def chunk_mark(backend: StorageBackend, key: str, n_inner: int) -> str:
+    """Mark of a chunk, or of a shard of `n_inner` chunks: checksum of the checksums that end its first and last chunk.
+
+    Few bytes are read. The mark tells a chunk from all others, and from its own earlier content.
+    """
+    size = backend.length(key)
+    if n_inner == 0:
+        return f"{google_crc32c.value(backend.read(key, max(size - 4, 0), size)):08x}"
+    first = max(size - 16 * n_inner - 4, 0)
+    index = backend.read(key, first, size)
+    found = b""
+    for entry in (index[:16], index[-20:-4]):
+        offset, length = int.from_bytes(entry[:8], "little"), int.from_bytes(entry[8:], "little")
+        if offset != _ABSENT:
+            end = min(offset + length, size)
+            found += backend.read(key, max(end - 4, 0), end)
+    return f"{google_crc32c.value(found):08x}"
 
 
 def _read_row(array: ZarrArray, shard: bytes, length: int) -> np.ndarray:

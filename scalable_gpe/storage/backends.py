@@ -45,6 +45,7 @@ class StorageBackend(Protocol):
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
+    def length(self, key: str) -> int: ...
     def delete(self, key: str) -> None: ...
     def rename(self, prefix: str, to: str) -> bool: ...
     def remove(self, prefix: str, first: str) -> None: ...
@@ -157,11 +158,12 @@ class LocalBackend:
 
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Read a file, or a range of its bytes."""
-        if start is None and stop is None:
-            return Path(self._file(key)).read_bytes()
-        with open(self._file(key), "rb") as file:
-            file.seek(start or 0)
-            return file.read() if stop is None else file.read(stop - (start or 0))
+        with self.io(missing=True):
+            if start is None and stop is None:
+                return Path(self._file(key)).read_bytes()
+            with open(self._file(key), "rb") as file:
+                file.seek(start or 0)
+                return file.read() if stop is None else file.read(stop - (start or 0))
 
     def read_into(self, key: str, *buffers: Any) -> None:
         """Read a file into buffers, which it must fill exactly."""
@@ -220,16 +222,23 @@ class LocalBackend:
         """Bytes of all files below a prefix."""
         return sum((self.path / file).stat().st_size for file in self.files(prefix))
 
+    def length(self, key: str) -> int:
+        """Bytes of one file."""
+        with self.io(missing=True):
+            return os.stat(self._file(key)).st_size
+
     def delete(self, key: str) -> None:
         """Remove one file, if it is there."""
-        Path(self._file(key)).unlink(missing_ok=True)
+        with self.io():
+            Path(self._file(key)).unlink(missing_ok=True)
 
     def remove(self, prefix: str, first: str) -> None:
         """Remove everything below a prefix, the file `first` before all others."""
         folder = self._folder(prefix)
         if folder.exists():
             self.delete(f"{prefix}/{first}")
-            shutil.rmtree(folder)
+            with self.io():
+                shutil.rmtree(folder)
 
     def rename(self, prefix: str, to: str) -> bool:
         """Rename a folder in one step, unless the new name is taken; return whether it was renamed."""
@@ -257,8 +266,9 @@ class LocalBackend:
 
     def remove_partial(self) -> None:
         """Remove what a killed writer left behind."""
-        for file in self.path.rglob("*.partial"):
-            file.unlink(missing_ok=True)
+        with self.io():
+            for file in self.path.rglob("*.partial"):
+                file.unlink(missing_ok=True)
 
     def remove_root(self) -> None:
         """Remove the directory, if it holds nothing but the lock."""
@@ -368,6 +378,11 @@ class FsspecBackend:
         """Bytes of all objects below a prefix."""
         with self.io():
             return sum(one["size"] for one in self._fs.find(self._path(prefix), detail=True).values())
+
+    def length(self, key: str) -> int:
+        """Bytes of one object."""
+        with self.io(missing=True):
+            return int(self._fs.size(self._path(key)))
 
     def delete(self, key: str) -> None:
         """Remove one object, if it is there."""

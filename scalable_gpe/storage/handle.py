@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pickle
 from functools import cached_property, lru_cache
@@ -14,6 +15,8 @@ from scalable_gpe.storage.backends import StorageBackend
 from scalable_gpe.storage.lock import Lock
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
+
+NOTES = ".damaged"  # the file that names arrays which a reader found damaged
 
 # errors that decoding a truncated, empty or changed chunk may raise
 DECODING = (
@@ -82,6 +85,22 @@ class StoreHandle:
         if found is None:
             raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not one of this library", name)
         return found
+
+    def note_damage(self, name: str) -> None:
+        """Note that an array is damaged, for the next run; a store that cannot be written to stays as it is."""
+        with contextlib.suppress(OSError):
+            self.backend.write(NOTES, "\n".join(sorted({*self.noted_damage(), name})).encode())
+
+    def noted_damage(self) -> list[str]:
+        """Arrays that were found to be damaged since the last run."""
+        try:
+            return self.backend.read(NOTES).decode(errors="replace").split()
+        except FileNotFoundError:
+            return []
+
+    def forget_damage(self) -> None:
+        """Remove the notes."""
+        self.backend.delete(NOTES)
 
     def remove(self, name: str) -> None:
         """Remove a result: its commit first, then its arrays."""

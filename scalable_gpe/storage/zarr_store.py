@@ -3,7 +3,8 @@
 Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
 until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
 ``facts``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
-silently give wrong numbers.
+silently give wrong numbers. In a directory they also hold a checksum of each chunk (under ``chunks``): two chunks that
+were swapped are each sound.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, StoreError, logger
-from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_name
+from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_mark, chunk_name
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.handle import StoreHandle, ZarrArray
@@ -38,13 +40,15 @@ OWNER = "run"  # the attribute of an array that names the run which writes it
 _CHUNK_BYTES = 2**22
 _MOST_MISSING = 100  # missing chunks of one array that are listed
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
+_CHUNK = re.compile(r"chunk (c(?:/\d+)*) ")  # how damage names a chunk
 
 
 class Commit(NamedTuple):
-    """The commit of a result: its record as JSON, and the checksum of each array's metadata."""
+    """The commit of a result: its record as JSON, the checksum of each array's metadata, the marks of its chunks."""
 
     record: Any
     digests: dict[str, str]
+    marks: dict[str, list[str]]
 
 
 class Damage(NamedTuple):
@@ -52,6 +56,12 @@ class Damage(NamedTuple):
 
     array: str
     what: str
+
+    @property
+    def chunk(self) -> str | None:
+        """The chunk that is damaged, if it is one."""
+        found = _CHUNK.search(self.what)
+        return None if found is None else found[1]
 
 
 class ZarrStore:
@@ -242,7 +252,8 @@ class ZarrStore:
                 self.backend.flush(one)
                 digests |= self._digests(one, itself=one != name)
             content = {"facts": to_json(record), "metadata": digests}
-            group.attrs.put({**content, "checksum": _checksum(content)})
+            marks = {} if self.backend.network else self._all_marks(digests)
+            group.attrs.put({**content, "checksum": _checksum(content), "chunks": marks})
             self.backend.flush(name, deep=False)
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
@@ -250,7 +261,7 @@ class ZarrStore:
         commit = self._commit(name)
         if commit is None:
             return None
-        damage = self.damage(commit.digests)
+        damage = self.damage(commit, marks=not self.backend.network)
         if damage:
             array, what = damage[0]
             raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array)
@@ -286,7 +297,10 @@ class ZarrStore:
         digests = content["metadata"] or {}
         if attributes.get("checksum") != _checksum(content) or not isinstance(digests, dict):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name)
-        return Commit(content["facts"], digests)
+        # not part of the checksum: earlier releases did not write it, and read what this one writes
+        chunks = attributes.get("chunks")
+        marks = {str(name): str(text).split() for name, text in chunks.items()} if isinstance(chunks, dict) else {}
+        return Commit(content["facts"], digests, marks)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
         """Attributes of a group as they are stored now, or None."""
@@ -307,12 +321,32 @@ class ZarrStore:
         below = [file for file in files if itself or file != f"{name}/zarr.json"]
         return {file.removesuffix("/zarr.json"): _digest(self.backend.read(file)) for file in below}
 
+    def _all_marks(self, arrays: Iterable[str]) -> dict[str, str]:
+        """Marks of the chunks of arrays, in the order of their grids.
+
+        Not for objects of a network: three more requests for each would cost more than they protect from.
+        """
+        marks = {}
+        for name in arrays:
+            content = self.backend.read(f"{name}/zarr.json")
+            keys = [f"{name}/{chunk_name(index)}" for index in _indices(_grid_shape(content))]
+            if keys:
+                marks[name] = " ".join(self._mark(key, _n_inner(content)) for key in keys)
+        return marks
+
+    def _mark(self, key: str, n_inner: int) -> str:
+        """Mark of one chunk, "missing" if there is none."""
+        try:
+            return chunk_mark(self.backend, key, n_inner)
+        except FileNotFoundError:
+            return "missing"
+
     # --- damage -------------------------------------------------------------------------------
 
-    def damage(self, digests: dict[str, str]) -> list[Damage]:
-        """Find changed metadata and missing chunks of arrays, without reading their chunks."""
+    def damage(self, commit: Commit, *, marks: bool) -> list[Damage]:
+        """Find changed metadata, missing chunks and (with `marks`) exchanged chunks, without reading whole chunks."""
         wrong = []
-        for array, digest in digests.items():
+        for array, digest in commit.digests.items():
             try:
                 content = self.backend.read(f"{array}/zarr.json")
             except FileNotFoundError:
@@ -322,16 +356,21 @@ class ZarrStore:
                 wrong.append(Damage(array, "zarr.json was changed"))
                 continue
             try:
-                wrong += self._missing(array, _grid_shape(content))
+                wrong += self._wrong_chunks(array, content, commit.marks.get(array, []) if marks else [])
             except ValueError:
                 wrong.append(Damage(array, "zarr.json is not readable"))
         return wrong
 
-    def _missing(self, array: str, grid: tuple[int, ...]) -> list[Damage]:
-        """Chunks that are missing, all or some of them: a grid can claim more chunks than can be listed."""
-        present = set(self.backend.files(f"{array}/c"))
-        names = map(chunk_name, itertools.islice(_indices(grid), len(present) + _MOST_MISSING))
-        return [Damage(array, f"chunk {name} is missing") for name in names if f"{array}/{name}" not in present]
+    def _wrong_chunks(self, array: str, content: bytes, marks: Sequence[str]) -> Iterator[Damage]:
+        """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
+        present, n_inner = set(self.backend.files(f"{array}/c")), _n_inner(content)
+        indices = itertools.islice(_indices(_grid_shape(content)), len(present) + _MOST_MISSING)
+        for name, mark in zip(map(chunk_name, indices), itertools.chain(marks, itertools.repeat(None)), strict=False):
+            key = f"{array}/{name}"
+            if key not in present:
+                yield Damage(array, f"chunk {name} is missing")
+            elif mark is not None and self._mark(key, n_inner) != mark:
+                yield Damage(array, f"chunk {name} is not the one that was written")
 
     def repair(self, array: str, what: str) -> None:
         """Remove the commit of a damaged result, and what would block it, so that it is computed again."""
@@ -344,11 +383,30 @@ class ZarrStore:
                 commit = None
                 self.backend.delete(f"{result}/zarr.json")
             if commit is not None and array in (result, *commit.digests):
+                self._delete_chunks([Damage(array, what), *self.damage(commit, marks=True)])
                 self.root.require_group(result).attrs.put({})
         # an embedding is written column by column: a damaged chunk would be read before it is written
         wrong = array.startswith("embedding/") or CANNOT_BE_RIGHT in what
         if wrong or ("zarr.json" in what and self.backend.files(f"{array}/c")):
             self.remove(array)
+        self.handle.forget_damage()
+
+    def _delete_chunks(self, damage: Sequence[Damage]) -> None:
+        """Delete damaged chunks: one that can be read, but is another one, would be kept."""
+        for one in damage:
+            if one.chunk is not None:
+                self.backend.delete(f"{one.array}/{one.chunk}")
+
+    def repair_noted(self) -> None:
+        """Repair the arrays that a reader found damaged; the caller holds the lock."""
+        for array in self.handle.noted_damage():
+            try:
+                chunks = list(self._unreadable(array))
+            except (FileNotFoundError, DamageError, ValueError):  # no array any more: its stage notices that
+                continue
+            for chunk in chunks:
+                self.repair(array, f"chunk {chunk} is damaged")
+        self.handle.forget_damage()
 
     def verify(self) -> list[Damage]:
         """Read every chunk of every complete result, and return all damage."""
@@ -361,10 +419,12 @@ class ZarrStore:
                 continue
             if commit is None:
                 continue
-            damage = self.damage(commit.digests)
-            wrong.update(damage)
+            damage = self.damage(commit, marks=True)
+            unreadable: set[tuple[str, str]] = set()
             for array in set(commit.digests) - {array for array, what in damage if "zarr.json" in what}:
-                wrong.update(Damage(array, f"chunk {key} is damaged") for key in self._unreadable(array))
+                unreadable.update((array, chunk) for chunk in self._unreadable(array))
+            wrong.update(Damage(array, f"chunk {chunk} is damaged") for array, chunk in unreadable)
+            wrong.update(one for one in damage if (one.array, one.chunk) not in unreadable)
         return sorted(wrong)
 
     def _unreadable(self, name: str) -> Iterator[str]:
@@ -391,16 +451,22 @@ class ZarrStore:
             lock.release()
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the lock; remove scratch arrays and partial files before the work, and scratch arrays after it."""
+    def exclusive(self, *, repaired: bool = True) -> Iterator[None]:
+        """Hold the lock; remove scratch arrays and partial files before the work, and scratch arrays after it.
+
+        With `repaired`, results that a reader found damaged are no longer complete, so that they are made again.
+        """
         self.lock()
         try:
             self.backend.remove_partial()
             self.remove(SCRATCH)
+            if repaired:
+                self.repair_noted()
             yield
         finally:
             try:
                 self.remove(SCRATCH)
+                self.handle.forget_damage()  # what was found during the work was repaired, or is found again
             except Exception as error:  # the next run removes it; the first error must not be lost
                 logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
             finally:
@@ -449,6 +515,22 @@ def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             flat, one = divmod(flat, size)
             index.append(one)
         yield tuple(reversed(index))
+
+
+def _n_inner(content: bytes) -> int:
+    """Number of inner chunks of a shard, from the zarr.json of an array; 0 without shards, or without chunks."""
+    if 0 in _grid_shape(content):
+        return 0
+    description = json.loads(content)
+    try:
+        codec = description["codecs"][0]
+        if codec["name"] != "sharding_indexed":
+            return 0
+        shard = description["chunk_grid"]["configuration"]["chunk_shape"]
+        inner = codec["configuration"]["chunk_shape"]
+        return math.prod(-(-int(n) // int(step)) for n, step in zip(shard, inner, strict=True))
+    except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"not an array: {error}") from None
 
 
 def _checksum(content: Any) -> str:
