@@ -329,16 +329,15 @@ class ZarrStore:
         marks = {}
         for name in arrays:
             content = self.backend.read(f"{name}/zarr.json")
-            description = json.loads(content)
             keys = [f"{name}/{chunk_name(index)}" for index in _indices(_grid_shape(content))]
             if keys:
-                marks[name] = " ".join(self._mark(key, description) for key in keys)
+                marks[name] = " ".join(self._mark(key, _n_inner(content)) for key in keys)
         return marks
 
-    def _mark(self, key: str, description: dict[str, Any]) -> str:
+    def _mark(self, key: str, n_inner: int) -> str:
         """Mark of one chunk, "missing" if there is none."""
         try:
-            return chunk_mark(self.backend, key, _n_inner(description))
+            return chunk_mark(self.backend, key, n_inner)
         except FileNotFoundError:
             return "missing"
 
@@ -357,25 +356,21 @@ class ZarrStore:
                 wrong.append(Damage(array, "zarr.json was changed"))
                 continue
             try:
-                wrong += self._chunk_damage(array, content, commit.marks.get(array, []) if marks else [])
+                wrong += self._wrong_chunks(array, content, commit.marks.get(array, []) if marks else [])
             except ValueError:
                 wrong.append(Damage(array, "zarr.json is not readable"))
         return wrong
 
-    def _chunk_damage(self, array: str, content: bytes, marks: Sequence[str]) -> list[Damage]:
-        """Chunks that are missing (all or some of them) or, where there are marks, not those that were written.
-
-        A grid can claim more chunks than can be listed.
-        """
-        grid, present = _grid_shape(content), set(self.backend.files(f"{array}/c"))
-        wrong, expected = [], iter(marks)
-        for index in itertools.islice(_indices(grid), len(present) + _MOST_MISSING):
-            chunk, mark = chunk_name(index), next(expected, None)
-            if f"{array}/{chunk}" not in present:
-                wrong.append(Damage(array, f"chunk {chunk} is missing"))
-            elif mark is not None and self._mark(f"{array}/{chunk}", json.loads(content)) != mark:
-                wrong.append(Damage(array, f"chunk {chunk} is not the one that was written"))
-        return wrong
+    def _wrong_chunks(self, array: str, content: bytes, marks: Sequence[str]) -> Iterator[Damage]:
+        """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
+        present, n_inner = set(self.backend.files(f"{array}/c")), _n_inner(content)
+        indices = itertools.islice(_indices(_grid_shape(content)), len(present) + _MOST_MISSING)
+        for name, mark in zip(map(chunk_name, indices), itertools.chain(marks, itertools.repeat(None)), strict=False):
+            key = f"{array}/{name}"
+            if key not in present:
+                yield Damage(array, f"chunk {name} is missing")
+            elif mark is not None and self._mark(key, n_inner) != mark:
+                yield Damage(array, f"chunk {name} is not the one that was written")
 
     def repair(self, array: str, what: str) -> None:
         """Remove the commit of a damaged result, and what would block it, so that it is computed again."""
@@ -405,9 +400,12 @@ class ZarrStore:
     def repair_noted(self) -> None:
         """Repair the arrays that a reader found damaged; the caller holds the lock."""
         for array in self.handle.noted_damage():
-            if self.backend.exists(f"{array}/zarr.json"):
-                for chunk in list(self._unreadable(array)):
-                    self.repair(array, f"chunk {chunk} is damaged")
+            try:
+                chunks = list(self._unreadable(array))
+            except (FileNotFoundError, DamageError, ValueError):  # no array any more: its stage notices that
+                continue
+            for chunk in chunks:
+                self.repair(array, f"chunk {chunk} is damaged")
         self.handle.forget_damage()
 
     def verify(self) -> list[Damage]:
@@ -519,14 +517,20 @@ def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield tuple(reversed(index))
 
 
-def _n_inner(description: dict[str, Any]) -> int:
-    """Number of inner chunks of a shard; 0 if the array has chunks without shards."""
-    codec = description["codecs"][0]
-    if codec["name"] != "sharding_indexed":
+def _n_inner(content: bytes) -> int:
+    """Number of inner chunks of a shard, from the zarr.json of an array; 0 without shards, or without chunks."""
+    if 0 in _grid_shape(content):
         return 0
-    shard = description["chunk_grid"]["configuration"]["chunk_shape"]
-    inner = codec["configuration"]["chunk_shape"]
-    return int(np.prod([-(-n // step) for n, step in zip(shard, inner, strict=True)]))
+    description = json.loads(content)
+    try:
+        codec = description["codecs"][0]
+        if codec["name"] != "sharding_indexed":
+            return 0
+        shard = description["chunk_grid"]["configuration"]["chunk_shape"]
+        inner = codec["configuration"]["chunk_shape"]
+        return math.prod(-(-int(n) // int(step)) for n, step in zip(shard, inner, strict=True))
+    except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"not an array: {error}") from None
 
 
 def _checksum(content: Any) -> str:

@@ -259,6 +259,14 @@ CONTENTS = {
 }
 
 
+def forget_chunks(store):
+    """Remove the list of chunks from all commits, as one who changes a store would."""
+    for file in store.rglob("zarr.json"):
+        content = json.loads(file.read_bytes())
+        if content.get("attributes", {}).pop("chunks", None) is not None:
+            file.write_text(json.dumps(content))
+
+
 @pytest.mark.parametrize("case", CONTENTS)
 def test_numbers_that_compiled_loops_would_follow(sound, store, case):
     """The checksums of these chunks are right; without a check, the process would read memory that is not its own."""
@@ -269,6 +277,7 @@ def test_numbers_that_compiled_loops_would_follow(sound, store, case):
     values = array[:]
     values[..., 1:] = value  # the first entry of a block says that it is there
     array[:] = values
+    forget_chunks(store)
     with pytest.raises(StoreError, match="its numbers cannot be right"):
         gpe.export(gpe.open(store), store.parent / "p.h5ad")
     points = gpe.embed(X, store=store, **(HOW | {"power": 4})).points[:]
