@@ -8,6 +8,7 @@ the state is saved at every sweep.
 import contextlib
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -74,7 +75,7 @@ def serve(request, answer):
 
 
 def forked(request):
-    """Serve a request in a process of its own; return its exit code and its answer."""
+    """Serve a request in a process of its own, killed after some seconds if asked; return exit code and answer."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -88,7 +89,8 @@ def forked(request):
         finally:
             os._exit(code)
     os.close(writes)
-    print(json.dumps({"pid": pid}), flush=True)
+    if "seconds" in request and not select.select([reads], [], [], request["seconds"])[0]:
+        os.kill(pid, signal.SIGKILL)
     with os.fdopen(reads) as answer:
         content = answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

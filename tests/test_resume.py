@@ -37,14 +37,10 @@ class Runs:
     def _read(self):
         return json.loads(self.process.stdout.readline())
 
-    def __call__(self, store, kind, *, seconds=None, **request):
-        """Run, and return exit code, events and file operations; kill from outside after some seconds."""
+    def __call__(self, store, kind, **request):
+        """Run, and return exit code, stages of the events and number of file operations."""
         self.process.stdin.write(json.dumps({"store": str(store), "run": kind, **request}) + "\n")
         self.process.stdin.flush()
-        pid = self._read()["pid"]
-        if seconds is not None:
-            time.sleep(seconds)
-            os.kill(pid, signal.SIGKILL)
         return self._read()
 
     def close(self):

@@ -209,6 +209,18 @@ def test_transform_names_the_damage_and_embed_repairs_it(sound, tmp_path, array)
     assert chunks(copy) == sound.chunks and not (copy / ".damaged").exists()
 
 
+def test_notes_that_are_wrong_do_no_harm(sound, tmp_path):
+    copy = sound.copy(tmp_path / "run.zarr")
+    array, gone = sound.arrays[0], sound.arrays[-1]
+    damage(copy, gone, "truncate metadata", 1)
+    (copy / ".damaged").write_text("\n".join([array, gone, "graph", "no/such/array", "\ufffd"]))
+    sound.check(embed(copy))
+    assert chunks(copy) == sound.chunks and not (copy / ".damaged").exists()
+    (copy / ".damaged").write_text("../other")
+    with pytest.raises(StoreError, match="leads out of the store"):
+        embed(copy)
+
+
 def test_damage_of_a_store_that_cannot_be_written_to_is_named(sound, tmp_path, monkeypatch):
     copy = sound.copy(tmp_path / "run.zarr")
     damage(copy, next(one for one in sound.arrays if one.endswith("/points")), "empty", 0)
