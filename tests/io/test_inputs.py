@@ -288,7 +288,7 @@ def frame_with_text():
         ({"power": True}, TypeError, "power must be a whole number"),
         ({"power": []}, ValueError, "power must hold at least one power"),
         ({"power": (4, 4)}, ValueError, "power must hold different powers"),
-        ({"power": 2.0}, TypeError, "power must be a whole number, or several"),
+        ({"power": 2.0}, TypeError, "power must be a whole number, 'all', or several"),
         ({"n_components": 0}, ValueError, "n_components must be at least 1"),
         ({"n_components": True}, TypeError, "n_components must be a whole number"),
         ({"normalization": "row"}, ValueError, "normalization must be one of 'bistochastic', 'symmetric'"),

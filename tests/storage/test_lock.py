@@ -1,6 +1,7 @@
 """Locks survive what goes wrong around them."""
 
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -34,6 +35,12 @@ def work_that_fails(monkeypatch, store, operation, error):
     """Fail while the lock is held; from then on an operation of the store fails too."""
     fail(monkeypatch, store, operation, error)
     raise FirstError
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_logged(caplog):
+    """A command line that was told to be quiet, in an earlier test, has silenced the logger of this process."""
+    caplog.set_level(logging.WARNING, logger="scalable_gpe")
 
 
 def is_locked(store):
