@@ -43,6 +43,7 @@ def test_python_in_the_readme(tmp_path, monkeypatch):
     assert 1 <= float(names["L"]) < 100
 
 
+@pytest.mark.slow
 def test_the_papers_experiments_run(tmp_path):
     pytest.importorskip("matplotlib")
     script = in_source("examples/paper/run.py")

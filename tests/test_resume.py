@@ -114,7 +114,7 @@ def check(runs, reference, store, moment, **where):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.1, 0.9])
+@pytest.mark.parametrize("share", [pytest.param(0.1, marks=pytest.mark.slow), 0.9])
 def test_killed_at_an_event_the_bytes_are_the_same(tmp_path, runs, references, kind, share):
     reference = references[kind]
     event = max(2, int(share * len(reference.stages)))
@@ -126,7 +126,7 @@ def test_killed_at_an_event_the_bytes_are_the_same(tmp_path, runs, references, k
         assert "heat" not in stages
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_killed_twice_and_from_outside(tmp_path, runs, references, kind):
     reference, store = references[kind], tmp_path / "run.zarr"
     assert runs(store, kind, kill={"file": reference.n_files // 3})["code"] == -signal.SIGKILL

@@ -49,9 +49,13 @@ class Context:
         """Rows of a block of K for `n_rows` points."""
         return current_block_sizes().block_rows or block_rows(n_rows)
 
+    def new_label(self) -> str:
+        """Return a word that nothing else of this run is named by."""
+        return f"{self.token}-{next(self._numbers)}"
+
     def scratch(self) -> str:
         """Return a new name for scratch arrays, which end with the computation."""
-        return f"work/{self.token}-{next(self._numbers)}"
+        return f"work/{self.new_label()}"
 
 
 def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str) -> Context:

@@ -179,7 +179,7 @@ class Panels:
         fixed = current_block_sizes().save_seconds
         self._context, self._name = context, context.scratch() if name is None else name
         self._seconds = seconds if fixed is None or seconds is None else fixed
-        self._count, self._made, self.n_live = 0, 0, 0
+        self._count, self.n_live = 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
         self._scratch: dict[tuple[str, str], ScratchArray] = {}
         self._late: list[ScratchArray] = []
@@ -191,9 +191,9 @@ class Panels:
         context = self._context
         if not context.workers.remote:
             return MemoryPanel(np.empty(shape, dtype))
-        self._made += 1
         self.n_live += 1
-        name = f"{self._name}/panels/{context.token}-{self._made}"
+        # a name that no other panel of the run has: workers keep panels by name
+        name = f"{self._name}/panels/{context.new_label()}"
         table = context.store.scratch_table(name, shape, dtype, context.block_rows(shape[0]))
         for spare in self._spare:
             if (spare.shape, spare.dtype) == (table.shape, table.dtype):

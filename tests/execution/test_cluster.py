@@ -114,7 +114,9 @@ CASES = {
         {
             "n_neighbors": 8,
             "n_components": 2,
-            "power": 3,
+            "n_sketch": 5,
+            "power": [3, "all"],
+            "horizon": 16,
             "method": "brute",
             "normalization": "symmetric",
             "epsilon": "local",
@@ -143,6 +145,7 @@ def test_same_bytes(client, tmp_path, monkeypatch, case):
     assert not [name for name in one if many[name] != one[name]]
 
 
+@pytest.mark.slow
 def test_same_bytes_in_s3(client, s3_options, torus, expected):
     have(client, 2)
     url, source = "s3://bucket/cluster.zarr", "s3://bucket/torus.zarr"
@@ -213,6 +216,7 @@ def test_small_messages_readable_names_and_every_worker_works(client, watch, mes
     assert names.count("sinkhorn_step") == n_blocks * result.report["sweeps"]["heat"]
 
 
+@pytest.mark.slow
 def test_bytes_of_a_sweep_do_not_grow_with_the_rows(client, watch, messages, tmp_path):
     """For the same number of blocks; the median over sweeps, because workers send heartbeats now and then."""
     have(client, 2)
@@ -360,6 +364,7 @@ def nap(piece):
     return os.getpid(), piece
 
 
+@pytest.mark.slow
 def test_tasks_that_are_submitted_while_there_is_no_worker(client, monkeypatch):
     """They prefer the worker that died; dask would let them wait for it forever."""
     have(client, 1)
@@ -450,6 +455,7 @@ def alone(tmp_path):
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies(alone, client, torus, tmp_path):
     """During the scaling, whose panels are in the store: the next run resumes there."""
     file, scheduler = alone

@@ -67,7 +67,7 @@ def test_a_factor_knows_its_degree_and_its_value_at_one():
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_sparse_equals_dense(precision, normalization, duplicates):
     heat = heat_of(some_points(duplicates), normalization)
-    for horizon in (1, 7, 64, 1024, 4096):
+    for horizon in (7, 1024) if duplicates else (1, 64, 4096):
         expected = reference(heat, 8, horizon)
         found = gpe.gp_embedding(heat, 8, "all", horizon=horizon, precision=precision).astype(np.float64)
         truth, distances = pdist(expected), pdist(found)
