@@ -386,9 +386,9 @@ class DemoOptions(SizeOptions, ConsoleOptions):
             "--power",
             type=POWER,
             nargs="+",
-            default=[16, 512, "all"],
+            default=[64, 512, 4096],
             metavar="P",
-            help="powers of A, all, or auto (16 512 all)",
+            help="powers of A, all, or auto (64 512 4096)",
         ),
     ]
 
