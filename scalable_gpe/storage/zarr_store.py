@@ -452,7 +452,7 @@ class ZarrStore:
 
     @contextmanager
     def exclusive(self, *, repaired: bool = True) -> Iterator[None]:
-        """Hold the lock; remove scratch arrays and partial files before the work, and scratch arrays after it.
+        """Hold the lock; remove scratch arrays and partial files before the work and after it.
 
         With `repaired`, results that a reader found damaged are no longer complete, so that they are made again.
         """
@@ -466,6 +466,7 @@ class ZarrStore:
         finally:
             try:
                 self.remove(SCRATCH)
+                self.backend.remove_partial()  # of workers that were killed
                 self.handle.forget_damage()  # what was found during the work was repaired, or is found again
             except Exception as error:  # the next run removes it; the first error must not be lost
                 logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
