@@ -299,7 +299,8 @@ def _(path):
 def _(path):
     with h5ad(path) as file:
         data = file.create_dataset("X", (64, 2), "f4", chunks=(16, 2), compression="gzip")
-        data.id.write_direct_chunk((0, 0), zlib_bomb())
+        # older HDF5 has two bytes for the length of so small a chunk
+        data.id.write_direct_chunk((0, 0), zlib.compress(bytes(2**25), 9))
 
 
 @case("h5ad with a damaged chunk")
