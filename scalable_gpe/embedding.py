@@ -53,6 +53,16 @@ class Pseudotime(NamedTuple):
     error: float
 
 
+def pseudotime_from(root: int, points: Any, component: np.ndarray | None, n_columns: int) -> Pseudotime:
+    """Distances of all points from one row, infinite in other components; `n_columns` is the width of the sketch."""
+    there, values = np.asarray(points[root], np.float64), np.empty(points.shape[0])
+    for start, stop in ranges(len(values), _READ_ROWS):
+        values[start:stop] = np.linalg.norm(np.asarray(points[start:stop], np.float64) - there, axis=1)
+    if component is not None:
+        values[component != component[root]] = np.inf
+    return Pseudotime(values, float(np.sqrt(2 / n_columns) / 2))
+
+
 @dataclass(frozen=True)
 class Embedding:
     """An embedding with everything that led to it.
@@ -245,14 +255,10 @@ class Embedding:
         """
         if ALL not in self.by_power:
             raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to embed."))
-        points, row = self.at(ALL), self._row(root)
-        there, values = np.asarray(points[row], np.float64), np.empty(self.graph.n_rows)
-        for start, stop in ranges(len(values), _READ_ROWS):
-            values[start:stop] = np.linalg.norm(np.asarray(points[start:stop], np.float64) - there, axis=1)
+        row, component = self._row(root), None
         if self.kernel.n_connected_components > 1:
             component = kernel_components(self.kernel)[self.graph.storage_order.position]
-            values[component != component[row]] = np.inf
-        return Pseudotime(values, float(np.sqrt(2 / self.settings.sketching.n_columns) / 2))
+        return pseudotime_from(row, self.at(ALL), component, self.settings.sketching.n_columns)
 
     def _row(self, root: Any) -> int:
         """The number of a row that is given by number or name."""

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.checks import ALL, check_count
-from scalable_gpe.embedding import Embedding
+from scalable_gpe.embedding import Embedding, pseudotime_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
 from scalable_gpe.exports import graph_matrices
+from scalable_gpe.heat.kernel import JOINED
 from scalable_gpe.projection import points_of
 
 __all__ = ["embed", "pseudotime"]
 
-_JOINED = 1e-12  # weights below this do not connect rows
 _PCA = "X_pca"
 
 
@@ -119,13 +119,10 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
     adata = adata.copy() if copy else adata
     row = _row(adata, root)
-    points = np.asarray(adata.obsm[name], np.float64)
-    values = np.linalg.norm(points - points[row], axis=1)
-    joined = adata.obsp[f"{key}_connectivities"] >= _JOINED
-    _, component = connected_components(joined, directed=False)
-    values[component != component[row]] = np.inf
-    adata.obs[f"{key}_pseudotime"] = values
-    adata.uns[key]["pseudotime_error"] = float(np.sqrt(2 / int(about["n_columns"])) / 2)
+    _, component = connected_components(adata.obsp[f"{key}_connectivities"] >= JOINED, directed=False)
+    found = pseudotime_from(row, adata.obsm[name], component, int(about["n_columns"]))
+    adata.obs[f"{key}_pseudotime"] = found.values
+    adata.uns[key]["pseudotime_error"] = found.error
     return adata if copy else None
 
 

@@ -22,7 +22,7 @@ from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.keys import kernel_name, matrix_name
 
-_JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
+JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
         else:
             values = _weights(block, number, scales)
             weights.write(block_number, values)
-        return bool(values.min() >= _JOINED)
+        return bool(values.min() >= JOINED)
 
     with context.workers.progress.stage("kernel", edges.n_blocks):
         joined = all(context.workers.map(weigh, range(edges.n_blocks)))
@@ -302,7 +302,7 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
 def kernel_components(kernel: SparseKernel) -> np.ndarray:
     """First point (storage order) of the connected component of K that each point belongs to."""
     blocks = kernel.edges.blocks() if kernel.graph is not None else _unit_diagonal(kernel.edges)
-    return component_roots(blocks, kernel.edges.n_points, least=_JOINED)
+    return component_roots(blocks, kernel.edges.n_points, least=JOINED)
 
 
 def _unit_diagonal(edges: Edges) -> Iterator[Block]:

@@ -114,7 +114,8 @@ def plan_filter(
     if spectrum is None:
         return PowerPlan(wanted.power, -1.0, (), floor, cumulative=wanted.cumulative)
     left = spectrum.size(wanted)
-    floor += residual * wanted.power / left if left > 0 and wanted.cumulative else residual / left if left > 0 else 0.0
+    if left > 0:  # the sum of all powers adds up what leaks
+        floor += residual * (wanted.power if wanted.cumulative else 1) / left
     lowest = float(spectrum.nodes.min())
     plain = PowerPlan(wanted.power, -1.0, (), floor, spectrum.n_sweeps, lowest, cumulative=wanted.cumulative, size=left)
     best: PowerPlan | None = None
@@ -151,7 +152,7 @@ def _expand(
     An error of one expansion passes through all later ones. Rounding errors are random vectors, truncation errors are
     polynomials of A; both are relative to the vector that the expansion begins with.
     """
-    wanted, left = plain.filter, plain.size
+    left = plain.size
     assert left is not None
     noise = truncation = 0.0
     expansions: list[Coefficients] = []
@@ -173,7 +174,6 @@ def _expand(
     plan = replace(
         plain, lower=spectrum.lower, coefficients=expansions[0], more=tuple(expansions[1:]), error=float(error)
     )
-    assert plan.filter == wanted
     return plan, float(noise)
 
 
