@@ -3,6 +3,7 @@
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.vectors import exact_square
 
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -27,11 +28,7 @@ def list_squares(points, rows, indices, out):
     for i in range(indices.shape[0]):
         for c in range(indices.shape[1]):
             j = indices[i, c]
-            total = 0.0
-            for f in range(points.shape[1]):
-                step = np.float64(points[rows[i], f]) - np.float64(points[j, f])
-                total += step * step
-            out[i, c] = total
+            out[i, c] = exact_square(points, rows[i], j)
 
 
 @njit(nogil=True, cache=True)

@@ -1,9 +1,9 @@
-"""Compiled loops of the neighbour search: trees of median splits, all pairs of a cell, exact distances.
+"""Compiled loops of the neighbour search: trees of median splits, all pairs of a leaf, exact distances.
 
-Every function is sequential and releases the interpreter lock; threads get disjoint ranges of nodes, leaves, cells or
-rows, and a range reads nothing that another range of the same call writes. So no result depends on the number of
-threads. Distances that only rank candidates come from matrix products around a local mean; the distances that are
-returned come from `squared_distance`.
+Every function is sequential and releases the interpreter lock; threads get disjoint ranges of nodes, leaves or rows,
+and a range reads nothing that another range of the same call writes. So no result depends on the number of threads.
+Distances that only rank candidates come from matrix products around a local mean; the distances that are
+returned are float64 sums of float32 rows (`vectors.exact_square`).
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.vectors import exact_square
 
 # the loops compile faster without unused wrappers
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -296,79 +297,33 @@ def _mean(Z, rows, mean):
         mean[f] /= np.float32(rows.shape[0])
 
 
-@_inner
-def _expand(known, n_used, upto, cell, seen, origins, origin, candidates, n):
-    """Add the first `n_used` listed neighbours of candidates[:upto], nearest ones of all first, except of `origin`."""
-    for t in range(n_used):
-        for c in range(upto):
-            row = known[candidates[c], t]
-            if row >= 0 and seen[row] != cell and (origin < 0 or origins[row] != origin) and n < candidates.shape[0]:
-                seen[row] = cell
-                candidates[n] = row
-                n += 1
-    return n
-
-
 @_loop
-def compare_cells(Z, rows, bounds, first, last, origins, n_used, max_candidates, known, neighbors, distances):
-    """Improve the lists of each cell by all pairs of its rows and their candidates: one matrix product per cell.
+def compare_leaves(Z, rows, bounds, first, last, neighbors, distances):
+    """Improve the lists of the rows of each leaf by all pairs of its rows: one matrix product per leaf.
 
-    Cell i is rows[bounds[i]:bounds[i + 1]]. Its candidates are its rows, all rows that they list in `known`, and the
-    first `n_used` entries of each of those lists; if nothing is known, the rows of the cell alone. All rows of a cell
-    have one origin; if it is not -1, neighbours of neighbours with the same origin are left out, because they have
-    been compared before.
+    Leaf i is rows[bounds[i]:bounds[i + 1]].
     """
-    n_rows, n_features = Z.shape
+    n_features = Z.shape[1]
     size = 0
-    for cell in range(first, last):
-        size = max(size, bounds[cell + 1] - bounds[cell])
-    seen = np.empty(n_rows, np.int32)
-    for row in range(n_rows):
-        seen[row] = -1
-    candidates = np.empty(max_candidates, np.int32)
-    block = np.empty((max_candidates, n_features), np.float32)
-    square = np.empty(max_candidates, np.float32)
-    products = np.empty(size * max_candidates, np.float32)
-    values = np.empty(max_candidates, np.float32)
+    for leaf in range(first, last):
+        size = max(size, bounds[leaf + 1] - bounds[leaf])
+    block = np.empty((size, n_features), np.float32)
+    square = np.empty(size, np.float32)
+    products = np.empty(size * size, np.float32)
+    values = np.empty(size, np.float32)
     mean = np.empty(n_features, np.float32)
     lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
-    for cell in range(first, last):
-        members = rows[bounds[cell] : bounds[cell + 1]]
+    for leaf in range(first, last):
+        members = rows[bounds[leaf] : bounds[leaf + 1]]
         m = members.shape[0]
-        for i in range(m):
-            seen[members[i]] = cell
-            candidates[i] = members[i]
-        n_listed = _expand(known, known.shape[1], m, cell, seen, origins, np.int32(-1), candidates, m)
-        n = _expand(known, n_used, n_listed, cell, seen, origins, origins[members[0]], candidates, n_listed)
         _mean(Z, members, mean)
-        _gather(Z, candidates[:n], mean, block, square)
-        product = products[: m * n].reshape(m, n)
-        np.dot(block[:m], block[:n].T, product)
+        _gather(Z, members, mean, block, square)
+        product = products[: m * m].reshape(m, m)
+        np.dot(block[:m], block[:m].T, product)
         for i in range(m):
             own = members[i]
             near, far = neighbors[own], distances[own]
-            _offer(block[i], square[i], product[i], block, square, candidates[:n], own, near, far, values, lanes)
-
-
-@_inner
-def squared_distance(x, y):
-    """The squared distance that is returned: from float32 rows, in float64, always summed in the same order."""
-    a = b = c = d = 0.0
-    n_features = x.shape[0]
-    whole = n_features - n_features % 4
-    for f in range(0, whole, 4):
-        u = np.float64(x[f]) - np.float64(y[f])
-        v = np.float64(x[f + 1]) - np.float64(y[f + 1])
-        w = np.float64(x[f + 2]) - np.float64(y[f + 2])
-        z = np.float64(x[f + 3]) - np.float64(y[f + 3])
-        a += u * u
-        b += v * v
-        c += w * w
-        d += z * z
-    for f in range(whole, n_features):
-        u = np.float64(x[f]) - np.float64(y[f])
-        a += u * u
-    return (a + b) + (c + d)
+            _offer(block[i], square[i], product[i], block, square, members, own, near, far, values, lanes)
 
 
 @_loop
@@ -383,7 +338,7 @@ def settle_rows(X, names, first, last, candidates, neighbors, distances):
         for t in range(candidates.shape[1]):
             other = candidates[row, t]
             if other >= 0 and (fresh or not _lists(neighbors[row], names[other])):
-                distance = np.float32(squared_distance(X[row], X[other]))
+                distance = np.float32(exact_square(X, row, other))
                 if distance < distances[row, end] or (
                     distance == distances[row, end] and (neighbors[row, end] < 0 or names[other] < neighbors[row, end])
                 ):

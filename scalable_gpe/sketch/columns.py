@@ -92,6 +92,8 @@ def make_columns(
                 for label, columns in made.items():
                     done[label].append(columns)
         context.store.remove(f"{name}/saved")
+    if context.store.names(f"{name}/saved"):  # of a run that was killed between its last commit and this
+        context.store.remove(f"{name}/saved")
     return done
 
 

@@ -1,30 +1,23 @@
-"""The search inside one part: compare rows inside the leaves of trees, then cells with neighbours of neighbours."""
+"""The search inside one part: compare rows inside the leaves of trees, then neighbours of one row with each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalable_gpe.execution.panels import Panel
+from scalable_gpe.graph.cells.descent import Labels, descend, listed_rows, start_lists
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable
-from scalable_gpe.graph.cells.trees import (
-    Candidates,
-    Each,
-    Floats,
-    Ints,
-    compare,
-    groups_of,
-    grow,
-    on_ranges,
-    reduced,
-    repair,
-    root,
-)
+from scalable_gpe.graph.cells.threads import Threads
+from scalable_gpe.graph.cells.trees import Floats, Ints, compare_leaves, grow, reduced, repair, root
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import inverse_order
+
+_SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: float32 may order the last ones wrongly
 
 
 @dataclass(frozen=True)
@@ -71,9 +64,9 @@ class Reduction:
     mean: Panel
     directions: Panel
 
-    def apply(self, X: Floats, each: Each) -> Floats:
+    def apply(self, X: Floats, threads: Threads) -> Floats:
         """Project rows onto the directions."""
-        return reduced(X, self.mean.whole(), self.directions.whole(), each)
+        return reduced(X, self.mean.whole(), self.directions.whole(), threads)
 
 
 def search_part(
@@ -83,57 +76,63 @@ def search_part(
     plan: SearchPlan,
     seeds: Seeds,
     reduction: Reduction | None,
-    each: Each,
+    threads: Threads,
 ) -> tuple[Ints, Ints, Floats]:
     """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
-    Z = X if reduction is None else reduction.apply(X, each)
-    order, cells, origins, leaves, rows = _cells(Z, earlier, plan, seeds, each)
+    Z = X if reduction is None else reduction.apply(X, threads)
+    order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
+    order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
     loops.permute_rows(X, order)
     Z = X if reduction is None else Z[order]
 
-    shape = len(X), plan.n_neighbors
-    neighbors, distances = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
-    nothing = Candidates(np.empty((len(X), 0), np.int32), 0, plan.leaf_rows, origins)
-    for tree in range(plan.n_trees if earlier is None else 1):
-        if tree > 0 or leaves is None:
-            rows, leaves = grow(Z, *root(len(X)), plan.leaf_rows, seeds.of("tree", tree), 1, each)
-        compare(each, Z, rows, leaves, nothing, neighbors, distances)
-
-    known, n_used = neighbors, plan.n_used
-    if earlier is not None:
-        known, n_used = _joined(earlier, order, neighbors), n_used + n_used // 2
-    neighbors, distances[:] = np.full(shape, -1, np.int32), np.inf
-    joined = Candidates(known, n_used, plan.max_candidates, origins)
-    compare(each, X, np.arange(len(X), dtype=np.int32), cells, joined, neighbors, distances)
-    del known, joined, distances  # a part is the largest object that a search holds
+    labels, n_trees = Labels(len(X)), plan.n_trees
+    if earlier is not None and earlier.origins is not None:
+        labels.add(earlier.origins[order])
+        n_trees = 1  # most rows have found their neighbours: only those near a border have not
+    # a projection ranks rows of a leaf only roughly: then they are compared again
+    found = _from_trees(Z, leaves, labels if Z is X else None, n_trees, plan, seeds, threads)
+    known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
+    lists = start_lists(X, known, found, plan.list_length, threads)
+    del known, found  # a part is the largest object that a search holds
+    descend(X, Z, labels, lists, plan.n_sampled, seeds, threads)
+    candidates = listed_rows(lists, threads)
+    del lists
 
     names = names[order]
+    shape = len(X), plan.n_neighbors
     if earlier is None:
-        lists, squares = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
+        near, far = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
     else:
-        lists, squares = earlier.lists(order)
-    on_ranges(each, loops.settle_rows, len(X), (X, names), (neighbors, lists, squares))
-    repair(X, names, lists, squares)
-    return order, lists, squares
+        near, far = earlier.lists(order)
+    threads.loop(loops.settle_rows, len(X), (X, names), (candidates[:, : plan.n_neighbors + _SPARE], near, far))
+    repair(X, names, near, far)
+    return order, near, far
 
 
-def _cells(
-    Z: Floats, earlier: Earlier | None, plan: SearchPlan, seeds: Seeds, each: Each
-) -> tuple[Ints, np.ndarray, Ints, np.ndarray | None, Ints]:
-    """Order and bounds of the cells, the origin of each row, and the first tree's leaves with their rows."""
+def _from_trees(
+    Z: Floats,
+    leaves: NDArray[np.int64],
+    labels: Labels | None,
+    n_trees: int,
+    plan: SearchPlan,
+    seeds: Seeds,
+    threads: Threads,
+) -> Ints:
+    """The nearest rows of each row among those in its leaves; Z is in the order of the first tree."""
+    shape = len(Z), plan.list_length
+    neighbors, distances = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
     rows = np.arange(len(Z), dtype=np.int32)
-    if earlier is not None and earlier.origins is not None:
-        groups = groups_of(earlier.origins)
-        order, cells = grow(Z, *groups, plan.cell_rows, seeds.of("cells"), 3, each)
-        return order, cells, earlier.origins[order], None, rows
-    tree, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, each)
-    order, cells = grow(Z, tree, leaves, plan.cell_rows, seeds.of("cells"), 3, each)
-    return order, cells, np.full(len(Z), -1, np.int32), leaves, rows
+    for tree in range(n_trees):
+        if tree > 0:
+            rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
+        compare_leaves(threads, Z, rows, leaves, neighbors, distances)
+        if labels is not None:
+            labels.add_leaves(rows, leaves)
+    return neighbors
 
 
-def _joined(earlier: Earlier, order: Ints, neighbors: Ints) -> Ints:
-    """Lists of earlier rounds and of this one, side by side."""
+def _known(earlier: Earlier, order: Ints) -> Ints:
+    """Lists of earlier rounds as rows of the part, in its order."""
     inside = np.append(inverse_order(order), np.int32(-1))  # -1, a row outside the part, stays -1
-    known = np.empty((*neighbors.shape, 2), np.int32)
-    known[:, :, 0], known[:, :, 1] = inside[earlier.known(order)], neighbors
-    return known.reshape(len(neighbors), -1)
+    known: Ints = inside[earlier.known(order)]
+    return known

@@ -40,14 +40,14 @@ class SearchPlan:
         return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.rows_per_part // 2))
 
     @property
-    def n_used(self) -> int:
-        """Number of listed neighbours whose own neighbours become candidates."""
-        return min(self.n_neighbors, 20)
+    def list_length(self) -> int:
+        """Entries of a list during the search: short lists miss neighbours."""
+        return min(memory_plan.list_length(self.n_neighbors), self.part_rows - 1)
 
     @property
-    def max_candidates(self) -> int:
-        """Largest number of candidates of one cell."""
-        return max(4096, self.cell_rows * (1 + 3 * self.n_neighbors))
+    def n_sampled(self) -> int:
+        """Number of entries that one step of the descent samples for a row, new ones and old ones."""
+        return min(memory_plan.list_length(self.n_neighbors), 40)
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
@@ -76,6 +76,6 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
         part_rows=min(n_rows, max(part_rows, 2 * leaf_rows)),
         leaf_rows=leaf_rows,
         cell_rows=64,
-        n_trees=4 if n_features > 128 else 3,
-        n_reduced=64 if n_features > 128 else 0,
+        n_trees=3,
+        n_reduced=memory_plan.n_reduced(n_features),
     )

@@ -1,14 +1,14 @@
 """Approximate nearest neighbours by cells: each round cuts the rows into parts and searches every part.
 
 One round cuts the rows into parts of at most `part_rows` along a tree that is grown on a sample of the rows. Inside a
-part, trees of median splits end in leaves where all pairs are compared by one matrix product; then each small cell of
-rows is compared, again by one product, with the neighbours of its neighbours. The next round cuts along other
+part, trees of median splits end in leaves where all pairs are compared by one matrix product; then neighbours of one
+row are compared with each other until the lists no longer change (a descent). The next round cuts along other
 directions, so that rows which were separated by a border meet, and starts from the lists found so far. Recall is
 measured on sampled rows; rounds continue until it is high enough or the gain becomes too small.
 
 The lists are a function of the rows, the parameters and `random_state`: the search of a part is a pure function that
-writes its own range, leaves and cells are disjoint, and joins read a snapshot. The number of parts held at once, the
-storage of rows and lists, and the number of threads change nothing.
+writes its own range, leaves are disjoint, and a list keeps the best of what it is offered in any order. The number of
+parts held at once, the storage of rows and lists, and the number of threads change nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, search_par
 from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable, PartedTables, Parts
-from scalable_gpe.graph.cells.trees import Each, Floats, Ints, alone, fit_reduction, halve, root, threads
+from scalable_gpe.graph.cells.threads import ALONE, Threads, threads
+from scalable_gpe.graph.cells.trees import Floats, Ints, fit_reduction, halve, root
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
@@ -71,8 +72,8 @@ def search_cells(
     """
     plan = plan_search(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
     panels = Panels(context)
-    with threads(context.workers.n_jobs) as each, context.workers.progress.stage("search", 3 * plan.n_parts):
-        search = _Search(source, plan, context, name, panels, Seeds(random_state), each)
+    with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
+        search = _Search(source, plan, context, name, panels, Seeds(random_state), team)
         found = search.round(0, None)
         (measured, error), n_rounds, gain = search.recall(sample, found), 1, 1.0
         # rows along the borders of one cut have poor lists even if the mean recall is good: a second cut repairs them
@@ -92,9 +93,9 @@ class _Search:
     """State that all rounds of one search share."""
 
     def __init__(
-        self, source: Rows, plan: SearchPlan, context: Context, name: str, panels: Panels, seeds: Seeds, each: Each
+        self, source: Rows, plan: SearchPlan, context: Context, name: str, panels: Panels, seeds: Seeds, team: Threads
     ) -> None:
-        self.source, self.plan, self.seeds, self.each = source, plan, seeds, each
+        self.source, self.plan, self.seeds, self.team = source, plan, seeds, team
         self._context, self._panels = context, panels
         self._tables, self._parts = PartedTables(context, name, plan), Parts(context, name)
         # rows that are in memory are not copied
@@ -106,7 +107,7 @@ class _Search:
 
     def __getstate__(self) -> object:
         # a task in another process runs without threads
-        return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "each": alone}
+        return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "team": ALONE}
 
     def _fit_reduction(self) -> Reduction:
         found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seeds.of("directions"))
@@ -162,7 +163,7 @@ class _Search:
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
             seeds = self.seeds.below(n, part)
-            cell_order, lists, squares = search_part(X, ids, earlier, plan, seeds, self._reduction, self.each)
+            cell_order, lists, squares = search_part(X, ids, earlier, plan, seeds, self._reduction, self.team)
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])
@@ -252,7 +253,7 @@ class _Search:
         rows, bounds = root(len(sample))
         levels = []
         for level in range(n_levels):
-            levels.append(halve(sample, rows, bounds, 1, self.seeds.of("partition", n, level), 1, self.each))
+            levels.append(halve(sample, rows, bounds, 1, self.seeds.of("partition", n, level), 1, self.team))
             bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
         planes = [self._panels.of(np.concatenate(some)) for some in zip(*levels, strict=True)]
         cells = self._panels.of(np.zeros(plan.n_rows, np.uint16))

@@ -1,0 +1,128 @@
+"""Descent inside one part (NN-descent, Dong, Charikar and Li 2011): neighbours of one row are compared with each other.
+
+Each step samples, for every row, entries of its list that are new, and rows that list it, by random numbers that are a
+function of the two rows and the step. Sampled rows are compared with each other and the better ones enter the lists.
+A step reads which entries are new as the last step left them, and lists keep the best of what they are offered in any
+order: the result does not depend on threads (see `loops.descent`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalable_gpe.graph.cells.seeds import Seeds
+from scalable_gpe.graph.cells.threads import Threads
+from scalable_gpe.graph.cells.trees import Floats, Ints
+from scalable_gpe.loops import descent as loops
+
+_MAX_STEPS = 20
+_FEW = 0.002  # share of new entries at which a descent ends
+_SENT = 2**19  # entries on their way between threads
+
+Entries = NDArray[np.uint64]
+
+
+class Labels:
+    """Up to four labels of each row: rows that share one have been compared with each other."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._fields, self._n_used = np.zeros((n_rows, 4), np.uint16), 0
+
+    def add(self, labels: np.ndarray, rows: Ints | slice = slice(None)) -> None:
+        """Add the labels of the given rows, all of them in some order."""
+        if self._n_used < self._fields.shape[1]:
+            self._fields[rows, self._n_used] = labels
+            self._n_used += 1
+
+    def add_leaves(self, rows: Ints, bounds: NDArray[np.int64]) -> None:
+        """Label each row with its leaf of a tree."""
+        self.add(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)), rows)
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """The labels of each row in one number."""
+        return self._fields.view(np.uint64)[:, 0]
+
+    @property
+    def unused(self) -> np.uint64:
+        """A one in each field that holds no label."""
+        fields = np.ones(self._fields.shape[1], np.uint16)
+        fields[: self._n_used] = 0
+        return np.uint64(fields.view(np.uint64)[0])
+
+
+def start_lists(X: Floats, known: Ints, found: Ints, length: int, threads: Threads) -> Entries:
+    """Lists of the neighbours that are known from earlier rounds, and of those found by trees, which are new."""
+    lists = np.full((len(X), length), loops.EMPTY, np.uint64)
+    threads.loop(loops.start_lists, len(X), (X, known, found), (lists,))
+    return lists
+
+
+def descend(
+    X: Floats, Z: Floats, labels: Labels, lists: Entries, n_sampled: int, seeds: Seeds, threads: Threads
+) -> None:
+    """Improve the lists until few entries are new; Z is X, or a projection of it that saves work."""
+    n_rows = len(X)
+    mask = np.uint32((1 << n_rows.bit_length()) - 1)
+    fresh, old = (np.empty((n_rows, n_sampled), np.uint32) for _ in range(2))
+    for step in range(_MAX_STEPS):
+        if _n_new(lists, threads) <= _FEW * lists.size:
+            break
+        seed = seeds.of("descent", step)
+        # every range reads all lists, so that there are no more of them than threads
+        threads.each(
+            lambda piece, seed=seed: loops.sample_new(lists, *piece, seed, mask, fresh), threads.cut(n_rows, 1)
+        )
+        threads.each(
+            lambda piece, seed=seed: loops.sample_old(lists, fresh, *piece, seed, mask, old), threads.cut(n_rows, 1)
+        )
+        threads.loop(loops.mark_sampled, n_rows, (lists,), (seed, mask, fresh))
+        _join(X, Z if Z is not X else np.empty((0, 0), np.float32), labels, fresh, old, mask, lists, threads)
+
+
+def _n_new(lists: Entries, threads: Threads) -> int:
+    counts = np.zeros(len(lists), np.int64)
+    threads.loop(loops.count_new, len(lists), (lists,), (counts,))
+    return int(counts.sum())
+
+
+def _join(
+    X: Floats,
+    Z: Floats,
+    labels: Labels,
+    fresh: np.ndarray,
+    old: np.ndarray,
+    mask: np.uint32,
+    lists: Entries,
+    threads: Threads,
+) -> None:
+    """Compare what was sampled. A range inserts into its own lists, and sends other entries to the ranges they are for.
+
+    A range whose entries on the way fill their array waits until they have been inserted.
+    """
+    pieces = threads.cut(len(X))
+    starts = [first for first, _ in pieces]
+    room = max(_SENT // len(pieces), 8 * fresh.shape[1] ** 2)
+    targets, entries = np.empty((len(pieces), room), np.int32), np.empty((len(pieces), room), np.uint64)
+    words, unused = labels.words, labels.unused
+
+    def compare(number: int) -> tuple[int, int]:
+        first, last = pieces[number]
+        given = (X, Z, words, unused, fresh, old, mask, first, last, starts[number])
+        reached: tuple[int, int] = loops.join(*given, lists, targets[number], entries[number])
+        return reached
+
+    while any(start < last for start, (_, last) in zip(starts, pieces, strict=True)):
+        reached = threads.each(compare, range(len(pieces)))
+        starts = [start for start, _ in reached]
+        n_sent = np.array([n for _, n in reached], np.int64)
+        if n_sent.any():
+            threads.loop(loops.insert, len(X), (lists,), (targets, entries, n_sent))
+
+
+def listed_rows(lists: Entries, threads: Threads) -> Ints:
+    """The rows that the lists hold, nearest first; -1 where a list is short."""
+    rows = np.empty(lists.shape, np.int32)
+    threads.loop(loops.listed_rows, len(lists), (lists,), (rows,))
+    return rows
