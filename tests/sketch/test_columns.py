@@ -26,8 +26,6 @@ def test_a_run_killed_after_its_last_column_leaves_no_saved_state(tmp_path, monk
         gpe.embed(X, power=64, store=path, progress=False)
     monkeypatch.setattr(ZarrStore, "remove", remove)
     assert list(path.glob("sketch/*/saved/*"))
-    gpe.open(path)  # changes nothing
-    assert list(path.glob("sketch/*/saved/*"))
     resumed = gpe.embed(X, power=64, store=path, progress=False)
     assert not list(path.glob("sketch/*/saved"))
     np.testing.assert_array_equal(resumed.points[:], gpe.embed(X, power=64, progress=False).points)
