@@ -57,7 +57,7 @@ class ProblemSize:
     @property
     def part_bytes(self) -> int:
         """Bytes of the search of one part."""
-        rows = min(self.n_rows, part_rows(self.n_features, self.n_neighbors))
+        rows = part_rows(self.n_rows, self.n_features, self.n_neighbors)
         return rows * _part_row_bytes(self.n_features, self.n_neighbors)
 
     @property
@@ -275,14 +275,22 @@ class MemoryPlan:
             )
 
 
-def part_rows(n_features: int, n_neighbors: int) -> int:
+def part_rows(n_rows: int, n_features: int, n_neighbors: int) -> int:
     """Rows of one part of a search; they do not depend on the limit."""
-    return min(PART_ROWS, PART_BYTES // _part_row_bytes(n_features, n_neighbors))
+    row_bytes = _part_row_bytes(n_features, n_neighbors)
+    if 2 * n_rows <= 3 * PART_ROWS and n_rows * row_bytes <= PART_BYTES:
+        return n_rows  # two parts would be small, and a second round has to join them
+    return min(n_rows, PART_ROWS, PART_BYTES // row_bytes)
 
 
 def list_length(n_neighbors: int) -> int:
     """Entries of the list of a row while a part is searched."""
     return max(n_neighbors, LEAST_LENGTH)
+
+
+def longest_list(n_neighbors: int) -> int:
+    """Entries of the list of a row in rounds that are made because recall is too low."""
+    return 7 * list_length(n_neighbors) // 5
 
 
 def n_reduced(n_features: int) -> int:
@@ -291,8 +299,9 @@ def n_reduced(n_features: int) -> int:
 
 
 def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
-    """Bytes that the search of a part needs per row: the row, its list twice (or once and a sample), and the result."""
-    return 4 * (n_features + n_reduced(n_features)) + 16 * list_length(n_neighbors) + 8 * n_neighbors + 8
+    """Bytes that the search of a part needs per row: the row, its list, two samples, and a few numbers."""
+    lists = 8 * (longest_list(n_neighbors) + list_length(n_neighbors))
+    return 4 * (n_features + n_reduced(n_features)) + lists + 40
 
 
 def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
-from scalable_gpe.loops.vectors import four_squares
+from scalable_gpe.loops.vectors import fetch, four_squares
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _loop = njit(**_OPTIONS)
@@ -50,46 +50,69 @@ def _place(lists, row, entry):
 
 
 @_inner
-def _push(lists, row, entry):
-    """Insert an entry into the list of a row, unless it is there; the last one is dropped."""
+def _push(lists, reach, row, entry):
+    """Insert an entry into the list of a row, unless it is there; the last one is dropped.
+
+    reach[row] holds the bits of the last distance of the list: it is read far more often than the list.
+    """
     t = _place(lists, row, entry)
     if t >= 0:
-        for q in range(lists.shape[1] - 1, t, -1):
+        last = lists.shape[1] - 1
+        for q in range(last, t, -1):
             lists[row, q] = lists[row, q - 1]
         lists[row, t] = entry
+        reach[row] = np.uint32(lists[row, last] >> np.uint64(32))
+
+
+@_inner
+def _append(lists, row, n, entry):
+    """Insert an entry into a list that holds `n` entries, unless it is there; return how many it holds then."""
+    t = n
+    wanted = entry >> _NEW
+    while t > 0 and lists[row, t - 1] >> _NEW > wanted:
+        t -= 1
+    if t == lists.shape[1] or (t > 0 and lists[row, t - 1] >> _NEW == wanted):
+        return n
+    n = min(n + 1, lists.shape[1])
+    for q in range(n - 1, t, -1):
+        lists[row, q] = lists[row, q - 1]
+    lists[row, t] = entry
+    return n
+
+
+@_inner
+def _append_rows(X, row, others, lists, n, new, four, squares, bits):
+    """Insert the rows `others`, -1 where there is none, into the list of a row that holds `n` entries."""
+    for t in range(0, others.shape[1], 4):
+        m = 0
+        for q in range(t, min(t + 4, others.shape[1])):
+            four[m] = others[row, q]
+            m += others[row, q] >= 0
+        if m > 0:
+            for q in range(m, 4):
+                four[q] = four[0]
+            squares[0], squares[1], squares[2], squares[3] = four_squares(X, row, four[0], four[1], four[2], four[3])
+            for q in range(m):
+                n = _append(lists, row, n, _entry(bits[q], four[q], new))
+    return n
 
 
 @_loop
-def start_lists(X, known, found, first, last, lists):
+def start_lists(X, known, found, first, last, lists, reach):
     """Fill the lists of the rows `first` to `last`: `known` neighbours are old entries, `found` ones are new.
 
     Both hold rows of X, -1 where there is none.
     """
-    squares = np.empty(4, np.float32)
+    squares, four = np.empty(4, np.float32), np.empty(4, np.int64)
     bits = squares.view(np.uint32)
-    four = np.empty(4, np.int64)
-    n_known = known.shape[1]
     for row in range(first, last):
-        n = 0
-        for t in range(n_known + found.shape[1] + 1):
-            other = np.int64(-1)
-            if t < n_known:
-                other = np.int64(known[row, t])
-            elif t < n_known + found.shape[1]:
-                other = np.int64(found[row, t - n_known])
-            if other >= 0:
-                four[n] = other
-                n += 1
-            # old and new entries are not mixed in one group
-            if n == 4 or (n > 0 and (t == n_known - 1 or t == n_known + found.shape[1])):
-                for q in range(n, 4):
-                    four[q] = four[0]
-                squares[0], squares[1], squares[2], squares[3] = four_squares(
-                    X, row, four[0], four[1], four[2], four[3]
-                )
-                for q in range(n):
-                    _push(lists, row, _entry(bits[q], four[q], np.uint64(0) if t < n_known else _NEW))
-                n = 0
+        if row + 1 < last:
+            for t in range(found.shape[1]):
+                if found[row + 1, t] >= 0:
+                    fetch(X, np.int64(found[row + 1, t]))
+        n = _append_rows(X, row, known, lists, 0, np.uint64(0), four, squares, bits)
+        _append_rows(X, row, found, lists, n, _NEW, four, squares, bits)
+        reach[row] = np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32))
 
 
 @_inner
@@ -118,50 +141,91 @@ def _enter(sample, owner, ticket):
     sample[owner, t] = ticket
 
 
+@_inner
+def _clear(sample, first, last):
+    for row in range(first, last):
+        for t in range(sample.shape[1]):
+            sample[row, t] = NOTHING
+
+
+@_inner
+def _enter_all(sample, row, others, n, own, first, last, seed, mask, tickets, highest):
+    """Enter the entries `others` of the list of a row for that row, and the row for each of them."""
+    end = sample.shape[1] - 1
+    # all of these are read before any is used, so that they are fetched from memory at the same time
+    for t in range(n):
+        highest[t] = sample[others[t], end] if first <= others[t] < last else np.uint32(0)
+        tickets[t] = _ticket(others[t], row, seed, mask)
+    for t in range(n):
+        if tickets[t] < highest[t]:
+            _enter(sample, others[t], tickets[t])
+    if own:
+        for t in range(n):
+            _enter(sample, row, _ticket(row, others[t], seed, mask))
+
+
 @_loop
-def sample_new(lists, first, last, seed, mask, sample):
+def count_new(lists, first, last, n_new):
+    """Number of new entries in the list of each row `first` to `last`."""
+    for row in range(first, last):
+        n = 0
+        for t in range(lists.shape[1]):
+            entry = lists[row, t]
+            if entry == EMPTY:
+                break
+            n += np.int64(entry & _NEW)
+        n_new[row] = n
+
+
+@_loop
+def sample_new(lists, n_new, first, last, seed, mask, sample):
     """Sample, for each row `first` to `last`, new entries of its list, and rows in whose lists it is a new entry."""
-    for row in range(first, last):
-        for t in range(sample.shape[1]):
-            sample[row, t] = NOTHING
+    _clear(sample, first, last)
+    length = lists.shape[1]
+    others, tickets, highest = np.empty(length, np.int64), np.empty(length, np.uint32), np.empty(length, np.uint32)
     for row in range(lists.shape[0]):
-        own = first <= row < last
-        for t in range(lists.shape[1]):
+        if n_new[row] == 0:
+            continue
+        n = 0
+        for t in range(length):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            if entry & _NEW:
-                other = _row_of(entry)
-                if own:
-                    _enter(sample, row, _ticket(row, other, seed, mask))
-                if first <= other < last:
-                    _enter(sample, other, _ticket(other, row, seed, mask))
+            others[n] = _row_of(entry)
+            n += np.int64(entry & _NEW)
+        _enter_all(sample, row, others, n, first <= row < last, first, last, seed, mask, tickets, highest)
 
 
 @_loop
-def sample_old(lists, fresh, first, last, seed, mask, sample):
-    """The same for entries that are not new, for rows that have a sample of new ones."""
-    for row in range(first, last):
-        for t in range(sample.shape[1]):
-            sample[row, t] = NOTHING
+def sample_old(lists, n_new, active, first, last, seed, mask, sample):
+    """The same for entries that are not new, for rows that are `active`: they have a sample of new ones."""
+    _clear(sample, first, last)
+    length = lists.shape[1]
+    others, tickets, highest = np.empty(length, np.int64), np.empty(length, np.uint32), np.empty(length, np.uint32)
     for row in range(lists.shape[0]):
-        own = first <= row < last and fresh[row, 0] != NOTHING
-        for t in range(lists.shape[1]):
+        if n_new[row] == length:
+            continue
+        own = active[row] and first <= row < last
+        n = 0
+        for t in range(length):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
+            other = _row_of(entry)
             if not entry & _NEW:
-                other = _row_of(entry)
                 if own:
                     _enter(sample, row, _ticket(row, other, seed, mask))
-                if first <= other < last and fresh[other, 0] != NOTHING:
-                    _enter(sample, other, _ticket(other, row, seed, mask))
+                others[n] = other
+                n += active[other]
+        _enter_all(sample, row, others, n, False, first, last, seed, mask, tickets, highest)
 
 
 @_loop
 def mark_sampled(lists, first, last, seed, mask, sample):
     """Mark the entries that were sampled as old ones."""
     for row in range(first, last):
+        if sample[row, 0] == NOTHING:
+            continue
         highest = sample[row, sample.shape[1] - 1]
         for t in range(lists.shape[1]):
             entry = lists[row, t]
@@ -169,19 +233,6 @@ def mark_sampled(lists, first, last, seed, mask, sample):
                 break
             if entry & _NEW and _ticket(row, _row_of(entry), seed, mask) <= highest:
                 lists[row, t] = entry & ~_NEW
-
-
-@_loop
-def count_new(lists, first, last, counts):
-    """Number of new entries in the lists of the rows `first` to `last`, stored in counts[first]."""
-    n = 0
-    for row in range(first, last):
-        for t in range(lists.shape[1]):
-            entry = lists[row, t]
-            if entry == EMPTY:
-                break
-            n += np.int64(entry & _NEW)
-    counts[first] = n
 
 
 @_inner
@@ -192,24 +243,33 @@ def _fill(chosen, n):
 
 
 @_loop
-def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, targets, entries):
+def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, reach, before, targets, entries):
     """Compare the rows sampled by each of the rows `start` to `last`: new ones with each other and with old ones.
 
     Two rows are not compared if a 16-bit field of their `labels` is equal (fields of `unused` are not looked at): they
     have been compared before. If Z has features, they are an orthogonal projection of X: a pair that is too far apart
-    in it is not compared in X. Entries for the lists of `first` to `last` are inserted; those for others are
-    returned in `targets` and `entries`. Returns the row at which they were full, and their number.
+    in it, by the reach of both lists `before` the step, is not compared in X. Entries for the lists of `first` to
+    `last` are inserted; those for others are returned in `targets` and `entries`. Returns the row at which these were
+    full, and their number.
     """
-    n_sampled, end = fresh.shape[1], lists.shape[1] - 1
+    n_sampled = fresh.shape[1]
     size = 2 * n_sampled + 4
-    rows, label, reach = np.empty(size, np.int64), np.empty(size, np.uint64), np.empty(size, np.uint32)
+    rows, label, near = np.empty(size, np.int64), np.empty(size, np.uint64), np.empty(size, np.uint32)
     chosen, squares = np.empty(size, np.int64), np.empty(size, np.float32)
     bits = squares.view(np.uint32)
+    most = 4 * n_sampled * n_sampled  # entries that one centre can offer
+    owner, offered = np.empty(most, np.int64), np.empty(most, np.uint64)
     n_sent = 0
     for centre in range(start, last):
-        if n_sent + 4 * n_sampled * n_sampled > targets.shape[0]:
+        if n_sent + most > targets.shape[0]:
             return centre, n_sent
-        n_fresh = 0
+        if centre + 1 < last:
+            for t in range(n_sampled):
+                if fresh[centre + 1, t] != NOTHING:
+                    fetch(X, np.int64(fresh[centre + 1, t] & mask))
+                if old[centre + 1, t] != NOTHING:
+                    fetch(X, np.int64(old[centre + 1, t] & mask))
+        n_fresh = n_offered = 0
         while n_fresh < n_sampled and fresh[centre, n_fresh] != NOTHING:
             rows[n_fresh] = np.int64(fresh[centre, n_fresh] & mask)
             n_fresh += 1
@@ -222,7 +282,7 @@ def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, targ
             rows[n_rows] = np.int64(old[centre, t] & mask)
             n_rows += 1
         for t in range(n_rows):
-            reach[t] = np.uint32(lists[rows[t], end] >> np.uint64(32))
+            near[t] = reach[rows[t]]
             label[t] = labels[rows[t]]
         for s in range(n_fresh):
             row = rows[s]
@@ -241,7 +301,7 @@ def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, targ
                 for q in range(n):
                     squares[q] *= _SURELY
                     chosen[n_near] = chosen[q]
-                    n_near += bits[q] <= max(reach[s], reach[chosen[q]])
+                    n_near += bits[q] <= max(before[row], before[rows[chosen[q]]])
                 n = n_near
             if n == 0:
                 continue
@@ -254,32 +314,30 @@ def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, targ
                 t, square = chosen[q], bits[q]
                 other = rows[t]
                 if other != row:
-                    if square <= reach[s]:
-                        entry = _entry(square, other, _NEW)
-                        if first <= row < last:
-                            _push(lists, row, entry)
-                        elif _place(lists, row, entry) >= 0:
-                            targets[n_sent], entries[n_sent] = row, entry
-                            n_sent += 1
-                        reach[s] = np.uint32(lists[row, end] >> np.uint64(32))
-                    if square <= reach[t]:
-                        entry = _entry(square, row, _NEW)
-                        if first <= other < last:
-                            _push(lists, other, entry)
-                        elif _place(lists, other, entry) >= 0:
-                            targets[n_sent], entries[n_sent] = other, entry
-                            n_sent += 1
-                        reach[t] = np.uint32(lists[other, end] >> np.uint64(32))
+                    if square <= near[s]:
+                        fetch(lists, row)
+                        owner[n_offered], offered[n_offered] = row, _entry(square, other, _NEW)
+                        n_offered += 1
+                    if square <= near[t]:
+                        fetch(lists, other)
+                        owner[n_offered], offered[n_offered] = other, _entry(square, row, _NEW)
+                        n_offered += 1
+        for e in range(n_offered):
+            if first <= owner[e] < last:
+                _push(lists, reach, owner[e], offered[e])
+            elif _place(lists, owner[e], offered[e]) >= 0:
+                targets[n_sent], entries[n_sent] = owner[e], offered[e]
+                n_sent += 1
     return last, n_sent
 
 
 @_loop
-def insert(lists, first, last, targets, entries, n_sent):
+def insert(lists, reach, first, last, targets, entries, n_sent):
     """Insert those entries whose targets are among the rows `first` to `last`."""
     for sender in range(targets.shape[0]):
         for e in range(n_sent[sender]):
             if first <= targets[sender, e] < last:
-                _push(lists, targets[sender, e], entries[sender, e])
+                _push(lists, reach, targets[sender, e], entries[sender, e])
 
 
 @_loop

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
-from scalable_gpe.loops.vectors import exact_square
+from scalable_gpe.loops.vectors import exact_square, projection
 
 # the loops compile faster without unused wrappers
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -80,18 +80,7 @@ def _direction(Z, rows, seed, n_powers, mean, direction):
 @_inner
 def _project(Z, rows, mean, direction, values):
     for i in range(rows.shape[0]):
-        row = rows[i]
-        a = b = c = d = np.float32(0)
-        n_features = Z.shape[1]
-        whole = n_features - n_features % 4
-        for f in range(0, whole, 4):
-            a += (Z[row, f] - mean[f]) * direction[f]
-            b += (Z[row, f + 1] - mean[f + 1]) * direction[f + 1]
-            c += (Z[row, f + 2] - mean[f + 2]) * direction[f + 2]
-            d += (Z[row, f + 3] - mean[f + 3]) * direction[f + 3]
-        for f in range(whole, n_features):
-            a += (Z[row, f] - mean[f]) * direction[f]
-        values[i] = (a + b) + (c + d)
+        values[i] = projection(Z, rows[i], mean, direction)
 
 
 @_inner

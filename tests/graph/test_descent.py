@@ -5,7 +5,7 @@ import pytest
 from numba import njit
 
 from scalable_gpe.graph.cells import descent
-from scalable_gpe.graph.cells.descent import Labels, descend, listed_rows, start_lists
+from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.threads import ALONE, threads
 from scalable_gpe.loops.vectors import exact_square, four_squares
@@ -56,17 +56,22 @@ def test_exact_squared_distances(n_features, rng):
 def test_a_projection_changes_no_list(rng):
     X = rng.standard_normal((800, 150)).astype(np.float32) * np.linspace(1, 0.1, 150, dtype=np.float32)
     begin = random_lists(X, 12, rng)
-    plain, pruned = begin.copy(), begin.copy()
+    plain, pruned = copied(begin), copied(begin)
     descend(X, X, Labels(800), plain, 12, Seeds(1), ALONE)
     descend(X, np.ascontiguousarray(X[:, :40]), Labels(800), pruned, 12, Seeds(1), ALONE)
-    np.testing.assert_array_equal(plain, pruned)
-    assert not np.array_equal(plain, begin)
+    np.testing.assert_array_equal(plain.entries, pruned.entries)
+    np.testing.assert_array_equal(plain.reach, plain.entries[:, -1] >> np.uint64(32))
+    assert not np.array_equal(plain.entries, begin.entries)
 
 
 def random_lists(X, length, rng):
     others = rng.integers(len(X), size=(len(X), length)).astype(np.int32)
     others[others == np.arange(len(X))[:, None]] = -1
     return start_lists(X, np.empty((len(X), 0), np.int32), others, length, ALONE)
+
+
+def copied(lists):
+    return SortedLists(lists.entries.copy(), lists.reach.copy())
 
 
 def neighbors(X, k):
@@ -82,10 +87,10 @@ def test_lists_begin_sorted_without_repeats(rng):
     found = np.stack([(np.arange(300) + step) % 300 for step in (2, 1, 2, 5)], axis=1).astype(np.int32)
     lists = start_lists(X, known, found, 9, ALONE)
     rows = listed_rows(lists, ALONE)
-    assert (np.diff(lists.astype(float), axis=1) >= 0).all()
+    assert (np.diff(lists.entries.astype(float), axis=1) >= 0).all()
     assert (np.sort(rows, axis=1)[:, -3:] == np.sort((np.arange(300)[:, None] + [1, 2, 5]) % 300, axis=1)).all()
     assert (rows[:, 3:] == -1).all() and (rows[:, :3] >= 0).all()
-    is_new = (lists[:, :3] & np.uint64(1)).astype(bool)
+    is_new = (lists.entries[:, :3] & np.uint64(1)).astype(bool)
     np.testing.assert_array_equal(is_new, rows[:, :3] != known[:, 1:2])
 
 
@@ -107,26 +112,26 @@ def test_lists_do_not_depend_on_threads(n_sent, rng, monkeypatch):
     begin = random_lists(X, 20, rng)
     results = []
     for n_threads in (1, 2, 5):
-        lists = begin.copy()
+        lists = copied(begin)
         with threads(n_threads) as team:
             descend(X, X, Labels(3000), lists, 12, Seeds(3), team)
-        results.append(lists)
+        results.append(lists.entries)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
-    assert not np.array_equal(results[0], begin)
+    assert not np.array_equal(results[0], begin.entries)
 
 
 def test_rows_with_a_label_in_common_are_not_compared(rng):
     X = rng.standard_normal((400, 3)).astype(np.float32)
     begin = random_lists(X, 12, rng)
     for fill in range(4):  # the label that all rows share is in any of the four fields
-        labels, lists = Labels(400), begin.copy()
+        labels, lists = Labels(400), copied(begin)
         for _ in range(fill):
             labels.add(np.arange(400))
         labels.add(np.full(400, 7))
         descend(X, X, labels, lists, 12, Seeds(0), ALONE)
         np.testing.assert_array_equal(listed_rows(lists, ALONE), listed_rows(begin, ALONE))
-    labels, lists = Labels(400), begin.copy()
+    labels, lists = Labels(400), copied(begin)
     labels.add(np.arange(400) // 200)
     descend(X, X, labels, lists, 12, Seeds(0), ALONE)
     fresh = [

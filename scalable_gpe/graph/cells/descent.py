@@ -1,12 +1,15 @@
 """Descent inside one part (NN-descent, Dong, Charikar and Li 2011): neighbours of one row are compared with each other.
 
-Each step samples, for every row, entries of its list that are new, and rows that list it, by random numbers that are a
-function of the two rows and the step. Sampled rows are compared with each other and the better ones enter the lists.
+Each step samples, for every row, new entries of its list and rows in whose lists it is a new entry, by random numbers
+that are a function of the two rows and the step. They are compared with each other and with the old entries of the
+list and rows in whose lists it is an old one, and the better ones enter the lists.
 A step reads which entries are new as the last step left them, and lists keep the best of what they are offered in any
 order: the result does not depend on threads (see `loops.descent`).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +23,13 @@ _MAX_STEPS = 20
 _FEW = 0.002  # share of new entries at which a descent ends
 _SENT = 2**19  # entries on their way between threads
 
-Entries = NDArray[np.uint64]
+
+@dataclass(frozen=True)
+class SortedLists:
+    """The lists of all rows: sorted entries, and the bits of the last distance of each list (see `loops.descent`)."""
+
+    entries: NDArray[np.uint64]
+    reach: NDArray[np.uint32]
 
 
 class Labels:
@@ -52,39 +61,32 @@ class Labels:
         return np.uint64(fields.view(np.uint64)[0])
 
 
-def start_lists(X: Floats, known: Ints, found: Ints, length: int, threads: Threads) -> Entries:
+def start_lists(X: Floats, known: Ints, found: Ints, length: int, threads: Threads) -> SortedLists:
     """Lists of the neighbours that are known from earlier rounds, and of those found by trees, which are new."""
-    lists = np.full((len(X), length), loops.EMPTY, np.uint64)
-    threads.loop(loops.start_lists, len(X), (X, known, found), (lists,))
-    return lists
+    entries, reach = np.full((len(X), length), loops.EMPTY, np.uint64), np.full(len(X), loops.NOTHING, np.uint32)
+    threads.loop(loops.start_lists, len(X), (X, known, found), (entries, reach))
+    return SortedLists(entries, reach)
 
 
 def descend(
-    X: Floats, Z: Floats, labels: Labels, lists: Entries, n_sampled: int, seeds: Seeds, threads: Threads
+    X: Floats, Z: Floats, labels: Labels, lists: SortedLists, n_sampled: int, seeds: Seeds, threads: Threads
 ) -> None:
     """Improve the lists until few entries are new; Z is X, or a projection of it that saves work."""
-    n_rows = len(X)
+    n_rows, entries = len(X), lists.entries
     mask = np.uint32((1 << n_rows.bit_length()) - 1)
     fresh, old = (np.empty((n_rows, n_sampled), np.uint32) for _ in range(2))
+    n_new = np.empty(n_rows, np.uint8 if entries.shape[1] < 256 else np.int32)
     for step in range(_MAX_STEPS):
-        if _n_new(lists, threads) <= _FEW * lists.size:
+        threads.loop(loops.count_new, n_rows, (entries,), (n_new,))
+        if n_new.sum(dtype=np.int64) <= _FEW * entries.size:
             break
-        seed = seeds.of("descent", step)
-        # every range reads all lists, so that there are no more of them than threads
-        threads.each(
-            lambda piece, seed=seed: loops.sample_new(lists, *piece, seed, mask, fresh), threads.cut(n_rows, 1)
-        )
-        threads.each(
-            lambda piece, seed=seed: loops.sample_old(lists, fresh, *piece, seed, mask, old), threads.cut(n_rows, 1)
-        )
-        threads.loop(loops.mark_sampled, n_rows, (lists,), (seed, mask, fresh))
+        how = (seeds.of("descent", step), mask)
+        # every range reads the lists of all rows, so that there are no more of them than threads
+        threads.loop(loops.sample_new, n_rows, (entries, n_new), (*how, fresh), per_thread=1)
+        active = (fresh[:, 0] != loops.NOTHING).view(np.uint8)
+        threads.loop(loops.sample_old, n_rows, (entries, n_new, active), (*how, old), per_thread=1)
+        threads.loop(loops.mark_sampled, n_rows, (entries,), (*how, fresh))
         _join(X, Z if Z is not X else np.empty((0, 0), np.float32), labels, fresh, old, mask, lists, threads)
-
-
-def _n_new(lists: Entries, threads: Threads) -> int:
-    counts = np.zeros(len(lists), np.int64)
-    threads.loop(loops.count_new, len(lists), (lists,), (counts,))
-    return int(counts.sum())
 
 
 def _join(
@@ -94,7 +96,7 @@ def _join(
     fresh: np.ndarray,
     old: np.ndarray,
     mask: np.uint32,
-    lists: Entries,
+    lists: SortedLists,
     threads: Threads,
 ) -> None:
     """Compare what was sampled. A range inserts into its own lists, and sends other entries to the ranges they are for.
@@ -104,13 +106,15 @@ def _join(
     pieces = threads.cut(len(X))
     starts = [first for first, _ in pieces]
     room = max(_SENT // len(pieces), 8 * fresh.shape[1] ** 2)
-    targets, entries = np.empty((len(pieces), room), np.int32), np.empty((len(pieces), room), np.uint64)
-    words, unused = labels.words, labels.unused
+    sent = np.empty((len(pieces), room), np.int32), np.empty((len(pieces), room), np.uint64)
+    words, unused, before = labels.words, labels.unused, lists.reach.copy()
 
     def compare(number: int) -> tuple[int, int]:
         first, last = pieces[number]
         given = (X, Z, words, unused, fresh, old, mask, first, last, starts[number])
-        reached: tuple[int, int] = loops.join(*given, lists, targets[number], entries[number])
+        reached: tuple[int, int] = loops.join(
+            *given, lists.entries, lists.reach, before, *(one[number] for one in sent)
+        )
         return reached
 
     while any(start < last for start, (_, last) in zip(starts, pieces, strict=True)):
@@ -118,11 +122,11 @@ def _join(
         starts = [start for start, _ in reached]
         n_sent = np.array([n for _, n in reached], np.int64)
         if n_sent.any():
-            threads.loop(loops.insert, len(X), (lists,), (targets, entries, n_sent))
+            threads.loop(loops.insert, len(X), (lists.entries, lists.reach), (*sent, n_sent))
 
 
-def listed_rows(lists: Entries, threads: Threads) -> Ints:
+def listed_rows(lists: SortedLists, threads: Threads) -> Ints:
     """The rows that the lists hold, nearest first; -1 where a list is short."""
-    rows = np.empty(lists.shape, np.int32)
-    threads.loop(loops.listed_rows, len(lists), (lists,), (rows,))
+    rows = np.empty(lists.entries.shape, np.int32)
+    threads.loop(loops.listed_rows, len(rows), (lists.entries,), (rows,))
     return rows

@@ -1,6 +1,6 @@
 """The sizes of a cells search."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,11 @@ _READ_BYTES = 2**23  # one streaming read
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The sizes of a search: a function of the shape of the data and of n_neighbors, never of the machine."""
+    """The sizes of a search: a function of the shape of the data and of n_neighbors, never of the machine.
+
+    `list_length` is the length of lists during the search (short ones miss neighbours), `n_sampled` the number of
+    entries that a step of the descent samples for a row.
+    """
 
     n_rows: int
     n_features: int
@@ -21,6 +25,8 @@ class SearchPlan:
     part_rows: int
     leaf_rows: int
     cell_rows: int
+    list_length: int
+    n_sampled: int
     n_trees: int
     n_reduced: int
 
@@ -40,14 +46,18 @@ class SearchPlan:
         return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.rows_per_part // 2))
 
     @property
-    def list_length(self) -> int:
-        """Entries of a list during the search: short lists miss neighbours."""
-        return min(memory_plan.list_length(self.n_neighbors), self.part_rows - 1)
+    def least_rounds(self) -> int:
+        """Rounds that every search makes.
 
-    @property
-    def n_sampled(self) -> int:
-        """Number of entries that one step of the descent samples for a row, new ones and old ones."""
-        return min(memory_plan.list_length(self.n_neighbors), 40)
+        Rows along the borders of one cut have poor lists even if the mean recall is good: a second cut repairs them.
+        """
+        return 1 if self.n_parts == 1 else 2
+
+    def of_round(self, n: int) -> "SearchPlan":
+        """The plan of one round: those beyond the least number, for want of recall, keep longer lists."""
+        if n < self.least_rounds:
+            return self
+        return replace(self, list_length=min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1))
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
@@ -68,14 +78,18 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
         )
     leaf_rows = max(512, 8 * (n_neighbors + 1))
     if part_rows is None:
-        part_rows = memory_plan.part_rows(n_features, n_neighbors)
+        part_rows = memory_plan.part_rows(n_rows, n_features, n_neighbors)
+    part_rows = min(n_rows, max(part_rows, 2 * leaf_rows))
+    length = memory_plan.list_length(n_neighbors)
     return SearchPlan(
         n_rows=n_rows,
         n_features=n_features,
         n_neighbors=n_neighbors,
-        part_rows=min(n_rows, max(part_rows, 2 * leaf_rows)),
+        part_rows=part_rows,
         leaf_rows=leaf_rows,
         cell_rows=64,
-        n_trees=3,
+        list_length=min(length, part_rows - 1),
+        n_sampled=min(length, 40),
+        n_trees=2,
         n_reduced=memory_plan.n_reduced(n_features),
     )

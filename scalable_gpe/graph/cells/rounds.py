@@ -76,9 +76,9 @@ def search_cells(
         search = _Search(source, plan, context, name, panels, Seeds(random_state), team)
         found = search.round(0, None)
         (measured, error), n_rounds, gain = search.recall(sample, found), 1, 1.0
-        # rows along the borders of one cut have poor lists even if the mean recall is good: a second cut repairs them
-        least = 1 if plan.n_parts == 1 else 2
-        while n_rounds < least or (measured - error < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS):
+        while n_rounds < plan.least_rounds or (
+            measured - error < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS
+        ):
             found = search.round(n_rounds, found)
             before, (measured, error) = measured, search.recall(sample, found)
             gain = measured - before
@@ -162,8 +162,8 @@ class _Search:
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
-            seeds = self.seeds.below(n, part)
-            cell_order, lists, squares = search_part(X, ids, earlier, plan, seeds, self._reduction, self.team)
+            seeds, sizes = self.seeds.below(n, part), plan.of_round(n)
+            cell_order, lists, squares = search_part(X, ids, earlier, sizes, seeds, self._reduction, self.team)
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])

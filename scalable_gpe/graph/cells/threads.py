@@ -30,9 +30,17 @@ class Threads:
         """Run a task for each of some ranges, and return the results in their order."""
         return list((self.pool.map if self.pool is not None else map)(task, ranges))
 
-    def loop(self, loop: Callable[..., Any], n: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+    def loop(
+        self,
+        loop: Callable[..., Any],
+        n: int,
+        before: tuple[Any, ...],
+        after: tuple[Any, ...],
+        *,
+        per_thread: int = 4,
+    ) -> None:
         """Run a compiled loop over 0..n; it takes the bounds of its range between the other arguments."""
-        self.each(lambda piece: loop(*before, *piece, *after), self.cut(n))
+        self.each(lambda piece: loop(*before, *piece, *after), self.cut(n, per_thread))
 
 
 ALONE = Threads()
