@@ -152,9 +152,11 @@ class Lanczos:
         if not self._ordinary:
             return None
         heat = self._heat
-        several = heat.kernel.n_connected_components > 1 or heat.n_isolated > 0
-        if not several and not (self._top and not heat.is_centred):
+        several = heat.kernel.n_connected_components > 1
+        if not several and heat.n_isolated == 0 and not (self._top and not heat.is_centred):
             return None
+        if not several:  # without a pass over K
+            return np.zeros(heat.kernel.edges.n_points, np.int64)
         labels: np.ndarray = np.unique(kernel_components(heat.kernel), return_inverse=True)[1]
         return labels
 
