@@ -6,8 +6,8 @@
     python benchmarks/graph.py --beyond 10000000 --memory-limit 2GB
 
 Both searches run in one process, one after the other, after compilation. Recall is measured on the same sampled rows.
-pynndescent runs with lists of several lengths, cut to the same number of neighbours. A ratio at equal recall compares our
-time with the time that it takes to the same recall, interpolated between these.
+pynndescent runs with lists of several lengths, cut to the same number of neighbours. A ratio at equal recall is that
+of our time and the time that it takes to the same recall, interpolated between these.
 """
 
 import argparse
@@ -60,7 +60,8 @@ def hard(n_rows: int, n_features: int = 100) -> np.ndarray:
     """Rows of 24 latent dimensions, bent, with noise: approximate searches miss many of their neighbours."""
     draw = np.random.default_rng(0)
     latent, mixing = draw.standard_normal((n_rows, 24)), draw.standard_normal((24, n_features)) / np.sqrt(24)
-    return (np.tanh(latent @ mixing) + 0.05 * draw.standard_normal((n_rows, n_features))).astype(np.float32)
+    rows: np.ndarray = np.tanh(latent @ mixing) + 0.05 * draw.standard_normal((n_rows, n_features))
+    return rows.astype(np.float32)
 
 
 def _data(options: argparse.Namespace) -> Iterator[tuple[str, np.ndarray, int | None]]:
