@@ -24,7 +24,6 @@ _NEW = np.uint64(1)
 _ROW = np.uint64(0xFFFFFFFE)
 _LOW = np.uint64(0x0001_0001_0001_0001)
 _HIGH = np.uint64(0x8000_8000_8000_8000)
-_SURELY = np.float32(0.999)  # a projected distance times this is below the distance, whatever the rounding
 
 
 @_inner
@@ -235,22 +234,13 @@ def mark_sampled(lists, first, last, seed, mask, sample):
                 lists[row, t] = entry & ~_NEW
 
 
-@_inner
-def _fill(chosen, n):
-    """Fill a group of four with its last entry."""
-    for q in range(n, n + 3):
-        chosen[q] = chosen[n - 1]
-
-
 @_loop
-def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, reach, before, targets, entries):
+def join(X, labels, unused, fresh, old, mask, first, last, start, lists, reach, targets, entries):
     """Compare the rows sampled by each of the rows `start` to `last`: new ones with each other and with old ones.
 
     Two rows are not compared if a 16-bit field of their `labels` is equal (fields of `unused` are not looked at): they
-    have been compared before. If Z has features, they are an orthogonal projection of X: a pair that is too far apart
-    in it, by the reach of both lists `before` the step, is not compared in X. Entries for the lists of `first` to
-    `last` are inserted; those for others are returned in `targets` and `entries`. Returns the row at which these were
-    full, and their number.
+    have been compared before. Entries for the lists of `first` to `last` are inserted; those for others are returned in
+    `targets` and `entries`. Returns the row at which these were full, and their number.
     """
     n_sampled = fresh.shape[1]
     size = 2 * n_sampled + 4
@@ -291,21 +281,10 @@ def join(X, Z, labels, unused, fresh, old, mask, first, last, start, lists, reac
                 x = (label[t] ^ label[s]) | unused
                 chosen[n] = t
                 n += ((x - _LOW) & ~x & _HIGH) == np.uint64(0)  # no field is zero
-            if Z.shape[1] > 0 and n > 0:
-                _fill(chosen, n)
-                for q in range(0, n, 4):
-                    squares[q], squares[q + 1], squares[q + 2], squares[q + 3] = four_squares(
-                        Z, row, rows[chosen[q]], rows[chosen[q + 1]], rows[chosen[q + 2]], rows[chosen[q + 3]]
-                    )
-                n_near = 0
-                for q in range(n):
-                    squares[q] *= _SURELY
-                    chosen[n_near] = chosen[q]
-                    n_near += bits[q] <= max(before[row], before[rows[chosen[q]]])
-                n = n_near
             if n == 0:
                 continue
-            _fill(chosen, n)
+            for q in range(n, n + 3):  # the last group of four is filled up
+                chosen[q] = chosen[n - 1]
             for q in range(0, n, 4):
                 squares[q], squares[q + 1], squares[q + 2], squares[q + 3] = four_squares(
                     X, row, rows[chosen[q]], rows[chosen[q + 1]], rows[chosen[q + 2]], rows[chosen[q + 3]]

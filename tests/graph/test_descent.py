@@ -53,17 +53,6 @@ def test_exact_squared_distances(n_features, rng):
     np.testing.assert_allclose(squares, ((X[:, None].astype(float) - X) ** 2).sum(axis=2), rtol=1e-14)
 
 
-def test_a_projection_changes_no_list(rng):
-    X = rng.standard_normal((800, 150)).astype(np.float32) * np.linspace(1, 0.1, 150, dtype=np.float32)
-    begin = random_lists(X, 12, rng)
-    plain, pruned = copied(begin), copied(begin)
-    descend(X, X, Labels(800), plain, 12, Seeds(1), ALONE)
-    descend(X, np.ascontiguousarray(X[:, :40]), Labels(800), pruned, 12, Seeds(1), ALONE)
-    np.testing.assert_array_equal(plain.entries, pruned.entries)
-    np.testing.assert_array_equal(plain.reach, plain.entries[:, -1] >> np.uint64(32))
-    assert not np.array_equal(plain.entries, begin.entries)
-
-
 def random_lists(X, length, rng):
     others = rng.integers(len(X), size=(len(X), length)).astype(np.int32)
     others[others == np.arange(len(X))[:, None]] = -1
@@ -97,7 +86,8 @@ def test_lists_begin_sorted_without_repeats(rng):
 def test_finds_the_neighbours_from_random_lists(rng):
     X = rng.standard_normal((1500, 4)).astype(np.float32)
     lists = random_lists(X, 16, rng)
-    descend(X, X, Labels(1500), lists, 16, Seeds(0), ALONE)
+    descend(X, Labels(1500), lists, 16, Seeds(0), ALONE)
+    np.testing.assert_array_equal(lists.reach, lists.entries[:, -1] >> np.uint64(32))
     rows = listed_rows(lists, ALONE)
     assert (rows != np.arange(1500)[:, None]).all()
     assert all(len(set(row)) == 16 for row in rows.tolist())
@@ -114,7 +104,7 @@ def test_lists_do_not_depend_on_threads(n_sent, rng, monkeypatch):
     for n_threads in (1, 2, 5):
         lists = copied(begin)
         with threads(n_threads) as team:
-            descend(X, X, Labels(3000), lists, 12, Seeds(3), team)
+            descend(X, Labels(3000), lists, 12, Seeds(3), team)
         results.append(lists.entries)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
@@ -129,11 +119,11 @@ def test_rows_with_a_label_in_common_are_not_compared(rng):
         for _ in range(fill):
             labels.add(np.arange(400))
         labels.add(np.full(400, 7))
-        descend(X, X, labels, lists, 12, Seeds(0), ALONE)
+        descend(X, labels, lists, 12, Seeds(0), ALONE)
         np.testing.assert_array_equal(listed_rows(lists, ALONE), listed_rows(begin, ALONE))
     labels, lists = Labels(400), copied(begin)
     labels.add(np.arange(400) // 200)
-    descend(X, X, labels, lists, 12, Seeds(0), ALONE)
+    descend(X, labels, lists, 12, Seeds(0), ALONE)
     fresh = [
         set(new) - set(old) for new, old in zip(*(listed_rows(x, ALONE).tolist() for x in (lists, begin)), strict=True)
     ]

@@ -68,10 +68,8 @@ def start_lists(X: Floats, known: Ints, found: Ints, length: int, threads: Threa
     return SortedLists(entries, reach)
 
 
-def descend(
-    X: Floats, Z: Floats, labels: Labels, lists: SortedLists, n_sampled: int, seeds: Seeds, threads: Threads
-) -> None:
-    """Improve the lists until few entries are new; Z is X, or a projection of it that saves work."""
+def descend(X: Floats, labels: Labels, lists: SortedLists, n_sampled: int, seeds: Seeds, threads: Threads) -> None:
+    """Improve the lists until few entries are new."""
     n_rows, entries = len(X), lists.entries
     mask = np.uint32((1 << n_rows.bit_length()) - 1)
     fresh, old = (np.empty((n_rows, n_sampled), np.uint32) for _ in range(2))
@@ -86,12 +84,11 @@ def descend(
         active = (fresh[:, 0] != loops.NOTHING).view(np.uint8)
         threads.loop(loops.sample_old, n_rows, (entries, n_new, active), (*how, old), per_thread=1)
         threads.loop(loops.mark_sampled, n_rows, (entries,), (*how, fresh))
-        _join(X, Z if Z is not X else np.empty((0, 0), np.float32), labels, fresh, old, mask, lists, threads)
+        _join(X, labels, fresh, old, mask, lists, threads)
 
 
 def _join(
     X: Floats,
-    Z: Floats,
     labels: Labels,
     fresh: np.ndarray,
     old: np.ndarray,
@@ -107,14 +104,12 @@ def _join(
     starts = [first for first, _ in pieces]
     room = max(_SENT // len(pieces), 8 * fresh.shape[1] ** 2)
     sent = np.empty((len(pieces), room), np.int32), np.empty((len(pieces), room), np.uint64)
-    words, unused, before = labels.words, labels.unused, lists.reach.copy()
+    words, unused = labels.words, labels.unused
 
     def compare(number: int) -> tuple[int, int]:
         first, last = pieces[number]
-        given = (X, Z, words, unused, fresh, old, mask, first, last, starts[number])
-        reached: tuple[int, int] = loops.join(
-            *given, lists.entries, lists.reach, before, *(one[number] for one in sent)
-        )
+        given = (X, words, unused, fresh, old, mask, first, last, starts[number])
+        reached: tuple[int, int] = loops.join(*given, lists.entries, lists.reach, *(one[number] for one in sent))
         return reached
 
     while any(start < last for start, (_, last) in zip(starts, pieces, strict=True)):

@@ -94,7 +94,7 @@ def search_part(
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
     lists = start_lists(X, known, found, plan.list_length, threads)
     del known, found  # a part is the largest object that a search holds
-    descend(X, Z, labels, lists, plan.n_sampled, seeds, threads)
+    descend(X, labels, lists, plan.n_sampled, seeds, threads)
     candidates = listed_rows(lists, threads)
     del lists
 
