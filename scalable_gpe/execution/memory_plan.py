@@ -16,7 +16,7 @@ BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled lo
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
-PART_BYTES = 272 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
+PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 PART_ROWS = 2**18
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
@@ -293,15 +293,10 @@ def longest_list(n_neighbors: int) -> int:
     return 7 * list_length(n_neighbors) // 5
 
 
-def n_reduced(n_features: int) -> int:
-    """Features of the projection of wide rows that the trees of a search use; 0: none is made."""
-    return 64 if n_features > 128 else 0
-
-
 def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
     """Bytes that the search of a part needs per row: the row, its list, two samples, and a few numbers."""
     lists = 8 * (longest_list(n_neighbors) + list_length(n_neighbors))
-    return 4 * (n_features + n_reduced(n_features)) + lists + 40
+    return 4 * n_features + lists + 40
 
 
 def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:

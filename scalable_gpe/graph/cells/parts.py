@@ -91,9 +91,10 @@ def search_part(
         n_trees = 1  # most rows have found their neighbours: only those near a border have not
     # a projection ranks rows of a leaf only roughly: then they are compared again
     found = _from_trees(Z, leaves, labels if Z is X else None, n_trees, plan, seeds, threads)
+    del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
     lists = start_lists(X, known, found, plan.list_length, threads)
-    del known, found  # a part is the largest object that a search holds
+    del known, found
     descend(X, labels, lists, plan.n_sampled, seeds, threads)
     candidates = listed_rows(lists, threads)
     del lists
