@@ -697,11 +697,11 @@ def resident():
 def main(folder, n_bytes):
     os.chdir(folder)
     outcome = {"sound": sound(Path("sound")), "cases": {}}
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for name, make in CASES.items():
         Path("cases", name.replace("/", "-")).mkdir(parents=True)
         make(Path("cases", name))
     before = sorted(str(path) for path in Path().rglob("*"))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()  # making cases maps memory too
     resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, used + n_bytes))
     for name in CASES:
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
