@@ -429,9 +429,9 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
 
 def test_interrupt(tmp_path):
     """Ctrl-C in a real process: 130, and one line with the command that resumes."""
-    command = [*COMMAND, "demo", "--points", "5000", "--power", "100000", "-k", "2", "--out", str(tmp_path / "out")]
+    command = [*COMMAND, "demo", "--points", "40000", "--power", "4096", "-k", "64", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    heat = tmp_path / "out" / "embedding-5000.zarr" / "heat"
+    heat = tmp_path / "out" / "embedding-40000.zarr" / "heat"
     deadline = time.monotonic() + 60
     while not heat.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
