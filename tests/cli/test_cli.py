@@ -429,17 +429,17 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
 
 def test_interrupt(tmp_path):
     """Ctrl-C in a real process: 130, and one line with the command that resumes."""
-    command = [*COMMAND, "demo", "--points", "40000", "--power", "4096", "-k", "64", "--out", str(tmp_path / "out")]
+    command = [*COMMAND, "demo", "--points", "20000", "--power", "4096", "-k", "64", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    heat = tmp_path / "out" / "embedding-40000.zarr" / "heat"
+    heat = tmp_path / "out" / "embedding-20000.zarr" / "heat"
     deadline = time.monotonic() + 60
     while not heat.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     errors = ""
-    for _ in range(10):  # an interruption that meets a callback of the compiler is lost: then users press it again
+    for _ in range(20):  # an interruption that meets a callback of the compiler is lost: then users press it again
         os.kill(process.pid, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            _, errors = process.communicate(timeout=4)
+            _, errors = process.communicate(timeout=2)
             break
     assert process.returncode == 130
     assert "same command again" in errors and "Traceback" not in errors
