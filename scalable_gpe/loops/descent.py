@@ -37,9 +37,9 @@ def _entry(bits, row, new):
 
 
 @_inner
-def _place(lists, row, entry):
-    """Position at which an entry belongs in the list of a row, or -1 if the list holds it or is better throughout."""
-    t = lists.shape[1]
+def _place(lists, row, n, entry):
+    """Position of an entry in a list that holds `n` entries, or -1 if the list holds it or is better throughout."""
+    t = n
     wanted = entry >> _NEW
     while t > 0 and lists[row, t - 1] >> _NEW > wanted:
         t -= 1
@@ -49,34 +49,26 @@ def _place(lists, row, entry):
 
 
 @_inner
-def _push(lists, reach, row, entry):
-    """Insert an entry into the list of a row, unless it is there; the last one is dropped.
-
-    reach[row] holds the bits of the last distance of the list: it is read far more often than the list.
-    """
-    t = _place(lists, row, entry)
-    if t >= 0:
-        last = lists.shape[1] - 1
-        for q in range(last, t, -1):
-            lists[row, q] = lists[row, q - 1]
-        lists[row, t] = entry
-        reach[row] = np.uint32(lists[row, last] >> np.uint64(32))
-
-
-@_inner
-def _append(lists, row, n, entry):
+def _insert(lists, row, n, entry):
     """Insert an entry into a list that holds `n` entries, unless it is there; return how many it holds then."""
-    t = n
-    wanted = entry >> _NEW
-    while t > 0 and lists[row, t - 1] >> _NEW > wanted:
-        t -= 1
-    if t == lists.shape[1] or (t > 0 and lists[row, t - 1] >> _NEW == wanted):
+    t = _place(lists, row, n, entry)
+    if t < 0:
         return n
     n = min(n + 1, lists.shape[1])
     for q in range(n - 1, t, -1):
         lists[row, q] = lists[row, q - 1]
     lists[row, t] = entry
     return n
+
+
+@_inner
+def _push(lists, reach, row, entry):
+    """Insert an entry into a list that may be full; the last one is dropped.
+
+    reach[row] holds the bits of the last distance of the list: it is read far more often than the list.
+    """
+    _insert(lists, row, lists.shape[1], entry)
+    reach[row] = np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32))
 
 
 @_inner
@@ -92,7 +84,7 @@ def _append_rows(X, row, others, lists, n, new, four, squares, bits):
                 four[q] = four[0]
             squares[0], squares[1], squares[2], squares[3] = four_squares(X, row, four[0], four[1], four[2], four[3])
             for q in range(m):
-                n = _append(lists, row, n, _entry(bits[q], four[q], new))
+                n = _insert(lists, row, n, _entry(bits[q], four[q], new))
     return n
 
 
@@ -304,7 +296,7 @@ def join(X, labels, unused, fresh, old, mask, first, last, start, lists, reach, 
         for e in range(n_offered):
             if first <= owner[e] < last:
                 _push(lists, reach, owner[e], offered[e])
-            elif _place(lists, owner[e], offered[e]) >= 0:
+            elif _place(lists, owner[e], lists.shape[1], offered[e]) >= 0:
                 targets[n_sent], entries[n_sent] = owner[e], offered[e]
                 n_sent += 1
     return last, n_sent

@@ -9,9 +9,8 @@ single terms, added in a fixed order. One of four distances of 50 to 100 feature
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -21,7 +20,7 @@ Terms = Callable[..., list[tuple[Any, Any]]]
 
 
 @intrinsic
-def _four_squares(typing_context, X, row, a, b, c, d):
+def four_squares(typing_context, X, row, a, b, c, d):
     """Squared distances of a row to four others, float32."""
 
     def code(context, builder, signature, values):
@@ -31,7 +30,7 @@ def _four_squares(typing_context, X, row, a, b, c, d):
 
 
 @intrinsic
-def _exact_square(typing_context, X, row, other):
+def exact_square(typing_context, X, row, other):
     """The squared distance of two rows, in float64."""
 
     def code(context, builder, signature, values):
@@ -41,7 +40,7 @@ def _exact_square(typing_context, X, row, other):
 
 
 @intrinsic
-def _projection(typing_context, X, row, mean, direction):
+def projection(typing_context, X, row, mean, direction):
     """The scalar product of a row, less a mean, with a direction, float32."""
 
     def code(context, builder, signature, values):
@@ -62,8 +61,8 @@ def _projection(typing_context, X, row, mean, direction):
 
 
 @intrinsic
-def _fetch(typing_context, X, row):
-    """Ask for a row to be brought near the processor, without waiting for it."""
+def fetch(typing_context, X, row):
+    """Prefetch a row into the second cache."""
 
     def code(context, builder, signature, values):
         array = context.make_array(signature.args[0])(context, builder, values[0])
@@ -73,10 +72,8 @@ def _fetch(typing_context, X, row):
         kind = ir.FunctionType(ir.VoidType(), [_BYTES, ir.IntType(32), ir.IntType(32), ir.IntType(32)])
         prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         reading, second_cache, data = (ir.Constant(ir.IntType(32), number) for number in (0, 2, 1))
-        with cgutils.for_range_slice(builder, ir.Constant(_INDEX, 0), n_bytes, ir.Constant(_INDEX, 64), _INDEX) as (
-            at,
-            _,
-        ):
+        none, line = ir.Constant(_INDEX, 0), ir.Constant(_INDEX, 64)
+        with cgutils.for_range_slice(builder, none, n_bytes, line, _INDEX) as (at, _):
             builder.call(prefetch, [builder.gep(start, [at]), reading, second_cache, data])
         return context.get_dummy_value()
 
@@ -160,23 +157,3 @@ def _sum(builder: Any, vector: Any, width: int) -> Any:
         if width == 1:
             vector = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
     return vector
-
-
-def _plain_four_squares(X, row, *others):
-    """The same without a compiler, up to rounding."""
-    return tuple(np.float32(((X[other] - X[row]) ** 2).sum()) for other in others)
-
-
-def _plain_exact_square(X, row, other):
-    return ((X[other].astype(np.float64) - X[row]) ** 2).sum()
-
-
-def _plain_projection(X, row, mean, direction):
-    return np.float32(((X[row] - mean) * direction).sum())
-
-
-_compiled = not getattr(config, "DISABLE_JIT", False)
-four_squares = _four_squares if _compiled else _plain_four_squares
-exact_square = _exact_square if _compiled else _plain_exact_square
-projection = _projection if _compiled else _plain_projection
-fetch = _fetch if _compiled else lambda X, row: None
