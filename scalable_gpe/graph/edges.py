@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
 _BYTES_PER_EDGE = 12
-_OF_THIS_PROCESS = ("_kept", "_coming", "_guard", "_checked")
+_MOST_READERS = 16
+_OF_THIS_PROCESS = ("_kept", "_coming", "_spare", "_guard", "_checked")
 
 
 class Block(NamedTuple):
@@ -38,18 +40,32 @@ class Block(NamedTuple):
         return self.indices.nbytes + self.values.nbytes
 
 
+class _Buffers(NamedTuple):
+    """Memory for one block: new memory costs a page fault every few rows, in every sweep."""
+
+    indices: np.ndarray
+    values: np.ndarray
+
+
+class _Read(NamedTuple):
+    """A block, and the memory to use again when nobody needs the block any more; None for a block that is kept."""
+
+    block: Block
+    buffers: _Buffers | None
+
+
 @lru_cache(maxsize=1)
-def _reader() -> ThreadPoolExecutor:
-    """The one thread of this process that reads ahead."""
-    return ThreadPoolExecutor(1, thread_name_prefix="gpe-read")
+def _readers() -> ThreadPoolExecutor:
+    """The threads of this process that read ahead; started as needed."""
+    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="gpe-read")
 
 
 @dataclass(frozen=True)
 class Edges:
     """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
-    Blocks that fit in `resident_bytes` stay in memory after the first read. Others are read in every sweep: while block
-    b is multiplied, block b + `ahead` is read.
+    Blocks that fit in `resident_bytes` stay in memory after the first read. Others are read in every sweep, into memory
+    that is used again: while block b is multiplied, block b + `ahead` is read.
     """
 
     degree: np.ndarray
@@ -59,7 +75,8 @@ class Edges:
     resident_bytes: int = 0
     ahead: int = 0
     _kept: dict[int, Block] = field(default_factory=dict, repr=False)
-    _coming: dict[int, Future[Block]] = field(default_factory=dict, repr=False)
+    _coming: dict[int, Future[_Read]] = field(default_factory=dict, repr=False)
+    _spare: list[_Buffers] = field(default_factory=list, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
     _checked: set[int] = field(default_factory=set, repr=False)
 
@@ -86,42 +103,70 @@ class Edges:
 
     def block(self, number: int) -> Block:
         """One row block."""
+        return self._get(number).block
+
+    @contextmanager
+    def lend(self, number: int) -> Iterator[Block]:
+        """Lend one row block: its memory holds another block afterwards."""
+        block, buffers = self._get(number)
+        yield block
+        if buffers is not None:
+            with self._guard:
+                self._spare.append(buffers)
+
+    def blocks(self) -> Iterator[Block]:
+        """Lend all row blocks in order."""
+        for number in range(self.n_blocks):
+            with self.lend(number) as block:
+                yield block
+
+    def _get(self, number: int) -> _Read:
+        """A block that is kept, was read ahead, or is read now."""
         known = self._kept.get(number)
         if known is not None:
-            return known
+            return _Read(known, None)
         with self._guard:
             coming = self._coming.pop(number, None)
             after = number + self.ahead
             if self.ahead and after < self.n_blocks and after not in self._kept and after not in self._coming:
-                self._coming[after] = _reader().submit(self._read, after)
-        block = self._read(number) if coming is None else coming.result()
+                self._coming[after] = _readers().submit(self._read, after)
+        found = self._read(number) if coming is None else coming.result()
+        return self._keep(number, found) if self.resident_bytes else found
+
+    def _keep(self, number: int, found: _Read) -> _Read:
+        """Keep a block if there is room for it."""
+        block = found.block
         with self._guard:
-            if sum(kept.nbytes for kept in self._kept.values()) + block.nbytes <= self.resident_bytes:
-                self._kept[number] = block
-        return block
+            if sum(kept.nbytes for kept in self._kept.values()) + block.nbytes > self.resident_bytes:
+                return found
+            kept = block._replace(indices=block.indices.copy(), values=block.values.copy())
+            self._kept[number] = kept
+            if found.buffers is not None:
+                self._spare.append(found.buffers)
+        return _Read(kept, None)
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield all row blocks in order."""
-        return map(self.block, range(self.n_blocks))
-
-    def _read(self, number: int) -> Block:
+    def _read(self, number: int) -> _Read:
         start = number * self.block_rows
         degree = self.degree[start : start + self.block_rows]
         indptr = np.zeros(len(degree) + 1, np.int32)
         np.cumsum(degree, out=indptr[1:])
         length = int(indptr[-1])
-        indices = self.indices.read(number, length)
+        with self._guard:
+            buffers = self._spare.pop() if self._spare else None
+        if buffers is None:
+            buffers = _Buffers(self.indices.buffer(), self.values.buffer())
+        indices = self.indices.read(number, length, buffers.indices)
         if number not in self._checked:  # once: compiled loops trust them
             check_points(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
             self._checked.add(number)
-        return Block(start, indptr, indices, self.values.read(number, length))
+        return _Read(Block(start, indptr, indices, self.values.read(number, length, buffers.values)), buffers)
 
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (number in `points`, columns, values) of some rows; each block is read once."""
         order = np.argsort(points, kind="stable")
         blocks = points[order] // self.block_rows
         for number in np.unique(blocks):
-            block = self._kept.get(int(number)) or self._read(int(number))
+            block = self._kept.get(int(number)) or self._read(int(number)).block
             for i in order[blocks == number]:
                 row = int(points[i]) - block.first
                 at = slice(block.indptr[row], block.indptr[row + 1])
@@ -131,7 +176,7 @@ class Edges:
         return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept={}, _coming={}, _guard=threading.Lock(), _checked=set())
+        self.__dict__.update(state, _kept={}, _coming={}, _spare=[], _guard=threading.Lock(), _checked=set())
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, ahead: int = 0) -> "Edges":
         """Return the same pattern with other values."""

@@ -40,7 +40,7 @@ class StorageBackend(Protocol):
     def zarr(self, *, read_only: bool) -> Any: ...
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
-    def read_into(self, key: str, *buffers: Any) -> None: ...
+    def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
     def write(self, key: str, *pieces: Any, over: str | None = None) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
@@ -165,18 +165,27 @@ class LocalBackend:
                 file.seek(start or 0)
                 return file.read() if stop is None else file.read(stop - (start or 0))
 
-    def read_into(self, key: str, *buffers: Any) -> None:
-        """Read a file into buffers, which it must fill exactly."""
-        with open(self._file(key), "rb", buffering=0) as file:
-            for buffer in buffers:
-                left = memoryview(buffer).cast("B")
-                while left:
-                    n_bytes = file.readinto(left)
-                    if not n_bytes:
-                        raise ValueError("too short")
-                    left = left[n_bytes:]
-            if file.read(1):
+    def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None:
+        """Read a file into buffers, which it must fill exactly; with `start`, the bytes from there on that fill them.
+
+        The interpreter's lock is held for a few microseconds, whatever the size.
+        """
+        file, at = os.open(self._file(key), os.O_RDONLY), start or 0
+        try:
+            left = [memoryview(buffer).cast("B") for buffer in buffers]
+            while left:
+                n_bytes = os.preadv(file, left, at)
+                if not n_bytes:
+                    raise ValueError("too short")
+                at += n_bytes
+                while left and n_bytes >= len(left[0]):
+                    n_bytes -= len(left.pop(0))
+                if n_bytes:
+                    left[0] = left[0][n_bytes:]
+            if start is None and os.fstat(file).st_size != at:
                 raise ValueError("too long")
+        finally:
+            os.close(file)
 
     def write(self, key: str, *pieces: Any, over: str | None = None) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
@@ -344,11 +353,12 @@ class FsspecBackend:
         with self.io(missing=True):
             return bytes(self._fs.cat_file(self._path(key), start=start, end=stop))
 
-    def read_into(self, key: str, *buffers: Any) -> None:
-        """Read an object into buffers, which it must fill exactly."""
-        content = memoryview(self.read(key))
+    def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None:
+        """Read an object into buffers, which it must fill exactly; with `start`, the bytes from there on."""
         views = [memoryview(buffer).cast("B") for buffer in buffers]
-        if len(content) != sum(map(len, views)):
+        n_bytes = sum(map(len, views))
+        content = memoryview(self.read(key, start, None if start is None else start + n_bytes))
+        if len(content) != n_bytes:
             raise ValueError("wrong length")
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]

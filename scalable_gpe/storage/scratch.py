@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError
+from scalable_gpe.loops.checksum import crc32c
 from scalable_gpe.storage.handle import StoreHandle
 
 
@@ -98,14 +98,14 @@ def _fill(of: ScratchTable | ScratchRagged, number: int, out: np.ndarray) -> Non
 def _write(of: ScratchTable | ScratchRagged, number: int, values: np.ndarray, over: str | None = None) -> None:
     """Write one file of a table, in place of an obsolete one if `over` names it."""
     content = values.reshape(-1).view(np.uint8)
-    checksum = google_crc32c.value(content).to_bytes(4, "little")
+    checksum = crc32c(content).to_bytes(4, "little")
     with of.handle.backend.io(f"array {of.name!r}"):
         of.handle.backend.write(f"{of.name}/{number}", content.data, checksum, over=over)
 
 
 def check(content: np.ndarray, checksum: Any) -> None:
     """Compare bytes with the checksum that was stored with them."""
-    if google_crc32c.value(content) != int.from_bytes(checksum, "little"):
+    if crc32c(content) != int.from_bytes(checksum, "little"):
         raise ValueError("stored and computed checksum do not match")
 
 

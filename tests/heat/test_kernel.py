@@ -239,12 +239,32 @@ def test_blocks_that_are_read_ahead_are_the_right_ones(tmp_path):
     how = {"n_neighbors": 6, "power": 2, "progress": False}
     with block_sizes(block_rows=256):
         result = gpe.embed(gpe.datasets.torus(1500), store=tmp_path / "run.zarr", **how)
-    edges = replace(result.kernel.edges, ahead=2, resident_bytes=0, _kept={}, _coming={})
+    edges = replace(result.kernel.edges, ahead=2, resident_bytes=0, _kept={}, _coming={}, _spare=[])
     for number in [*range(6), 5, 0, 3, *range(6)]:
-        for found, truth in zip(edges.block(number), edges._read(number), strict=True):
+        for found, truth in zip(edges.block(number), edges._read(number).block, strict=True):
             np.testing.assert_array_equal(found, truth)
     edges.block(0)
     assert 2 in edges._coming
+
+
+@pytest.mark.parametrize("resident_blocks", [0, 3])
+def test_memory_of_lent_blocks_is_used_again_and_blocks_that_are_kept_stay(tmp_path, resident_blocks):
+    with block_sizes(block_rows=256):
+        result = gpe.embed(
+            gpe.datasets.torus(1500), n_neighbors=6, power=2, store=tmp_path / "run.zarr", progress=False
+        )
+    truth = [edges_block._replace(indices=edges_block.indices.copy()) for edges_block in result.kernel.edges.blocks()]
+    room = resident_blocks * max(one.nbytes for one in truth)
+    edges = replace(result.kernel.edges, ahead=0, resident_bytes=room, _kept={}, _coming={}, _spare=[])
+    memory = set()
+    for _ in range(3):
+        for number in range(edges.n_blocks):
+            with edges.lend(number) as block:
+                np.testing.assert_array_equal(block.indices, truth[number].indices)
+                if number >= resident_blocks:
+                    memory.add(block.indices.base.ctypes.data)
+    assert len(memory) == 1
+    assert sorted(edges._kept) == list(range(resident_blocks))
 
 
 def test_epsilon_of_lists_of_uneven_length():

@@ -281,7 +281,7 @@ def test_a_damaged_root_is_named(sound, tmp_path):
 
 
 WRITES = ((LocalStore, "set"), (backends.LocalBackend, "_begin"))  # by zarr, and by the library itself
-READS = ((LocalStore, "get"), (Path, "read_bytes"), (backends, "open"))
+READS = ((LocalStore, "get"), (Path, "read_bytes"), (backends, "open"), (os, "preadv"))
 
 
 def fail(monkeypatch, calls, number, after):
@@ -312,9 +312,6 @@ def be_short(monkeypatch, seed):
     rng = random.Random(seed)
 
     class Short(io.FileIO):
-        def readinto(self, buffer):
-            return super().readinto(memoryview(buffer)[: rng.randint(1, max(1, len(buffer)))])
-
         def write(self, buffer):
             return super().write(memoryview(buffer)[: rng.randint(1, max(1, len(buffer)))])
 
@@ -322,7 +319,12 @@ def be_short(monkeypatch, seed):
         raw = Short(path, mode.replace("b", ""))
         return raw if buffering == 0 else io.BufferedReader(raw)
 
+    def short_read(file, buffers, at, read=os.preadv):
+        first = memoryview(buffers[0])
+        return read(file, [first[: rng.randint(1, max(1, len(first)))]], at)
+
     monkeypatch.setattr(backends, "open", short_open, raising=False)
+    monkeypatch.setattr(os, "preadv", short_read)
 
 
 def be_slow(monkeypatch, seed):
