@@ -13,6 +13,7 @@ from scalable_gpe.cli.new_run import embed, estimate
 from scalable_gpe.cli.parser import Command
 from scalable_gpe.cli.picture import plot
 from scalable_gpe.cli.stored_run import audit, export, report
+from scalable_gpe.cli.warm_up import warm_up
 
 COMMANDS: Sequence[Command[Any]] = (
     Command(
@@ -86,6 +87,13 @@ COMMANDS: Sequence[Command[Any]] = (
         demo,
         "embed generated points out of core, print the report and draw a picture",
         ("scalable-gpe demo --points 1_000_000 --out /tmp/gpe-demo",),
+    ),
+    Command(
+        "warm-up",
+        options.ConsoleOptions,
+        warm_up,
+        "compile all loops once, for an image or a login node: later processes find the machine code on disk",
+        ("scalable-gpe warm-up",),
     ),
 )
 

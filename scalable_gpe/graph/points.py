@@ -44,18 +44,7 @@ class TableRows:
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number, in any order."""
-        return take_any_order(self._table, ids)
-
-
-def take_any_order(table: Table, ids: np.ndarray) -> np.ndarray:
-    """Rows of a table by number, in any order; a table on disk is read in ascending order."""
-    ids = np.asarray(ids)
-    if (ids[1:] >= ids[:-1]).all():
-        return table.take(ids)
-    order = np.argsort(ids, kind="stable")
-    out = np.empty((len(ids), *table.shape[1:]), table.dtype)
-    out[order] = table.take(ids[order])
-    return out
+        return self._table.take(np.asarray(ids))
 
 
 def ensure_shared(rows: InputRows, context: Context) -> Rows:

@@ -10,6 +10,7 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
+from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample
 from scalable_gpe.io.rows import Rows
@@ -167,7 +168,8 @@ class _IndexedLists:
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
         loops.list_squares(X, rows, neighbors, squared)
-        loops.order_lists(neighbors, squared, np.arange(len(X)))
+        if self._method != "brute":  # whose lists are in order
+            loops.order_lists(neighbors, squared, np.arange(len(X)))
         return neighbors, squared
 
 
@@ -183,19 +185,7 @@ def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> 
 
 
 def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
-    from sklearn.neighbors import NearestNeighbors
-    from threadpoolctl import threadpool_limits
-
-    # centred, so that |x|^2 - 2xy + |y|^2 does not cancel; at the median, which an outlier does not move
-    centred = X.astype(np.float64) - np.median(X, axis=0)
-    model = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(centred)
-
-    def indices(rows: np.ndarray) -> np.ndarray:
-        # one thread: with several, the choice among equally distant points depends on the number of threads
-        with threadpool_limits(1):
-            return drop_self(model.kneighbors(centred[rows], return_distance=False), rows)
-
-    return np.arange(len(X)), indices
+    return np.arange(len(X)), AllPairs(X, n_neighbors).neighbors
 
 
 def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
@@ -224,11 +214,8 @@ def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:
     rows = np.flatnonzero(bad)
     if not len(rows):
         return indices
-    from sklearn.neighbors import NearestNeighbors
-
-    model = NearestNeighbors(n_neighbors=indices.shape[1] + 1, algorithm="brute").fit(X)
     indices = indices.copy()
-    indices[rows] = drop_self(model.kneighbors(X[rows], return_distance=False), rows)
+    indices[rows] = AllPairs(X, indices.shape[1]).neighbors(rows)
     return indices
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.storage.handle import DECODING
+from scalable_gpe.storage.backends import DECODING
 
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
 

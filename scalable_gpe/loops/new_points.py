@@ -151,7 +151,7 @@ def join_rows(best, nearest, hits, hit_squares, user_row, indptr, points, square
     indptr[0] = 0
     for r in range(n_rows):
         start, stop = place[r], place[r + 1]
-        sort_by_rank(points[start:stop], squares[start:stop], user_row)
+        sort_by_rank(points, squares, start, stop, user_row)
         for e in range(start, stop):
             if kept == indptr[r] or points[kept - 1] != points[e]:
                 points[kept], squares[kept] = points[e], squares[e]

@@ -26,16 +26,14 @@ def _before(square, number, other_square, other):
     return square < other_square or (square == other_square and (other < 0 or number < other))
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _keep(d, j, squares_kept, ids_kept):
-    """Insert a row into a list sorted by (distance, number); the last one is dropped."""
-    last = ids_kept.shape[0] - 1
-    if _before(d, j, squares_kept[last], ids_kept[last]):
-        c = last
-        while c > 0 and _before(d, j, squares_kept[c - 1], ids_kept[c - 1]):
-            squares_kept[c], ids_kept[c] = squares_kept[c - 1], ids_kept[c - 1]
-            c -= 1
-        squares_kept[c], ids_kept[c] = d, j
+@njit(nogil=True, cache=True)
+def _keep(d, j, m, squares_kept, ids_kept):
+    """Insert a row into the list of sample m, which is sorted by (distance, number); the last one is dropped."""
+    c = ids_kept.shape[1] - 1
+    while c > 0 and _before(d, j, squares_kept[m, c - 1], ids_kept[m, c - 1]):
+        squares_kept[m, c], ids_kept[m, c] = squares_kept[m, c - 1], ids_kept[m, c - 1]
+        c -= 1
+    squares_kept[m, c], ids_kept[m, c] = d, j
 
 
 @njit(nogil=True, cache=True)
@@ -45,12 +43,13 @@ def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
     If ``histogram`` has bins, it counts the squared distances above 0 of all samples, by the leading bits.
     """
     squares = np.empty(samples.shape[1], np.float32)
-    counting = histogram.shape[0] > 0
+    counting, last = histogram.shape[0] > 0, ids_kept.shape[1] - 1
     for i in range(block.shape[0]):
         _squares(samples, block, i, squares)
         for m in range(samples.shape[1]):
             if ids[i] != own[m]:
-                _keep(squares[m], ids[i], squares_kept[m], ids_kept[m])
+                if _before(squares[m], ids[i], squares_kept[m, last], ids_kept[m, last]):
+                    _keep(squares[m], ids[i], m, squares_kept, ids_kept)
                 if counting and squares[m] > 0:
                     histogram[_bin(squares[m])] += 1
 

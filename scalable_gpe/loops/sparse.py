@@ -186,81 +186,100 @@ def local_weights(indptr, indices, lengths, first_row, sigma, out):
             out[e] = np.exp(-(length * length) / (own * np.float64(sigma[indices[e]])))
 
 
-@njit(nogil=True, cache=True)
 def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
     """Reverse the edges of some lists and sort them by the block of their target.
 
     Returns ``offsets`` (n_blocks + 1), ``targets``, ``sources``, ``lengths``: the edges into
     block b are at ``offsets[b]:offsets[b + 1]``. Entries of -1 are skipped.
     """
-    offsets = np.zeros(n_blocks + 1, np.int64)
-    n_rows, n_neighbors = indices.shape
-    for i in range(n_rows):
-        for c in range(n_neighbors):
-            if indices[i, c] >= 0:
-                offsets[indices[i, c] // block_rows + 1] += 1
-    for b in range(n_blocks):
-        offsets[b + 1] += offsets[b]
-    place = offsets[:-1].copy()
-    targets = np.empty(offsets[-1], np.int32)
-    sources = np.empty(offsets[-1], np.int32)
+    # arrays are made here, because each one that a compiled loop makes costs a tenth of a second to compile
+    counts = np.zeros(n_blocks + 1, np.int64)
+    _count_targets(indices, block_rows, counts)
+    offsets = np.cumsum(counts)
+    targets, sources = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int32)
     lengths = np.empty(offsets[-1], np.float32)
-    for i in range(n_rows):
-        for c in range(n_neighbors):
+    _reverse(indices, distances, first_row, block_rows, offsets.copy(), targets, sources, lengths)
+    return offsets, targets, sources, lengths
+
+
+@njit(nogil=True, cache=True)
+def _count_targets(indices, block_rows, counts):
+    for i in range(indices.shape[0]):
+        for c in range(indices.shape[1]):
+            if indices[i, c] >= 0:
+                counts[indices[i, c] // block_rows + 1] += 1
+
+
+@njit(nogil=True, cache=True)
+def _reverse(indices, distances, first_row, block_rows, place, targets, sources, lengths):
+    for i in range(indices.shape[0]):
+        for c in range(indices.shape[1]):
             j = indices[i, c]
             if j >= 0:
                 e = place[j // block_rows]
                 place[j // block_rows] += 1
                 targets[e], sources[e], lengths[e] = j, first_row + i, distances[i, c]
-    return offsets, targets, sources, lengths
 
 
-@njit(nogil=True, cache=True)
 def union_rows(indices, distances, targets, sources, lengths, first_row, user_row):
     """CSR rows of the union graph: own list, reversed edges and the row itself at distance 0.
 
     The entries of a row ascend in the user's row number; an edge that is in both lists
     keeps the smaller length.
     """
-    n_rows, n_neighbors = indices.shape
-    place = np.zeros(n_rows + 1, np.int64)
-    for i in range(n_rows):
-        place[i + 1] = 1
-        for c in range(n_neighbors):
+    counts = np.zeros(len(indices) + 1, np.int64)
+    _count_edges(indices, targets, first_row, counts)
+    place = np.cumsum(counts)
+    column, length = np.empty(place[-1], np.int32), np.empty(place[-1], np.float32)
+    _join_edges(indices, distances, targets, sources, lengths, first_row, place.copy(), column, length)
+    indptr = np.zeros(len(indices) + 1, np.int32)
+    kept = _merge_rows(place, user_row, indptr, column, length)
+    return indptr, column[:kept].copy(), length[:kept].copy()
+
+
+@njit(nogil=True, cache=True)
+def _count_edges(indices, targets, first_row, counts):
+    for i in range(indices.shape[0]):
+        counts[i + 1] += 1  # the row itself
+        for c in range(indices.shape[1]):
             if indices[i, c] >= 0:
-                place[i + 1] += 1
-    for e in range(len(targets)):
-        place[targets[e] - first_row + 1] += 1
-    for i in range(n_rows):
-        place[i + 1] += place[i]
-    column = np.empty(place[-1], np.int32)
-    length = np.empty(place[-1], np.float32)
-    fill = place[:-1].copy()
-    for i in range(n_rows):
-        column[fill[i]] = first_row + i
-        length[fill[i]] = 0.0
-        fill[i] += 1
-        for c in range(n_neighbors):
+                counts[i + 1] += 1
+    for e in range(targets.shape[0]):
+        counts[targets[e] - first_row + 1] += 1
+
+
+@njit(nogil=True, cache=True)
+def _join_edges(indices, distances, targets, sources, lengths, first_row, place, column, length):
+    for i in range(indices.shape[0]):
+        column[place[i]] = first_row + i
+        length[place[i]] = 0.0
+        place[i] += 1
+        for c in range(indices.shape[1]):
             if indices[i, c] >= 0:
-                column[fill[i]], length[fill[i]] = indices[i, c], distances[i, c]
-                fill[i] += 1
-    for e in range(len(targets)):
+                column[place[i]], length[place[i]] = indices[i, c], distances[i, c]
+                place[i] += 1
+    for e in range(targets.shape[0]):
         i = targets[e] - first_row
-        column[fill[i]], length[fill[i]] = sources[e], lengths[e]
-        fill[i] += 1
-    indptr = np.zeros(n_rows + 1, np.int32)
+        column[place[i]], length[place[i]] = sources[e], lengths[e]
+        place[i] += 1
+
+
+@njit(nogil=True, cache=True)
+def _merge_rows(place, rank, indptr, column, length):
+    """Sort the entries of each row by rank, in place, and close the gaps that double entries leave."""
     kept = 0
-    for i in range(n_rows):
+    for i in range(place.shape[0] - 1):
         start, stop = place[i], place[i + 1]
-        sort_by_rank(column[start:stop], length[start:stop], user_row)
+        sort_by_rank(column, length, start, stop, rank)
         for e in range(start, stop):
             if kept > indptr[i] and column[kept - 1] == column[e]:
-                length[kept - 1] = min(length[kept - 1], length[e])
+                if length[e] < length[kept - 1]:
+                    length[kept - 1] = length[e]
             else:
                 column[kept], length[kept] = column[e], length[e]
                 kept += 1
         indptr[i + 1] = kept
-    return indptr, column[:kept].copy(), length[:kept].copy()
+    return kept
 
 
 @njit(nogil=True, cache=True)

@@ -11,8 +11,8 @@ import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.storage.backends import StorageBackend
-from scalable_gpe.storage.handle import DECODING, StoreHandle, ZarrArray
+from scalable_gpe.storage.backends import DECODING, StorageBackend
+from scalable_gpe.storage.handle import StoreHandle, ZarrArray
 from scalable_gpe.storage.scratch import check, checked
 
 _ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold
@@ -110,8 +110,12 @@ class StoredTable(_Stored):
         out[:] = self.read(start, start + len(out))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by ascending number; reads only the chunks that hold them."""
+        """Rows by number; reads only the chunks that hold them."""
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
+        if np.any(np.diff(ids) < 0):
+            order = np.argsort(ids, kind="stable")
+            out[order] = self.take(ids[order])
+            return out
         step = self.array.chunks[0]
         cuts = np.flatnonzero(np.diff(ids // step)) + 1
         # neighbouring chunks are read in one call, at most a shard at a time

@@ -19,12 +19,24 @@ from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
 
 StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
 
-
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:://|::)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _S3 = re.compile(r"s3a?://", re.IGNORECASE)
 # libraries used by fsspec whose network and credential errors are no OSError
 _NETWORK = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs"}
+
+# errors that decoding a truncated, empty or changed chunk may raise
+DECODING = (
+    ValueError,
+    RuntimeError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    BufferError,
+    AssertionError,
+)
 
 
 class StorageBackend(Protocol):

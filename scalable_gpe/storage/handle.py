@@ -11,25 +11,13 @@ from typing import Any, TypeAlias
 import zarr
 
 from scalable_gpe.errors import DamageError, Message, StoreError
-from scalable_gpe.storage.backends import StorageBackend
+from scalable_gpe.storage.backends import DECODING, StorageBackend
 from scalable_gpe.storage.lock import Lock
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 
 NOTES = ".damaged"  # the file that names arrays which a reader found damaged
 
-# errors that decoding a truncated, empty or changed chunk may raise
-DECODING = (
-    ValueError,
-    RuntimeError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    BufferError,
-    AssertionError,
-)
 _MOST_CHUNK = 2**40  # bytes that no chunk of this library has
 _CODECS = {"bytes", "crc32c", "sharding_indexed"}  # all that this library writes: none of them expands what it reads
 

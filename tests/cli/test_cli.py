@@ -1,6 +1,7 @@
 """The command line as users see it: files in, store and report out, one line for each mistake."""
 
 import contextlib
+import functools
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -324,7 +326,9 @@ def test_live_warnings_name_options(monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
 def test_options_are_frozen(command):
-    words = {"embed": "a b", "estimate": "5 2", "demo": "", "info": "s", "audit": "s"}.get(command.name, "s out")
+    words = {"embed": "a b", "estimate": "5 2", "demo": "", "warm-up": "", "info": "s", "audit": "s"}.get(
+        command.name, "s out"
+    )
     found, options = parse(make_parser(), [command.name, *words.split(), "--quiet"])
     assert found is command and type(options) is command.options
     assert options.quiet and options.progress is False and not options.json
@@ -425,6 +429,21 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
     assert "peak memory" in printed.out
     assert 'pip install "scalable-gpe[plot]"' in printed.err
     assert not (tmp_path / "gpe-demo.png").exists()
+
+
+@pytest.mark.slow
+def test_after_warm_up_an_embedding_compiles_nothing(tmp_path):
+    cache, points = tmp_path / "cache", tmp_path / "points.npy"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    call = functools.partial(subprocess.run, env=environment, check=True, capture_output=True, text=True)
+    made = json.loads(call([*COMMAND, "warm-up", "--json"]).stdout)
+    assert Path(made["cache"]).parent == cache
+    before = sorted(path.name for path in cache.rglob("*.nbc"))
+    assert before
+    np.save(points, gpe.datasets.patches(4000, 12, random_state=1))
+    for number, options in enumerate([[], ["--power", "64"], ["--method", "cells", "--epsilon", "local"]]):
+        call([*COMMAND, "embed", str(points), str(tmp_path / f"{number}.zarr"), *options])
+    assert sorted(path.name for path in cache.rglob("*.nbc")) == before
 
 
 def test_interrupt(tmp_path):

@@ -103,6 +103,15 @@ def test_new_points_are_rotated_like_the_training_rows(tmp_path):
             assert np.abs(near[power] - known).max() < 1e-3 * np.abs(known).max()
 
 
+def test_the_audit_of_a_stored_embedding_is_that_of_one_in_memory(tmp_path):
+    """The rows that a row of the kernel names do not ascend in the order in which they are stored."""
+    how = {"n_components": 8, "n_sketch": 32, "power": "all", "method": "cells", **SETTINGS}
+    here = gpe.embed(some_points(), **how)
+    there = gpe.embed(some_points(), store=tmp_path / "s.zarr", **how)
+    figures = [gpe.audit(one, n_probes=50, n_exact=8)["powers"]["all"] for one in (here, there)]
+    assert figures[0] == figures[1]
+
+
 def test_the_audit_tests_the_law_on_the_wide_columns_and_the_error_of_what_is_kept():
     result = gpe.embed(some_points(), n_components=8, n_sketch=64, power=32, **SETTINGS)
     figures = gpe.audit(result)["powers"][32]

@@ -9,7 +9,6 @@ import numpy as np
 from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.cells.plan import SearchPlan
-from scalable_gpe.graph.points import take_any_order
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Table
 
@@ -41,7 +40,7 @@ class PartedTable:
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number, in any order."""
-        return take_any_order(self._table, self._places(np.asarray(ids)))
+        return self._table.take(self._places(np.asarray(ids)))
 
     def write(self, start: int, values: np.ndarray, order: np.ndarray | None = None) -> None:
         """Write one whole part, shard by shard; `order` rearranges its rows."""

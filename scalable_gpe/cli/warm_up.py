@@ -1,0 +1,52 @@
+"""scalable-gpe warm-up: compile all loops once, so that no later process waits for the compiler."""
+
+import tempfile
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+from scalable_gpe.cli.console import show_json, show_pairs, tell
+from scalable_gpe.cli.options import ConsoleOptions
+from scalable_gpe.formatting import in_time
+
+
+def warm_up(options: ConsoleOptions) -> None:
+    """Run each kind of computation on few points; numba keeps the machine code on disk."""
+    began = time.perf_counter()
+    tell(options, "compiling ...")
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # of points that were not made to be embedded
+        _compile_all(Path(folder))
+    seconds, cache = time.perf_counter() - began, _cache_folder()
+    if options.json:
+        show_json({"seconds": seconds, "cache": str(cache)})
+    else:
+        show_pairs("all loops are compiled", [("time", in_time(seconds)), ("cache", str(cache))])
+
+
+def _compile_all(folder: Path) -> None:
+    """Embed with each search, normalisation, bandwidth, sketch and precision; place new points; audit."""
+    import numpy as np
+
+    import scalable_gpe as gpe
+
+    X = gpe.datasets.patches(3000, 20, random_state=0)
+    embed = partial(gpe.embed, n_neighbors=10, progress=False)
+    embed(X)
+    result = embed(X, method="cells", power=[2, 64, "all"], n_sketch=32, store=folder / "cells.zarr")
+    result.transform(X[:100] + 0.01)
+    gpe.audit(result, n_probes=50, n_exact=4)
+    embed(X[:, :3], method="kdtree", epsilon="local", normalization="symmetric", sketch="bernoulli")
+    local = embed(X, epsilon="local", precision="double", power=[16, "all"])
+    local.transform(X[:100] + 0.01)
+    embed(np.concatenate([X, X[:200]]), metric="cosine", power="auto")
+    gpe.diffusion_map(result.heat, 4)
+    gpe.spectrum(result.heat)
+
+
+def _cache_folder() -> Path:
+    """Where numba keeps the machine code."""
+    from scalable_gpe.loops import sparse
+
+    return Path(sparse.product.stats.cache_path)
