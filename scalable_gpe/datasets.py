@@ -20,7 +20,18 @@ Array = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 Selection: TypeAlias = slice | npt.ArrayLike | None
 
-__all__ = ["circle", "circle_with_outliers", "torus", "klein_bottle", "point_clouds", "patches", "blocks", "write"]
+__all__ = [
+    "circle",
+    "circle_with_outliers",
+    "torus",
+    "klein_bottle",
+    "point_clouds",
+    "patches",
+    "branches",
+    "branches_truth",
+    "blocks",
+    "write",
+]
 
 _BLOCK = 8_192
 # each use of random numbers has its own key; sketch_matrix uses none of these
@@ -293,6 +304,86 @@ def patches(
     return _points(place, n_rows, d, noise, seed, rows, dtype)
 
 
+def branches(
+    n_rows: int,
+    n_features: int = 30,
+    *,
+    noise: float = 2.0,
+    random_state: Seed = 0,
+    rows: Selection = None,
+    dtype: str = "float32",
+) -> npt.NDArray[Any]:
+    r"""A loop, a stem that branches twice, and clusters at the three ends; rows in random order.
+
+    The shape of a differentiation of cells: a cycle that some leave, decisions, final states. Each part is a curve that
+    winds through the space,
+
+    .. math:: x(t) = a + t (b - a) + \sum_{m=1}^4 \tfrac{7}{\sqrt m} \sin(\pi m t) v_m + \text{noise}, \qquad
+              0 \le t \le 1
+
+    with random unit vectors v, so that no plane shows how the parts hang together; the noise is as wide as the curves
+    are apart in such a plane. Points are rarer towards the end of a branch.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of points of the whole set.
+    n_features : int
+        Dimension of the space, at least 8.
+    noise : float
+        Root mean square length of the Gaussian displacement of a point; a branch is about 20 long.
+    random_state : int, None or numpy generator
+        Seed.
+    rows : slice or array of int, optional
+        The rows to generate; all by default.
+    dtype : {"float32", "float64"}
+        Type of the result.
+
+    Returns
+    -------
+    ndarray, rows x n_features
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> datasets.branches(1000).shape
+    (1000, 30)
+    """
+    d = checks.check_count(n_features, "n_features", minimum=8)
+    seed = checks.check_random_state(random_state)
+    return _points(_Branches(seed, d), n_rows, d, noise, seed, rows, dtype)
+
+
+def branches_truth(
+    n_rows: int, n_features: int = 30, *, random_state: Seed = 0, rows: Selection = None
+) -> tuple[npt.NDArray[np.str_], Array]:
+    """The part of each point of `branches`, and its distance from the cycle's exit along the curves.
+
+    Parameters
+    ----------
+    n_rows, n_features, random_state, rows
+        As for `branches`.
+
+    Returns
+    -------
+    parts : ndarray of str
+        "cycle", "stem", "branch a" to "branch d", "end b" to "end d".
+    time : ndarray of float64
+        Distance along the curves from the point where the stem leaves the cycle: a true pseudotime.
+
+    Examples
+    --------
+    >>> from scalable_gpe import datasets
+    >>> parts, time = datasets.branches_truth(1000)
+    >>> bool(time[parts == "stem"].max() < time[parts == "end d"].min())
+    True
+    """
+    d = checks.check_count(n_features, "n_features", minimum=8)
+    seed = checks.check_random_state(random_state)
+    ids = checks.check_selection(rows, checks.check_count(n_rows, "n_rows"), "rows")
+    return _Branches(seed, d).truth(seed, ids)
+
+
 class Dataset(Protocol):
     """A function of this module: rows of a point set."""
 
@@ -498,6 +589,81 @@ class _Patches:
         numbers = _uniforms(seed, ids, self.dimension + 1)
         patch = np.searchsorted(self.cumulative[:-1], numbers[:, 0], side="right")
         return self.at(numbers[:, 1:] - 0.5, patch)
+
+
+class _Branches:
+    """A loop and a tree of curves: maps row numbers to points on them."""
+
+    # each curve: its name, the curve at whose end it begins, its share of the points
+    CURVES = (
+        ("stem", None, 0.15),
+        ("branch a", 0, 0.12),
+        ("branch b", 0, 0.15),
+        ("branch c", 1, 0.12),
+        ("branch d", 1, 0.12),
+    )
+    ENDS = (("end b", 2), ("end c", 3), ("end d", 4))
+    _OF_CYCLE, _OF_END = 0.22, 0.04
+    _STEPS = 1000  # of the sums that give lengths
+
+    def __init__(self, seed: int, n_features: int) -> None:
+        n_curves = len(self.CURVES)
+        vectors = _unit(_normals(_shape_key(seed, 1), np.arange(5 * n_curves), n_features))
+        self.steps = 4.0 * vectors[:n_curves]
+        self.waves = vectors[n_curves:].reshape(n_curves, 4, n_features)
+        self.frame = _frame(seed, 0, 4, n_features)
+        self.starts, self.times = np.zeros((n_curves, n_features)), np.zeros(n_curves)
+        self.lengths = np.array([self._length(partial(self._curve, k)) for k in range(n_curves)])
+        self.around = self._length(self._cycle)
+        for k, (_, parent, _) in enumerate(self.CURVES):
+            if parent is not None:
+                self.starts[k] = self.starts[parent] + self.steps[parent]
+                self.times[k] = self.times[parent] + self.lengths[parent]
+        shares = [self._OF_CYCLE, *(share for *_, share in self.CURVES), *[self._OF_END] * len(self.ENDS)]
+        self.cumulative = np.cumsum(shares) / np.sum(shares)
+        names = ["cycle", *(name for name, *_ in self.CURVES), *(name for name, _ in self.ENDS)]
+        self.names = np.array(names)
+
+    def _curve(self, number: int, t: Array) -> Array:
+        wave = np.sin(np.pi * t[:, None] * np.arange(1, 5)) * 7 / np.sqrt(np.arange(1, 5))
+        path: Array = self.starts[number] + t[:, None] * self.steps[number]
+        return path + _sum_of_axes(wave, self.waves[number])
+
+    def _cycle(self, t: Array) -> Array:
+        angle = 2 * np.pi * t
+        turns = [6 * (np.cos(angle) - 1), 6 * np.sin(angle), 3 * (np.cos(2 * angle) - 1), 3 * np.sin(2 * angle)]
+        return _sum_of_axes(np.stack(turns, axis=1), self.frame)
+
+    def _length(self, curve: Callable[[Array], Array]) -> float:
+        points = curve(np.linspace(0, 1, self._STEPS))
+        return float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+
+    def _places(self, seed: int, ids: Ids) -> tuple[Ids, Array]:
+        """The part of each row, and how far it is along it."""
+        numbers = _uniforms(seed, ids, 2)
+        part = np.searchsorted(self.cumulative[:-1], numbers[:, 0], side="right")
+        # a density that falls from 3 to 1 along a branch, and is even on the cycle
+        return part, np.where(part == 0, numbers[:, 1], 1.5 - np.sqrt(2.25 - 2 * numbers[:, 1]))
+
+    def __call__(self, seed: int, ids: Ids) -> Array:
+        part, along = self._places(seed, ids)
+        out = np.empty((len(ids), self.starts.shape[1]))
+        out[part == 0] = self._cycle(along[part == 0])
+        for k in range(len(self.CURVES)):
+            out[part == k + 1] = self._curve(k, along[part == k + 1])
+        for e, (_, k) in enumerate(self.ENDS):
+            out[part == len(self.CURVES) + 1 + e] = self.starts[k] + self.steps[k]
+        return out
+
+    def truth(self, seed: int, ids: Ids) -> tuple[npt.NDArray[np.str_], Array]:
+        """The names of the parts, and the distances from the exit of the cycle."""
+        part, along = self._places(seed, ids)
+        time = self.around * np.minimum(along, 1 - along)
+        for k in range(len(self.CURVES)):
+            time[part == k + 1] = self.times[k] + self.lengths[k] * along[part == k + 1]
+        for e, (_, k) in enumerate(self.ENDS):
+            time[part == len(self.CURVES) + 1 + e] = self.times[k] + self.lengths[k]
+        return self.names[part], time
 
 
 def _frame(seed: int, number: int, n_axes: int, n_features: int) -> Array:

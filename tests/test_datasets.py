@@ -15,6 +15,7 @@ SETS = {
     "klein_bottle": (datasets.klein_bottle, {}, 4),
     "point_clouds": (datasets.point_clouds, {"n_features": 5}, 5),
     "patches": (datasets.patches, {}, 50),
+    "branches": (datasets.branches, {}, 30),
     "patches_3_in_7": (datasets.patches, {"n_features": 7, "dimension": 3, "n_patches": 2}, 7),
 }
 
@@ -206,3 +207,30 @@ def test_write_refuses_before_it_makes_anything(tmp_path):
 def test_bad_input(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_the_truth_of_branches_belongs_to_its_points():
+    """Neighbouring points without noise lie on one curve or meet where two curves meet; time grows as points move."""
+    n_rows = 4000
+    X = datasets.branches(n_rows, noise=1e-6, dtype="float64")
+    parts, time = datasets.branches_truth(n_rows)
+    assert sorted(set(parts)) == [
+        "branch a",
+        "branch b",
+        "branch c",
+        "branch d",
+        "cycle",
+        "end b",
+        "end c",
+        "end d",
+        "stem",
+    ]
+    for part in ("stem", "branch a", "branch d"):
+        rows = np.flatnonzero(parts == part)
+        rows = rows[np.argsort(time[rows])]
+        steps = np.linalg.norm(np.diff(X[rows], axis=0), axis=1)
+        np.testing.assert_allclose(steps.sum(), time[rows[-1]] - time[rows[0]], rtol=0.01)
+    for end, branch in (("end b", "branch b"), ("end c", "branch c")):
+        last = X[parts == branch][np.argmax(time[parts == branch])]
+        assert np.linalg.norm(X[parts == end] - last, axis=1).max() < 1
+    np.testing.assert_array_equal(datasets.branches_truth(n_rows, rows=[5, 3])[1], time[[5, 3]])
