@@ -1,20 +1,32 @@
 """Estimate of memory, disk space, sweeps and time, before a run starts."""
 
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.checks import Power
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources, parse_bytes
 from scalable_gpe.execution.workers import count_jobs
 from scalable_gpe.graph.neighbors import check_n_neighbors
+from scalable_gpe.graph.search import choose_method
+from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.sketch.gaussian_process import check_sketch
 from scalable_gpe.spectral.horizon import LONGEST
 
+_TRIAL_ROWS = 30_000
+_FIRST_ROWS = 2_000  # of the run before the trial, which compiles
+_SINKHORN = 30  # sweeps of one column
+_LANCZOS = {True: 128, False: 16}  # sweeps of a few columns that look for the horizon, or for the smallest eigenvalue
+_LANCZOS_COLUMNS = 4
+
 
 def estimate(
-    n_rows: int,
-    n_features: int,
+    n_rows: Any,
+    n_features: int | None = None,
     *,
     n_neighbors: int | None = None,
     n_components: int = 16,
@@ -25,19 +37,24 @@ def estimate(
 ) -> dict[str, Any]:
     """Estimate what a run with a store needs, before it starts.
 
+    With the data in place of two numbers, the seconds come from a trial on this machine: at most 30,000 of the rows are
+    embedded, which takes some seconds, and the time of each stage is scaled to all rows.
+
     Parameters
     ----------
-    n_rows, n_features : int
-        Shape of X.
+    n_rows : int, or any input that `embed` takes
+        Number of rows of X, or X itself.
+    n_features : int, optional
+        Number of columns of X; left out with X itself.
     n_neighbors, n_components, power, horizon, n_sketch, memory_limit
-        As in `embed`; with ``horizon="auto"`` the longest horizon is assumed.
+        As in `embed`; with ``horizon="auto"`` the longest horizon is assumed, or what a trial suggests.
 
     Returns
     -------
     dict
         ``memory`` (bytes that the run will use, within memory_limit), ``disk`` (bytes of the store), ``sweeps``
-        (products times panels), ``panels``, ``seconds`` (rough, two cores) and ``smallest_limit`` (the smallest
-        memory_limit that is enough).
+        (products times panels), ``panels``, ``seconds`` (rough, two cores; with X, of this machine, without the
+        writing of a store), ``stage_seconds`` and ``smallest_limit`` (the smallest memory_limit that is enough).
 
     Examples
     --------
@@ -45,38 +62,123 @@ def estimate(
     >>> plan = gpe.estimate(10_000_000, 16, n_neighbors=16, memory_limit="2GB")
     >>> plan["smallest_limit"] < 2e9, plan["memory"] <= 2e9
     (True, True)
+    >>> gpe.estimate(gpe.datasets.torus(2000))["disk"] == gpe.estimate(2000, 4)["disk"]
+    True
     """
+    rows = None
+    if n_features is None:
+        if isinstance(n_rows, int | np.integer):
+            raise TypeError(Message("`n_features` must be given with a number of rows; or pass the data."))
+        rows = open_rows(n_rows)
+        n_rows, n_features = rows.n_rows, rows.n_features
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
     one_scale = 16 if isinstance(power, str) and power == "auto" else power
     sketching = check_sketch(n_components, one_scale, "gaussian", 0, "single", 1e-4, horizon, n_sketch)
-    powers, horizon = sketching.powers, sketching.horizon
     size = ProblemSize(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),
         n_neighbors=check_n_neighbors(n_neighbors, n_rows),
         n_components=sketching.n_columns,
-        n_powers=len(powers),
+        n_powers=len(sketching.powers),
     )
     limit = parse_bytes(memory_limit)
     plan = MemoryPlan(size, Resources(limit, count_jobs(None), persistent=True))
     plan.check()
     comfortable = plan.comfortable()
-    memory = comfortable if limit is None else min(limit, comfortable)
-    used = (
-        plan if limit is not None else MemoryPlan(size, Resources(2 * comfortable, count_jobs(None), persistent=True))
-    )
-    k = size.n_components
-    width = used.panel_columns(n_rows, len(powers), size.itemsize, size.block_bytes, k)
-    panels = -(-k // width)
-    longest = [(LONGEST if isinstance(horizon, str) else horizon) if isinstance(one, str) else one for one in powers]
-    products = int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in longest))
-    per_sweep = size.nnz * (4e-9 + 2.2e-10 * width)
-    graph_seconds = n_rows * (1.2e-6 * n_features**0.5 + 3e-7 * size.n_neighbors)
+    used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
+    width = used.panel_columns(n_rows, size.n_powers, size.itemsize, size.block_bytes, size.n_components)
+    longest = LONGEST if isinstance(sketching.horizon, str) else sketching.horizon
+    cost = Cost(size, width, sketching.powers, longest)
+    seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
-        "memory": int(memory),
+        "memory": int(comfortable if limit is None else min(limit, comfortable)),
         "disk": size.disk_bytes,
-        "sweeps": products * panels,
-        "panels": panels,
-        "seconds": float(graph_seconds + per_sweep * panels * products + 60 * size.nnz * 1.5e-9),
+        "sweeps": cost.n_products * cost.n_panels,
+        "panels": cost.n_panels,
+        "seconds": float(sum(seconds.values())),
+        "stage_seconds": seconds,
         "smallest_limit": plan.smallest_limit(),
     }
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A model of the time of each stage, in seconds of two x86 cores; `width` is the number of columns of a panel."""
+
+    size: ProblemSize
+    width: int
+    powers: tuple[Power, ...]
+    horizon: int
+    method: str = "auto"
+
+    @property
+    def n_panels(self) -> int:
+        """Number of panels."""
+        return -(-self.size.n_components // self.width)
+
+    @property
+    def n_products(self) -> int:
+        """Products with A: about 3.5 times the root of a power."""
+        longest = [self.horizon if isinstance(one, str) else one for one in self.powers]
+        return int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in longest))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each stage."""
+        size = self.size
+        lanczos = _LANCZOS["all" in self.powers] * self._sweep(_LANCZOS_COLUMNS)
+        return {
+            "graph": self._search(),
+            "kernel": 1e-8 * size.nnz,
+            "heat": _SINKHORN * self._sweep(1),
+            "sketch": self.n_products * self.n_panels * self._sweep(self.width) + lanczos,
+        }
+
+    def _sweep(self, width: int) -> float:
+        return self.size.nnz * (7e-10 + 6e-11 * width)
+
+    def _search(self) -> float:
+        n_rows, n_features, n_neighbors = self.size.n_rows, self.size.n_features, self.size.n_neighbors
+        method = choose_method(self.method, n_rows, n_features, n_neighbors)
+        if method == "brute":
+            return float(3e-10 * n_rows**2 * (1 + n_features / 16))
+        if method == "kdtree":
+            return float(1e-7 * n_rows * np.log2(n_rows) * (1 + n_features) * (1 + n_neighbors / 16) / 4)
+        return float(n_rows * (2e-6 * n_features**0.5 + 3e-7 * n_neighbors))
+
+
+def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power, ...]) -> dict[str, float]:
+    """Seconds of each stage, from a run with some of the rows: what the model says, times its error on that run."""
+    from scalable_gpe.embedding import embed
+    from scalable_gpe.heat.bandwidth import intrinsic_dimension
+
+    size = cost.size
+    method = choose_method("auto", size.n_rows, size.n_features, size.n_neighbors)
+    ids = np.linspace(0, size.n_rows - 1, min(size.n_rows, _TRIAL_ROWS)).astype(np.int64)
+    sample = rows.take(ids)
+    n_neighbors = min(size.n_neighbors, len(sample) - 1)
+
+    def trial(X: np.ndarray) -> Any:
+        return embed(
+            X,
+            n_neighbors=min(n_neighbors, len(X) - 1),
+            n_components=size.n_components,
+            power=powers,
+            horizon=horizon,
+            method=method,
+            progress=False,
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a run with all rows gives its own
+        trial(sample[:_FIRST_ROWS])
+        result = trial(sample)
+    # the relaxation time grows as epsilon falls: with n^(2 / dimension)
+    dimension = max(intrinsic_dimension(result.graph) or 2.0, 1.0)
+    growth = (size.n_rows / len(sample)) ** (2 / dimension)
+    reached = result.report["horizon"] or LONGEST
+    longest = int(min(LONGEST, reached * growth)) if isinstance(horizon, str) else cost.horizon
+    small = replace(size, n_rows=len(sample), n_neighbors=n_neighbors)
+    before = Cost(small, size.n_components, powers, reached, method).seconds()
+    after = replace(cost, horizon=longest, method=method).seconds()
+    measured = result.report["stage_seconds"]
+    return {stage: after[stage] * measured[stage] / before[stage] for stage in after}

@@ -33,7 +33,10 @@ COMMANDS: Sequence[Command[Any]] = (
         options.EstimateOptions,
         estimate,
         "print the memory, disk and time that a run with a store will need",
-        ("scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",),
+        (
+            "scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",
+            "scalable-gpe estimate points.npy    # seconds from a trial with some of its rows",
+        ),
     ),
     Command(
         "info",

@@ -85,13 +85,15 @@ def estimate(options: EstimateOptions) -> None:
     if options.json:
         show_json(plan)
         return
+    shape = options.n_rows if options.n_features is None else f"{options.n_rows:,} rows x {options.n_features} columns"
+    where = "on this machine, from a trial" if options.n_features is None else "on two cores"
     show_pairs(
-        f"{options.n_rows:,} rows x {options.n_features} columns to {options.n_components} dimensions",
+        f"{shape} to {options.n_components} dimensions",
         [
             ("memory", in_bytes(plan["memory"])),
             ("smallest --memory-limit", in_bytes(plan["smallest_limit"])),
             ("store on disk", in_bytes(plan["disk"])),
             ("sweeps over K", f"{plan['sweeps']} in {plan['panels']} panel{'s' * (plan['panels'] > 1)} of columns"),
-            ("time, roughly", f"{in_time(plan['seconds'])} on two cores"),
+            ("time, roughly", f"{in_time(plan['seconds'])} {where}"),
         ],
     )

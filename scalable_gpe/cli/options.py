@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from scalable_gpe.cli.parser import (
     CHARACTER,
     COUNT,
+    COUNT_OR_PATH,
     HORIZON,
     INDEX,
     JSON_OBJECT,
@@ -276,8 +277,10 @@ class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
 class EstimateOptions(SizeOptions, ConsoleOptions):
     """Options of `estimate`."""
 
-    n_rows: Annotated[int, argument(type=COUNT, metavar="N", help="rows")]
-    n_features: Annotated[int, argument(type=COUNT, metavar="D", help="columns")]
+    n_rows: Annotated[
+        int | str, argument(type=COUNT_OR_PATH, metavar="N", help="rows; or a file, for a trial with some of its rows")
+    ]
+    n_features: Annotated[int | None, argument(type=COUNT, nargs="?", metavar="D", help="columns; not with a file")]
 
 
 @dataclass(frozen=True)

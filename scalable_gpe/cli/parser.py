@@ -166,6 +166,13 @@ def _count(text: str) -> int:
     return int(value)
 
 
+def _count_or_path(text: str) -> int | str:
+    try:
+        return _count(text)
+    except ValueError:
+        return text
+
+
 def _index(text: str) -> int:
     return int(text) if text.isdigit() else _count(text)
 
@@ -202,6 +209,7 @@ def _json_object(text: str) -> "StorageOptions":
 
 
 COUNT = Kind("positive whole number", _count)
+COUNT_OR_PATH = Kind("positive whole number or path", _count_or_path)
 INDEX = Kind("whole number", _index)
 POWER = Kind("positive whole number (or all, or auto)", _power)
 ONE_POWER = Kind("positive whole number (or all)", _one_power)

@@ -135,6 +135,10 @@ def test_estimate(capsys):
     assert "smallest --memory-limit" in capsys.readouterr().out
     assert cli.main(["estimate", "10_000_000", "16", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gpe.estimate(10_000_000, 16)
+    assert cli.main(["estimate", "points.npy", "--power", "4"]) == 0
+    assert "on this machine, from a trial" in capsys.readouterr().out
+    assert cli.main(["estimate", "1000"]) == 1
+    assert "D must be given with a number of rows" in capsys.readouterr().err
 
 
 def test_neighbors_instead_of_points(tmp_path, capsys):

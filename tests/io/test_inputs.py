@@ -374,6 +374,24 @@ def test_estimate_speaks_of_the_same_limit():
             gpe.estimate(*arguments)
 
 
+@pytest.mark.parametrize("power", ["all", 16, [4, "all"]])
+def test_estimate_from_a_trial_differs_in_seconds_alone(power):
+    X = gpe.datasets.torus(3000)
+    tried, plan = (gpe.estimate(*shape, power=power, n_neighbors=8) for shape in ((X,), X.shape))
+    for key in ("memory", "disk", "sweeps", "panels", "smallest_limit"):
+        assert tried[key] == plan[key]
+    for one in (tried, plan):
+        assert one["seconds"] == pytest.approx(sum(one["stage_seconds"].values()))
+        assert set(one["stage_seconds"]) == {"graph", "kernel", "heat", "sketch"}
+        assert min(one["stage_seconds"].values()) > 0
+    assert tried["seconds"] != plan["seconds"]
+
+
+def test_estimate_needs_both_numbers_or_the_data():
+    with pytest.raises(TypeError, match="n_features must be given"):
+        gpe.estimate(1000)
+
+
 def test_masked_entries_are_not_taken_for_numbers():
     X = np.ma.masked_array(gpe.datasets.torus(50), mask=False)
     assert gpe.embed(X, n_components=1, power=1).points.shape == (50, 1)
