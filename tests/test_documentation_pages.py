@@ -1,6 +1,7 @@
 """The Python on the documentation's pages runs, from the top of a page to its end."""
 
 import importlib.util
+import logging
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 WITH_PICTURES = ["choosing-parameters.md", "quickstart.md"]
 PAGES = [*WITH_PICTURES, "audit.md", "interchange.md", "isolated-rows.md", "larger-than-memory.md", "new-points.md"]
-PAGES += ["report-page.md", "all-scales.md"]
+PAGES += ["report-page.md", "all-scales.md", "progress-and-logging.md"]
 
 
 def python_of(page: Path) -> list[str]:
@@ -45,6 +46,17 @@ def test_python_on_the_page_of_the_cluster(tmp_path):
     assert gpe.open(tmp_path / "run.zarr").points.shape == (50_000, 16)
 
 
+@pytest.fixture
+def logging_as_before():
+    """One page configures logging."""
+    logger = logging.getLogger("scalable_gpe")
+    level, handlers = logger.level, logging.root.handlers[:]
+    yield
+    logger.setLevel(level)
+    logging.root.handlers[:] = handlers
+
+
+@pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize("page", PAGES)
 def test_python_on_a_page(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")

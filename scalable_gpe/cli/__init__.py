@@ -1,4 +1,4 @@
-"""The command line: scalable-gpe embed | estimate | info | audit | plot | report | export | demo."""
+"""The command line: scalable-gpe embed | estimate | info | audit | plot | report | export | demo | warm-up."""
 
 import logging
 import os
@@ -17,7 +17,12 @@ from scalable_gpe.cli.parser import OptionNames, parse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    command, options = parse(make_parser(), words)
+    parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a command line may continue
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    command, options = parse(parser, words)
     names = OptionNames(command.options)
     if options.quiet:
         logging.getLogger("scalable_gpe").setLevel(logging.ERROR)

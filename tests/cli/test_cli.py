@@ -435,6 +435,17 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "gpe-demo.png").exists()
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("scalable-gpe est", "estimate"), ("scalable-gpe embed a b --mem", "--memory-limit")]
+)
+def test_a_shell_completes_commands_and_options(typed, offered, tmp_path):
+    pytest.importorskip("argcomplete")
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": typed, "COMP_POINT": str(len(typed)), "COMP_TYPE": "9"}
+    asked |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "offered"), "_ARGCOMPLETE_IFS": "\n"}
+    subprocess.run(COMMAND, env={**os.environ, **asked}, check=True)
+    assert offered in (tmp_path / "offered").read_text(encoding="utf-8").split()
+
+
 @pytest.mark.slow
 def test_after_warm_up_an_embedding_compiles_nothing(tmp_path):
     cache, points = tmp_path / "cache", tmp_path / "points.npy"
