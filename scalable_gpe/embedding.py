@@ -326,9 +326,9 @@ def embed(
     Parameters
     ----------
     X : array-like (N, d), optional
-        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, a path (.npy, .zarr, .csv, .parquet, .h5ad),
-        a URL (.npy, .zarr) or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors`
-        is given.
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, AnnData object (in memory, backed or lazy;
+        ``obsm["X_pca"]`` if it is there, else ``X``), a path (.npy, .zarr, .csv, .parquet, .h5ad), a URL (.npy, .zarr)
+        or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors` is given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional

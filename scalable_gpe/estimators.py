@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from scalable_gpe.checks import Seed
 from scalable_gpe.embedding import Embedding, embed
 from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.rows import open_rows
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
@@ -34,7 +35,8 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Parameters
         ----------
         X : array-like (N, d)
-            Any input that `embed` takes. Dask, zarr and memory-mapped arrays and paths are read block by block.
+            Any input that `embed` takes, AnnData objects among them. Dask, zarr and memory-mapped arrays, paths, backed
+            and lazy objects are read block by block.
         y : None
             Ignored.
 
@@ -78,7 +80,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _validate(self, X: Any, *, reset: bool) -> Any:
         """Let scikit-learn check an array in memory; any other input is checked block by block as it is read."""
-        if isinstance(X, str | os.PathLike):
+        if isinstance(X, str | os.PathLike) or is_anndata(X):
             X = open_rows(X, min_rows=1, storage_options=self.storage_options)
         package = type(X).__module__.partition(".")[0]
         if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):

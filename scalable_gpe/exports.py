@@ -113,7 +113,7 @@ def _anndata(embedding: Embedding, power: Power, *, all_powers: bool, graph: boo
     uns: dict[str, object] = {"gpe": _provenance(embedding, power)}
     if graph:
         obsp = {"distances": _distances(embedding.graph), "connectivities": _connectivities(embedding.kernel)}
-        uns["neighbors"] = _scanpy_neighbors(embedding)
+        uns["neighbors"] = scanpy_neighbors(embedding, "distances", "connectivities", None)
     return AnnDataContent(names, obsm, obsp, uns)
 
 
@@ -126,19 +126,23 @@ def _provenance(embedding: Embedding, power: Power) -> dict[str, object]:
     }
 
 
-def _scanpy_neighbors(embedding: Embedding) -> dict[str, object]:
-    """What scanpy expects in uns["neighbors"]."""
-    return {
-        "connectivities_key": "connectivities",
-        "distances_key": "distances",
-        "params": {
-            "n_neighbors": embedding.graph.n_neighbors + 1,  # scanpy counts the row itself
-            "method": "scalable_gpe",
-            "metric": embedding.parameters["metric"],
-            "random_state": int(embedding.parameters["random_state"] % 2**31),
-            "use_rep": "X_gpe",
-        },
+def scanpy_neighbors(
+    embedding: Embedding, distances: str, connectivities: str, source: str | None
+) -> dict[str, object]:
+    """What scanpy expects in uns of a graph: its matrices, and how it was made.
+
+    `use_rep` is there if the graph was made from X or a part of obsm, and names that; it is never the embedding.
+    """
+    params: dict[str, object] = {
+        "n_neighbors": embedding.graph.n_neighbors + 1,  # scanpy counts the row itself
+        "method": "scalable_gpe",
+        "metric": embedding.parameters["metric"],
+        "random_state": int(embedding.parameters["random_state"] % 2**31),
     }
+    part, _, name = (source or "").partition("/")
+    if part in ("X", "obsm"):
+        params["use_rep"] = name or part
+    return {"connectivities_key": connectivities, "distances_key": distances, "params": params}
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,13 @@ def read_h5ad(path: str, key: str | None) -> Points:
             values = read_sparse(item, key, path)
         else:
             _check_numeric(item, key, path)
-            values = _map_or_copy(item, path)
+            values = map_or_copy(item, path)
         names = row_names(file, path)
         check_names(names, values, path)
         return Points(values, names, f"{key} of {path}")
 
 
-def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
+def map_or_copy(dataset: Any, path: str) -> np.ndarray:
     """Map a dense matrix that was written in one piece; copy one that is chunked or compressed."""
     offset = dataset.id.get_offset()
     if offset is not None and dataset.chunks is None and _is_plain(dataset):

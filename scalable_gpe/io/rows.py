@@ -9,6 +9,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
+from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Points, narrowest_float
@@ -163,7 +164,7 @@ def open_rows(
     min_rows: int = 2,
     storage_options: StorageOptions | None = None,
 ) -> InputRows:
-    """Open a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path, `Points` or `InputRows`.
+    """Open any input: an array of any library, a DataFrame, an AnnData object, a path, `Points` or `InputRows`.
 
     A sample of the rows is checked; the rest is checked as it is read.
     """
@@ -240,7 +241,7 @@ def _open_source(X: Any, name: str, storage_options: StorageOptions | None) -> t
     """The source of an input, and the names of its rows."""
     if isinstance(X, InputRows):
         return X.source, X.names
-    if isinstance(X, str | os.PathLike):
+    if isinstance(X, str | os.PathLike) or is_anndata(X):
         X = read_points(X, storage_options=storage_options)
     if isinstance(X, Points):
         source, names = _open_source(X.values, name, storage_options)
@@ -256,7 +257,7 @@ def _open_source(X: Any, name: str, storage_options: StorageOptions | None) -> t
 
 def _array_source(X: Any, name: str) -> Source:
     """The source of an array of any library, or of what numpy makes an array of."""
-    kind = type(X).__module__.partition(".")[0]  # by name, so that no library is imported that the user does not have
+    kind = _library(X)
     if kind == "scipy" and hasattr(X, "tocsr"):
         _check_dtype(X.dtype, name)
         return SparseSource(X.tocsr())
@@ -274,6 +275,15 @@ def _array_source(X: Any, name: str) -> Source:
         raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
     _check_dtype(array.dtype, name)
     return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
+
+
+def _library(X: Any) -> str:
+    """The library of an array, by name, so that none is imported that the user does not have; "" for numpy and others.
+
+    Views of an AnnData object are subclasses of the arrays that they show.
+    """
+    modules = (one.__module__.partition(".")[0] for one in type(X).__mro__)
+    return next((name for name in modules if name in ("scipy", "dask", "zarr")), "")
 
 
 def _check_dtype(dtype: Any, name: str) -> None:
