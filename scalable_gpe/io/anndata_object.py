@@ -10,6 +10,7 @@ import numpy as np
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_file import map_or_copy, read_sparse
+from scalable_gpe.io.annotations import FrameAnnotations
 from scalable_gpe.io.hdf5 import HdfGroup, check_own
 from scalable_gpe.io.points import Points, first_names, name_array
 
@@ -25,7 +26,8 @@ def read_anndata(adata: Any, key: str | None = None) -> Points:
     """The points of an AnnData object, and its obs_names; `key` is "X", "obsm/NAME", "layers/NAME" or "raw/X"."""
     key = chosen_key(adata, key)
     values = _in_place(_element(adata, key), key)
-    return Points(values, name_array([str(name) for name in adata.obs_names]), f"{key} of an AnnData object")
+    names = name_array([str(name) for name in adata.obs_names])
+    return Points(values, names, f"{key} of an AnnData object", FrameAnnotations.of(adata, key))
 
 
 def representation_key(use_rep: str | None) -> str | None:

@@ -150,20 +150,22 @@ def file_kind(path: str) -> str:
 def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
     """Open an array, or a matrix of an AnnData group."""
     from scalable_gpe.io.anndata_file import choose_key, read_sparse, row_names
+    from scalable_gpe.io.annotations import FileAnnotations
     from scalable_gpe.io.zarr_input import open_array, open_node
 
     node = open_node(path, storage_options)
-    names = None
+    names, annotations = None, None
     if hasattr(node, "shape") and key is not None:
         raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
     if not hasattr(node, "shape") and "obs" in node:
         key, names = choose_key(node, key, path), row_names(node, path)
+        annotations = FileAnnotations(key, path if is_url(path) else os.path.abspath(path), storage_options)
     if key is None:
         return Points(open_array(path, storage_options), None, path)
     item = open_node(path, storage_options, key)
     values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
     check_names(names, values, path)
-    return Points(values, names, f"{key} of {path}")
+    return Points(values, names, f"{key} of {path}", annotations)
 
 
 def check_target(path: Any, *, folder: bool = False) -> Path:

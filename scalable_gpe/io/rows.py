@@ -12,7 +12,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.io.points import Points, narrowest_float
+from scalable_gpe.io.points import Annotations, Points, narrowest_float
 from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source, SparseSource, ZarrSource
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
@@ -62,6 +62,8 @@ class InputRows:
         Rows are multiplied by ``2**exponent``; 0 in usual units.
     name : str
         The argument, for error messages.
+    annotations : Annotations or None
+        obs and var of an AnnData input; not sent to other processes.
     """
 
     source: Source
@@ -70,6 +72,10 @@ class InputRows:
     offset: np.ndarray | None = None
     name: str = "X"
     exponent: int = 0
+    annotations: Annotations | None = None
+
+    def __getstate__(self) -> object:
+        return vars(self) | {"annotations": None}
 
     @property
     def n_rows(self) -> int:
@@ -169,7 +175,8 @@ def open_rows(
     A sample of the rows is checked; the rest is checked as it is read.
     """
     checks.check_choice(metric, METRICS, "metric")
-    source, names = _open_source(X, name, storage_options)
+    X = _read(X, storage_options)
+    source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
     ids = _sample_ids(int(source.shape[0]))
     values = source.rows(ids)
@@ -178,7 +185,8 @@ def open_rows(
     offset = _offset(values, ids, name) if shifted else None
     # the exponent of the sample, until all rows have been looked at
     exponent = 0 if metric == "cosine" else choose_exponent(_largest(values, offset, ids, name), name)
-    rows = InputRows(source, metric, names, offset, name, exponent)
+    annotations = X.annotations if isinstance(X, Points | InputRows) else None
+    rows = InputRows(source, metric, names, offset, name, exponent, annotations)
     rows._convert(values, ids)
     return rows
 
@@ -237,14 +245,19 @@ def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 # --- kinds of input -------------------------------------------------------------------------------
 
 
-def _open_source(X: Any, name: str, storage_options: StorageOptions | None) -> tuple[Source, np.ndarray | None]:
+def _read(X: Any, storage_options: StorageOptions | None) -> Any:
+    """The points of a file or of an AnnData object; any other input as it is."""
+    if isinstance(X, str | os.PathLike) or is_anndata(X):
+        return read_points(X, storage_options=storage_options)
+    return X
+
+
+def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
     """The source of an input, and the names of its rows."""
     if isinstance(X, InputRows):
         return X.source, X.names
-    if isinstance(X, str | os.PathLike) or is_anndata(X):
-        X = read_points(X, storage_options=storage_options)
     if isinstance(X, Points):
-        source, names = _open_source(X.values, name, storage_options)
+        source, names = _open_source(X.values, name)
         return source, names if X.names is None else X.names
     if hasattr(X, "to_dask_array"):
         _check_columns(X, name)
