@@ -1,5 +1,6 @@
 """An export of an embedding keeps obs and var of its AnnData input: of an object, a file, or a store."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -54,8 +55,14 @@ def check(found, adata, result):
     assert found.uns["neighbors"]["params"]["use_rep"] == "X_pca"  # the graph is that of the input
 
 
-@pytest.mark.parametrize("target", ["out.h5ad", "out.zarr"])
-@pytest.mark.parametrize("source", ["object", "cells.h5ad", "cells.zarr", "lazy"])
+QUICK = [("object", "out.h5ad"), ("cells.h5ad", "out.zarr"), ("lazy", "out.h5ad")]
+EVERY = itertools.product(("object", "cells.h5ad", "cells.zarr", "lazy"), ("out.h5ad", "out.zarr"))
+OTHERS = [pair for pair in EVERY if pair not in QUICK]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [*QUICK, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
+)
 def test_every_input_and_format(source, target, tmp_path):
     adata = some_object()
     adata.write_h5ad(tmp_path / "cells.h5ad")
@@ -69,7 +76,7 @@ def test_every_input_and_format(source, target, tmp_path):
     check(read(gpe.export(result, tmp_path / target)), adata, result)
 
 
-@pytest.mark.parametrize("source", ["object", "cells.h5ad"])
+@pytest.mark.parametrize("source", [pytest.param("object", marks=pytest.mark.slow), "cells.h5ad"])
 def test_a_store_keeps_them(source, tmp_path):
     """The export needs the store alone; the command line exports the same."""
     adata = some_object()
@@ -98,6 +105,7 @@ def test_a_store_keeps_the_latest_and_takes_them_away_when_it_starts_over(tmp_pa
     assert gpe.open(store).annotations is None
 
 
+@pytest.mark.slow
 def test_damaged_annotations_are_written_again(tmp_path):
     adata, store = some_object(), tmp_path / "run.zarr"
     embed(adata, store=store)

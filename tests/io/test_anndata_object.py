@@ -50,7 +50,7 @@ def opened(adata: "anndata.AnnData", folder: "object") -> dict[str, "anndata.Ann
     return found | {f"lazy {path.name}": anndata.experimental.read_lazy(path) for path in (plain, packed, zarr)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["dense", "csr", pytest.param("csc", marks=pytest.mark.slow)])
 def test_every_way_to_open_it_gives_the_same_bytes(kind, tmp_path):
     adata = some_object(kind, pca=False)
     del adata.obsm["X_scvi"]
@@ -92,7 +92,7 @@ def test_another_representation_is_chosen_by_name(tmp_path):
     assert gpe.read_points(adata, use_rep="X_scvi").source == "obsm/X_scvi of an AnnData object"
 
 
-@pytest.mark.parametrize("kind", ["dense", "csr"])
+@pytest.mark.parametrize("kind", [pytest.param("dense", marks=pytest.mark.slow), "csr"])
 def test_views(kind, tmp_path):
     adata = some_object(kind, pca=False)
     rows = np.arange(280)[::-1]
