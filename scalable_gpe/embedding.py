@@ -26,6 +26,8 @@ from scalable_gpe.graph.build import GraphStage, check_neighbors
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
+from scalable_gpe.io.annotations import open_annotations, save_annotations
+from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
@@ -77,6 +79,8 @@ class Embedding:
         The arguments of the run, and the figures that it measured.
     names : array of str or None
         Labels of the rows, when the input had any.
+    annotations : Annotations or None
+        obs and var of an AnnData input, which `export` keeps.
     """
 
     points: Any
@@ -87,6 +91,7 @@ class Embedding:
     report: dict[str, Any]
     settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
+    annotations: Annotations | None = field(default=None, repr=False)
     _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
     _axes: dict[Power, Axes] = field(default_factory=dict, repr=False)
 
@@ -326,9 +331,9 @@ def embed(
     Parameters
     ----------
     X : array-like (N, d), optional
-        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, a path (.npy, .zarr, .csv, .parquet, .h5ad),
-        a URL (.npy, .zarr) or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors`
-        is given.
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, AnnData object (in memory, backed or lazy;
+        ``obsm["X_pca"]`` if it is there, else ``X``), a path (.npy, .zarr, .csv, .parquet, .h5ad), a URL (.npy, .zarr)
+        or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors` is given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
     n_neighbors : int, optional
@@ -443,12 +448,15 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
         parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     names = None if rows is None else rows.names
+    annotations = None if rows is None else rows.annotations
+    if annotations is not None and context.store.persistent:
+        save_annotations(annotations, context.store)
     whole = sketch.has_axes(parameters.sketching, context)
     if log.finished is not None and log.finished.report is not None and whole:
         log.use(log.finished)
         arrays = log.finished.arrays
         tables = {power: _open_sound(context.store, arrays[power]) for power in parameters.powers}
-        return _embedding(heat, tables, sketch, parameters, log.finished.report, names)
+        return _embedding(heat, tables, sketch, parameters, log.finished.report, names, annotations)
     with log.stage("write"):
         written = names_to_write(context.store, keys.run, parameters.powers)
         for power, name in written.items():
@@ -458,7 +466,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
         _save_names(names, context.store)
     report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
     log.finish(report, arrays, parameters)
-    return _embedding(heat, tables, sketch, parameters, report, names)
+    return _embedding(heat, tables, sketch, parameters, report, names, annotations)
 
 
 def open_embedding(
@@ -503,7 +511,8 @@ def open_embedding(
     heat = open_heat(kernel, context, keys.heat)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    return _embedding(heat, tables, sketch, parameters, report, _open_names(arrays))
+    annotations = open_annotations(arrays) if rows is None or rows.annotations is None else rows.annotations
+    return _embedding(heat, tables, sketch, parameters, report, _open_names(arrays), annotations)
 
 
 def _embedding(
@@ -513,6 +522,7 @@ def _embedding(
     parameters: Parameters,
     report: Report,
     names: np.ndarray | None,
+    annotations: Annotations | None,
 ) -> Embedding:
     points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
     assert graph is not None  # only a kernel from the user's own matrix has none
@@ -525,6 +535,7 @@ def _embedding(
         report=report.as_dict(),
         settings=parameters,
         names=names,
+        annotations=annotations,
         _columns=sketch.columns,
         _axes=sketch.axes(parameters.sketching, heat.context),
     )

@@ -1,7 +1,10 @@
 """Scikit-learn adapters of `embed` and `diffusion_map`."""
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from scalable_gpe.checks import Seed
 from scalable_gpe.embedding import Embedding, embed
 from scalable_gpe.errors import GPEWarning, Message, warn
-from scalable_gpe.io.rows import open_rows
+from scalable_gpe.io.anndata_object import is_anndata
+from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
+from scalable_gpe.storage.lock import waiting_for
 from scalable_gpe.storage.memory import MemoryTable
 from scalable_gpe.transform.new_points import Extension
 
@@ -25,6 +30,9 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """What both estimators share: checked input, a run of `embed`, new points."""
 
     storage_options: StorageOptions | None
+    metric: str
+    memory: str | os.PathLike[str] | None
+    store: str | os.PathLike[str] | None
     embedding_: Any  # numpy, or zarr when stored
     _dtypes: tuple[str, ...]
 
@@ -34,7 +42,8 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Parameters
         ----------
         X : array-like (N, d)
-            Any input that `embed` takes. Dask, zarr and memory-mapped arrays and paths are read block by block.
+            Any input that `embed` takes, AnnData objects among them. Dask, zarr and memory-mapped arrays, paths, backed
+            and lazy objects are read block by block.
         y : None
             Ignored.
 
@@ -78,7 +87,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _validate(self, X: Any, *, reset: bool) -> Any:
         """Let scikit-learn check an array in memory; any other input is checked block by block as it is read."""
-        if isinstance(X, str | os.PathLike):
+        if isinstance(X, str | os.PathLike) or is_anndata(X):
             X = open_rows(X, min_rows=1, storage_options=self.storage_options)
         package = type(X).__module__.partition(".")[0]
         if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
@@ -94,7 +103,23 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
 
     def _embed(self, X: Any, **changes: int) -> Embedding:
-        return embed(X, **{**self.get_params(deep=False), **changes})
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "memory"}
+        with self._opened_store(X) as store:
+            return embed(X, **{**parameters, **changes, "store": store})
+
+    @contextmanager
+    def _opened_store(self, X: Any) -> Iterator[Any]:
+        """The store of a fit: that of the user, or the one of these rows in the folder `memory`."""
+        if self.memory is None:
+            yield self.store
+            return
+        if self.store is not None:
+            raise ValueError(Message("`memory` and `store` both say where results are kept. Pass one of them."))
+        folder = Path(self.memory)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = _digest(open_rows(X, storage_options=self.storage_options), self.metric)
+        with waiting_for(folder / f"{name}.lock"):  # other candidates of a search fit the same rows
+            yield folder / f"{name}.zarr"
 
     def _keep(self, result: Embedding) -> None:
         self.result_ = result
@@ -135,6 +160,10 @@ class GaussianProcessEmbedding(_Estimator):
         As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`.
+    memory : path, optional
+        A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
+        of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
+        as long as the estimator.
 
     Attributes
     ----------
@@ -186,6 +215,7 @@ class GaussianProcessEmbedding(_Estimator):
         n_jobs: int | None = None,
         resume: bool = True,
         progress: Callable[[str, int, int], object] | bool | None = None,
+        memory: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -207,6 +237,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.n_jobs = n_jobs
         self.resume = resume
         self.progress = progress
+        self.memory = memory
 
     def _fit(self, X: Any) -> None:
         if np.ndim(self.power):
@@ -238,6 +269,10 @@ class DiffusionMap(_Estimator):
         As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`.
+    memory : path, optional
+        A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
+        of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
+        as long as the estimator.
 
     Attributes
     ----------
@@ -280,6 +315,7 @@ class DiffusionMap(_Estimator):
         n_jobs: int | None = None,
         resume: bool = True,
         progress: Callable[[str, int, int], object] | bool | None = None,
+        memory: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_components = n_components
         self.power = power
@@ -296,6 +332,7 @@ class DiffusionMap(_Estimator):
         self.n_jobs = n_jobs
         self.resume = resume
         self.progress = progress
+        self.memory = memory
 
     def _fit(self, X: Any) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product
@@ -318,6 +355,15 @@ class DiffusionMap(_Estimator):
         found = self.result_._new_points.apply(X, [extension])
         found.warn_if_far()
         return found.values[0]
+
+
+def _digest(rows: InputRows, metric: str) -> str:
+    """Checksum of all rows, and of the metric: a store holds the results of one input."""
+    digest = hashlib.sha256(f"{rows.n_rows} {rows.n_features} {rows.exponent} {metric}".encode())
+    digest.update(b"" if rows.offset is None else rows.offset.tobytes())
+    for start, stop in rows.steps(0, rows.n_rows):
+        digest.update(rows.read(start, stop).tobytes())
+    return digest.hexdigest()[:16]
 
 
 class _ShapeOnly:

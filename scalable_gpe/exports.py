@@ -11,7 +11,7 @@ import numpy as np
 
 from scalable_gpe.checks import Power, check_choice
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.edges import Block, Edges, check_lists
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -29,6 +29,7 @@ from scalable_gpe.io.export import (
     write_parquet,
 )
 from scalable_gpe.io.files import check_target
+from scalable_gpe.io.points import Annotations
 from scalable_gpe.projection import blocks, points_of, powers_of
 from scalable_gpe.storage.blocks import ranges
 
@@ -48,9 +49,10 @@ def export(
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad i \ne j,
 
-    and ``uns["neighbors"]`` names both as scanpy does, so that ``scanpy.tl.leiden`` and ``scanpy.tl.umap`` work at
-    once. Names of rows become ``obs_names``. ``.npy`` is the N x k array alone; ``.parquet`` has a column for each
-    component, and the names as its index.
+    and ``uns["neighbors"]`` names both as scanpy does, so that ``scanpy.tl.leiden`` works at once. Both are the graph
+    of the input; for one of the embedding, call ``scanpy.pp.neighbors(adata, use_rep="X_gpe")``. If the input was an
+    AnnData file or object, its ``obs`` and ``var`` are in the export; else names of rows become ``obs_names``.
+    ``.npy`` is the N x k array alone; ``.parquet`` has a column for each component, and the names as its index.
 
     Parameters
     ----------
@@ -113,8 +115,24 @@ def _anndata(embedding: Embedding, power: Power, *, all_powers: bool, graph: boo
     uns: dict[str, object] = {"gpe": _provenance(embedding, power)}
     if graph:
         obsp = {"distances": _distances(embedding.graph), "connectivities": _connectivities(embedding.kernel)}
-        uns["neighbors"] = _scanpy_neighbors(embedding)
-    return AnnDataContent(names, obsm, obsp, uns)
+        uns["neighbors"] = scanpy_neighbors(embedding, "distances", "connectivities", _source(embedding))
+    return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding))
+
+
+def _annotations(embedding: Embedding) -> Annotations | None:
+    """The obs and var of the input, if they are still those of the embedding."""
+    found = embedding.annotations
+    problem = None if found is None else found.problem(embedding.names, embedding.graph.n_rows)
+    if problem is not None:
+        warn(f"obs and var of the input are left out: {problem}", GPEWarning)
+        return None
+    return found
+
+
+def _source(embedding: Embedding) -> str | None:
+    """Where the graph was made from, if that is known: X or a part of obsm."""
+    precomputed = embedding.report["method"] == "precomputed"
+    return None if precomputed or embedding.annotations is None else embedding.annotations.source
 
 
 def _provenance(embedding: Embedding, power: Power) -> dict[str, object]:
@@ -126,19 +144,23 @@ def _provenance(embedding: Embedding, power: Power) -> dict[str, object]:
     }
 
 
-def _scanpy_neighbors(embedding: Embedding) -> dict[str, object]:
-    """What scanpy expects in uns["neighbors"]."""
-    return {
-        "connectivities_key": "connectivities",
-        "distances_key": "distances",
-        "params": {
-            "n_neighbors": embedding.graph.n_neighbors + 1,  # scanpy counts the row itself
-            "method": "scalable_gpe",
-            "metric": embedding.parameters["metric"],
-            "random_state": int(embedding.parameters["random_state"] % 2**31),
-            "use_rep": "X_gpe",
-        },
+def scanpy_neighbors(
+    embedding: Embedding, distances: str, connectivities: str, source: str | None
+) -> dict[str, object]:
+    """What scanpy expects in uns of a graph: its matrices, and how it was made.
+
+    `use_rep` is there if the graph was made from X or a part of obsm, and names that; it is never the embedding.
+    """
+    params: dict[str, object] = {
+        "n_neighbors": embedding.graph.n_neighbors + 1,  # scanpy counts the row itself
+        "method": "scalable_gpe",
+        "metric": embedding.parameters["metric"],
+        "random_state": int(embedding.parameters["random_state"] % 2**31),
     }
+    part, _, name = (source or "").partition("/")
+    if part in ("X", "obsm"):
+        params["use_rep"] = name or part
+    return {"connectivities_key": connectivities, "distances_key": distances, "params": params}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ nothing else of the object is touched.
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,12 @@ from scalable_gpe.checks import ALL, check_count
 from scalable_gpe.embedding import Embedding, pseudotime_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
-from scalable_gpe.exports import graph_matrices
+from scalable_gpe.exports import graph_matrices, scanpy_neighbors
 from scalable_gpe.heat.kernel import JOINED
+from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of
 
 __all__ = ["embed", "pseudotime"]
-
-_PCA = "X_pca"
 
 
 def embed(
@@ -36,7 +37,8 @@ def embed(
     Parameters
     ----------
     adata : AnnData
-        In memory, or backed.
+        In memory, backed or lazy. The rows of a backed or lazy object are read block by block, and the results are held
+        in memory until you write the object (a lazy one with ``adata.to_memory().write_h5ad(path)``).
     use_rep : str, optional
         The rows to embed: a key of ``obsm``, or "X"; by default ``obsm["X_pca"]`` if it is there, else ``X``.
     neighbors_key : str, optional
@@ -52,8 +54,10 @@ def embed(
     Returns
     -------
     AnnData or None
-        With ``obsm["X_gpe"]`` (of several powers "all" or the largest, and each as ``obsm["X_gpe_<power>"]``),
-        ``obsp["gpe_distances"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``.
+        With ``obsm["X_gpe"]``, ``obsp["gpe_distances"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``. Of several
+        powers ``X_gpe`` is "all", or the largest if "all" is not among them, and ``obsm["X_gpe_<power>"]`` holds each;
+        ``uns["gpe"]["power"]`` says which one was taken, ``uns["gpe"]["source"]`` what was embedded. A second call with
+        the same key replaces the results of the first.
 
     Examples
     --------
@@ -64,19 +68,18 @@ def embed(
     (300, 8)
     """
     adata = adata.copy() if copy else adata
-    if neighbors_key is None:
-        result = embed_points(_rows(adata, use_rep), **parameters)
-    else:
-        result = embed_points(neighbors=_neighbors(adata, neighbors_key), **parameters)
+    source = _source(adata, use_rep, neighbors_key)
+    result = embed_points(source.rows, neighbors=source.neighbors, **parameters)
+    matrices = graph_matrices(result)
+    _remove_powers(adata, key_added)
     points, chosen = points_of(result)
     adata.obsm[f"X_{key_added}"] = np.asarray(points[:])
     if len(result.by_power) > 1:
         for power, values in result.by_power.items():
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
-    matrices = graph_matrices(result)
     adata.obsp[f"{key_added}_distances"] = matrices.distances
     adata.obsp[f"{key_added}_connectivities"] = matrices.connectivities
-    adata.uns[key_added] = _provenance(result, chosen, key_added, use_rep if neighbors_key is None else neighbors_key)
+    adata.uns[key_added] = _provenance(result, chosen, key_added, source.name)
     return adata if copy else None
 
 
@@ -119,28 +122,51 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
     adata = adata.copy() if copy else adata
     row = _row(adata, root)
-    _, component = connected_components(adata.obsp[f"{key}_connectivities"] >= JOINED, directed=False)
+    connectivities = matrix_in_memory(adata.obsp[f"{key}_connectivities"])
+    _, component = connected_components(connectivities >= JOINED, directed=False)
     found = pseudotime_from(row, adata.obsm[name], component, int(about["n_columns"]))
     adata.obs[f"{key}_pseudotime"] = found.values
     adata.uns[key]["pseudotime_error"] = found.error
     return adata if copy else None
 
 
-def _rows(adata: Any, use_rep: str | None) -> Any:
-    """The rows of an object that are embedded."""
-    if use_rep == "X" or (use_rep is None and _PCA not in adata.obsm):
-        return adata.X
-    use_rep = _PCA if use_rep is None else use_rep
-    if use_rep not in adata.obsm:
-        raise KeyError(Message(f"`use_rep` must be 'X' or a key of obsm, {sorted(adata.obsm)}; got {use_rep!r}."))
-    return adata.obsm[use_rep]
+@dataclass(frozen=True)
+class _Source:
+    """What is embedded: rows, or a neighbour graph; and its place in the object."""
+
+    name: str
+    rows: Any = None
+    neighbors: Any = None
 
 
-def _neighbors(adata: Any, key: str) -> Any:
-    """The distances of a neighbour graph that scanpy made."""
-    if key not in adata.uns:
-        raise KeyError(Message(f"`neighbors_key` must be a key of uns that sc.pp.neighbors wrote; got {key!r}."))
-    return adata.obsp[adata.uns[key].get("distances_key", "distances")]
+def _source(adata: Any, use_rep: str | None, neighbors_key: str | None) -> _Source:
+    if neighbors_key is None:
+        key = chosen_key(adata, representation_key(use_rep))
+        return _Source(key, rows=read_anndata(adata, key))
+    if use_rep is not None:
+        raise ValueError(
+            Message(
+                f"`use_rep={use_rep!r}` and `neighbors_key={neighbors_key!r}` both name an input. Pass one of them."
+            )
+        )
+    if neighbors_key not in adata.uns:
+        raise KeyError(
+            Message(f"`neighbors_key` must be a key of uns that sc.pp.neighbors wrote; got {neighbors_key!r}.")
+        )
+    name = str(adata.uns[neighbors_key].get("distances_key", "distances"))
+    if name not in adata.obsp:
+        raise KeyError(
+            Message(f"`neighbors_key={neighbors_key!r}` names obsp[{name!r}], which is not there. Run sc.pp.neighbors.")
+        )
+    return _Source(f"obsp/{name}", neighbors=matrix_in_memory(adata.obsp[name]))
+
+
+def _remove_powers(adata: Any, key: str) -> None:
+    """Remove the powers that an earlier call wrote: they would pass for powers of this one."""
+    about = adata.uns.get(key)
+    for power in about.get("powers", ()) if isinstance(about, Mapping) else ():
+        if f"X_{key}_{power}" in adata.obsm:
+            del adata.obsm[f"X_{key}_{power}"]
 
 
 def _row(adata: Any, root: Any) -> int:
@@ -153,14 +179,15 @@ def _row(adata: Any, root: Any) -> int:
     return check_count(root, "root", minimum=0, maximum=adata.n_obs - 1)
 
 
-def _provenance(result: Embedding, power: Any, key: str, source: str | None) -> dict[str, Any]:
+def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[str, Any]:
     """How the embedding was made: only values that h5ad and zarr can write."""
+    powers = {"powers": [str(one) for one in result.by_power]} if len(result.by_power) > 1 else {}
     return {
         "power": str(power),
-        "source": "X_pca or X" if source is None else source,
+        **powers,
+        "source": source,
         "n_columns": result.settings.sketching.n_columns,
-        "connectivities_key": f"{key}_connectivities",
-        "distances_key": f"{key}_distances",
+        **scanpy_neighbors(result, f"{key}_distances", f"{key}_connectivities", source),
         "parameters": json.dumps(result.parameters, default=str),
         "report": json.dumps(result.report, default=str),
     }

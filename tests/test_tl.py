@@ -43,6 +43,7 @@ def test_the_rows_are_chosen_by_name_and_several_powers_are_kept_apart():
     changed = gpe.tl.embed(adata, use_rep="X", power=[4, "all"], key_added="raw", copy=True, progress=False)
     assert not [key for key in adata.obsm if key != "X_pca"]
     assert sorted(changed.obsm) == ["X_pca", "X_raw", "X_raw_4", "X_raw_all"]
+    assert changed.uns["raw"]["power"] == "all" and changed.uns["raw"]["source"] == "X"
     assert changed.obsm["X_raw"].tobytes() == changed.obsm["X_raw_all"].tobytes()
     with pytest.raises(KeyError, match=r"use_rep must be 'X' or a key of obsm, \['X_pca'\]; got 'X_umap'"):
         gpe.tl.embed(adata, use_rep="X_umap")
@@ -53,8 +54,69 @@ def test_a_graph_is_used_only_when_it_is_named():
     gpe.tl.embed(adata, n_components=8, n_neighbors=10, power=16, progress=False)
     gpe.tl.embed(adata, neighbors_key="gpe", n_components=8, power=16, key_added="again", progress=False)
     assert (adata.obsp["again_distances"] != adata.obsp["gpe_distances"]).nnz == 0
+    assert [adata.uns[key]["source"] for key in ("gpe", "again")] == ["obsm/X_pca", "obsp/gpe_distances"]
+    assert adata.uns["gpe"]["params"]["use_rep"] == "X_pca" and "use_rep" not in adata.uns["again"]["params"]
     with pytest.raises(KeyError, match="neighbors_key must be a key of uns"):
         gpe.tl.embed(adata, neighbors_key="absent")
+    with pytest.raises(KeyError, match=r"names obsp\['distances'\], which is not there"):
+        gpe.tl.embed(adata, neighbors_key="neighbors")
+    with pytest.raises(ValueError, match="both name an input"):
+        gpe.tl.embed(adata, neighbors_key="gpe", use_rep="X")
+
+
+def content(adata: "anndata.AnnData", ours: str = "gpe") -> dict[str, object]:
+    """Everything in an object that is not ours, as plain values."""
+    parts = {"X": np.asarray(adata.X), "obs": adata.obs.to_dict(), "var": adata.var.to_dict()}
+    for part in ("obsm", "varm", "obsp", "varp", "layers", "uns"):
+        for key, value in getattr(adata, part).items():
+            if ours not in key:
+                parts[f"{part}/{key}"] = value.toarray() if hasattr(value, "toarray") else value
+    return parts
+
+
+def test_nothing_of_the_users_is_touched(tmp_path):
+    import scipy.sparse as sp
+
+    adata = some_object()
+    adata.obsp["distances"] = sp.random(400, 400, 0.02, "csr", random_state=0)
+    adata.obsm["X_gpe_mine"] = np.ones((400, 2))
+    before = content(adata.copy())
+    gpe.tl.embed(adata, n_components=4, power=[2, 4], progress=False)
+    gpe.tl.embed(adata, n_components=4, power=8, progress=False)  # takes the powers of the first call away
+    assert sorted(adata.obsm) == ["X_gpe", "X_gpe_mine", "X_pca"]
+    assert adata.obsm["X_gpe_mine"].tobytes() == np.ones((400, 2)).tobytes()
+    after = content(adata)
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        np.testing.assert_equal(after[name], value)
+
+
+@pytest.mark.filterwarnings("ignore:Writing zarr v2")
+@pytest.mark.parametrize("way", ["backed h5ad", "lazy zarr"])
+def test_backed_and_lazy_objects_get_the_same_bytes(way, tmp_path):
+    adata = some_object()
+    gpe.tl.embed(adata, n_components=4, n_neighbors=10, power=[4, "all"], key_added="first", progress=False)
+    kind, ending = way.split()
+    path = tmp_path / f"cells.{ending}"
+    getattr(adata, f"write_{ending}")(path)
+    if kind == "lazy":
+        pytest.importorskip("xarray")
+    other = anndata.read_h5ad(path, backed="r") if kind == "backed" else anndata.experimental.read_lazy(path)
+    for one in (adata, other):
+        gpe.tl.embed(one, n_components=4, power="all", progress=False)
+        gpe.tl.embed(one, n_components=4, neighbors_key="first", key_added="graph", power="all", progress=False)
+        gpe.tl.pseudotime(one, "cell 3")
+        gpe.tl.pseudotime(one, "cell 3", key="first")  # of a graph that is itself in the file
+    other = other.to_memory()
+    other.write_h5ad(tmp_path / "again.h5ad")
+    again = anndata.read_h5ad(tmp_path / "again.h5ad")
+    assert again.uns["first"]["powers"].tolist() == ["4", "all"]
+    for key in ("X_gpe", "X_graph", "X_first_4", "X_pca"):
+        assert again.obsm[key].tobytes() == adata.obsm[key].tobytes()
+    assert (again.obsp["gpe_connectivities"] != adata.obsp["gpe_connectivities"]).nnz == 0
+    for column in ("gpe_pseudotime", "first_pseudotime"):
+        np.testing.assert_array_equal(again.obs[column], adata.obs[column])
+    assert again.obs["time"].tolist() == adata.obs["time"].tolist()
 
 
 def test_pseudotime_equals_that_of_the_embedding_and_is_infinite_elsewhere():

@@ -86,7 +86,8 @@ def neighbor_graph(
     Parameters
     ----------
     X : array-like of shape (N, d)
-        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, or a path or URL (see `read_points`).
+        numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, AnnData object, or a path or URL (see
+        `read_points`).
     n_neighbors : int, optional
         Number of other (distinct) points in each list; ``min(32, N - 1)`` by default.
     metric : {"euclidean", "cosine"}

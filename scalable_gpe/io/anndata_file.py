@@ -34,6 +34,8 @@ _KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
 
 def read_h5ad(path: str, key: str | None) -> Points:
     """Read a matrix of an .h5ad file: a dense one in place or as a copy on disk, a sparse one into memory."""
+    from scalable_gpe.io.annotations import FileAnnotations
+
     with open_hdf5(path) as file:
         key = choose_key(file, key, path)
         item = file[key]
@@ -41,13 +43,13 @@ def read_h5ad(path: str, key: str | None) -> Points:
             values = read_sparse(item, key, path)
         else:
             _check_numeric(item, key, path)
-            values = _map_or_copy(item, path)
+            values = map_or_copy(item, path)
         names = row_names(file, path)
         check_names(names, values, path)
-        return Points(values, names, f"{key} of {path}")
+        return Points(values, names, f"{key} of {path}", FileAnnotations(key, os.path.abspath(path)))
 
 
-def _map_or_copy(dataset: Any, path: str) -> np.ndarray:
+def map_or_copy(dataset: Any, path: str) -> np.ndarray:
     """Map a dense matrix that was written in one piece; copy one that is chunked or compressed."""
     offset = dataset.id.get_offset()
     if offset is not None and dataset.chunks is None and _is_plain(dataset):
@@ -96,7 +98,7 @@ def row_names(group: Any, path: str) -> np.ndarray | None:
     item = obs[name]
     if hasattr(item, "keys"):  # nullable text: values and a mask
         item = item["values"]
-    item = _checked(item, path)
+    item = checked(item, path)
     check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of row names")
     values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
     return name_array([str(value) for value in values])
@@ -119,7 +121,7 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
     for name in ("data", "indices", "indptr"):
         if name not in group:
             raise ValueError(Message(f"`X`: {key} of {path!r} has no {name!r}. Write it again."))
-        item = _checked(group[name], path)
+        item = checked(group[name], path)
         _check_numeric(item, f"{key}/{name}", path)
         check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{key}/{name} of {path!r}")
         parts.append(np.asarray(item[:]))
@@ -141,7 +143,7 @@ def _check_numeric(item: Any, key: str, path: str) -> None:
         raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
 
 
-def _checked(item: Any, path: str) -> Any:
+def checked(item: Any, path: str) -> Any:
     """A dataset of HDF5 or a zarr array, with chunks that do not expand; a zarr array without pickles."""
     if not hasattr(item, "metadata"):
         check_chunks(item, path)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
+from scalable_gpe.io.points import Annotations
 
 FORMATS = (".h5ad", ".zarr", ".npy", ".parquet")
 _CHUNK = 2**22  # entries of one chunk of a zarr array: few files
@@ -37,12 +38,13 @@ class CsrPieces:
 
 @dataclass(frozen=True)
 class AnnDataContent:
-    """The parts of an AnnData file: names of the rows, matrices, and unstructured metadata."""
+    """The parts of an AnnData file: names of the rows, matrices, unstructured metadata; obs and var of the input."""
 
     obs_names: np.ndarray
     obsm: Mapping[str, DenseBlocks] = field(default_factory=dict)
     obsp: Mapping[str, CsrPieces] = field(default_factory=dict)
     uns: Mapping[str, object] = field(default_factory=dict)
+    annotations: Annotations | None = None
 
 
 # --- the target -----------------------------------------------------------------------------------
@@ -63,8 +65,8 @@ def check_replaceable(target: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise FileExistsError(
             Message(
-                f"{str(target)!r} exists already, and an export holds the embedding alone. Choose another name, or "
-                "replace it with `overwrite=True`."
+                f"{str(target)!r} exists already, and an export holds only the embedding, its graph, obs and var. "
+                "Choose another name, or replace it with `overwrite=True`."
             )
         )
     if target.is_dir() and not _is_anndata(target):
@@ -177,8 +179,11 @@ def _write_frame(file: Any, content: AnnDataContent) -> None:
     from anndata.io import write_elem
 
     file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    if content.annotations is not None:
+        content.annotations.write(file)
     for name, labels in (("obs", content.obs_names), ("var", np.empty(0, str))):
-        write_elem(file, name, pandas.DataFrame(index=pandas.Index(labels.astype(object), dtype=object)))
+        if name not in file:
+            write_elem(file, name, pandas.DataFrame(index=pandas.Index(labels.astype(object), dtype=object)))
     for name in ("obsm", "obsp", "varm", "varp", "layers"):
         write_elem(file, name, {})
     write_elem(file, "uns", dict(content.uns))

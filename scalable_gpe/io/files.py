@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
 from scalable_gpe.io.npy import RemoteFile, map_npy
 from scalable_gpe.io.points import Points, check_names
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
@@ -26,13 +27,14 @@ def read_points(
     path: Any,
     *,
     key: str | None = None,
+    use_rep: str | None = None,
     index: str | int | None = None,
     columns: Sequence[str | int] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Points:
-    """Open a file of points; `embed` takes the result, and the embedding keeps its row names.
+    """Open a file of points, or an AnnData object; `embed` takes the result, and the embedding keeps its row names.
 
     A .npy file, a zarr array and an uncompressed matrix of an .h5ad file are read in place, block by block. Tables are
     copied in batches to a temporary file (in TMPDIR; float32 where the columns allow, else float64). Sparse matrices
@@ -40,11 +42,14 @@ def read_points(
 
     Parameters
     ----------
-    path : path or URL
-        A .npy, .csv, .tsv, .parquet or .h5ad file, or a .zarr folder; behind a URL .npy or .zarr.
+    path : path, URL or AnnData
+        A .npy, .csv, .tsv, .parquet or .h5ad file, or a .zarr folder; behind a URL .npy or .zarr. Or an AnnData object:
+        in memory, backed (``anndata.read_h5ad(path, backed="r")``) or lazy (``anndata.experimental.read_lazy``).
     key : str, optional
-        Which array: of an .h5ad file or a zarr group such as ``"obsm/X_pca"`` or ``"X"`` (by default the former if it
-        exists, else the latter); of a .parquet file a column of equally long lists.
+        Which array: of an .h5ad file, a zarr group or an AnnData object such as ``"obsm/X_pca"`` or ``"X"`` (by default
+        the former if it exists, else the latter); of a .parquet file a column of equally long lists.
+    use_rep : str, optional
+        The same as scanpy calls it: "X", or the name of a part of obsm ("X_scvi").
     index : str or int, optional
         The column of a table that holds the names of the rows, by name or by number from 0. By default what pandas
         wrote as the index, or none.
@@ -72,6 +77,12 @@ def read_points(
     >>> gpe.read_points("circle.npy").shape
     (100, 2)
     """
+    key = _check_representation(key, use_rep)
+    if is_anndata(path):
+        _check_table(
+            {"index": index, "columns": columns, "header": header, "delimiter": delimiter}, False, "table", "AnnData"
+        )
+        return read_anndata(path, key)
     text = os.fspath(path) if is_url(path) else local_path(path)
     kind = _remote_kind(text) if is_url(text) else _local_kind(text)
     if key is not None and kind not in ("zarr", "h5ad", "parquet"):
@@ -92,6 +103,12 @@ def read_points(
 
     options = TableOptions(index, columns, header, delimiter)
     return read_csv(text, options) if kind == "csv" else read_parquet(text, key, options)
+
+
+def _check_representation(key: str | None, use_rep: str | None) -> str | None:
+    if use_rep is not None and key is not None:
+        raise ValueError(Message(f"`key={key!r}` and `use_rep={use_rep!r}` both name an array. Pass one of them."))
+    return key if use_rep is None else representation_key(use_rep)
 
 
 def _check_table(given: Mapping[str, object], applies: bool, kinds: str, path: str) -> None:
@@ -133,20 +150,22 @@ def file_kind(path: str) -> str:
 def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
     """Open an array, or a matrix of an AnnData group."""
     from scalable_gpe.io.anndata_file import choose_key, read_sparse, row_names
+    from scalable_gpe.io.annotations import FileAnnotations
     from scalable_gpe.io.zarr_input import open_array, open_node
 
     node = open_node(path, storage_options)
-    names = None
+    names, annotations = None, None
     if hasattr(node, "shape") and key is not None:
         raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
     if not hasattr(node, "shape") and "obs" in node:
         key, names = choose_key(node, key, path), row_names(node, path)
+        annotations = FileAnnotations(key, path if is_url(path) else os.path.abspath(path), storage_options)
     if key is None:
         return Points(open_array(path, storage_options), None, path)
     item = open_node(path, storage_options, key)
     values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
     check_names(names, values, path)
-    return Points(values, names, f"{key} of {path}")
+    return Points(values, names, f"{key} of {path}", annotations)
 
 
 def check_target(path: Any, *, folder: bool = False) -> Path:

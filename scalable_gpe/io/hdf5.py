@@ -73,7 +73,7 @@ class HdfGroup:
         if (
             found is not None and not hasattr(found, "keys") and found.attrs.get("categories")
         ):  # early AnnData: a reference to the labels
-            _check_own(found.file[found.attrs["categories"]], key, self._path)
+            check_own(found.file[found.attrs["categories"]], key, self._path)
         return found
 
     def _find(self, key: str) -> Any:
@@ -99,11 +99,11 @@ class HdfGroup:
             else:
                 raise _elsewhere(self._path, key, "is a link to another file")
         if not hasattr(node, "keys"):
-            _check_own(node, key, self._path)
+            check_own(node, key, self._path)
         return node
 
 
-def _check_own(dataset: Any, key: str, path: str) -> None:
+def check_own(dataset: Any, key: str, path: str) -> None:
     """Refuse a dataset whose values are in other files."""
     if not hasattr(dataset, "shape"):
         raise TypeError(Message(f"{key} of {path!r} is a type, not an array. Pass the key of a matrix."))

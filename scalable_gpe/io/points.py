@@ -3,8 +3,8 @@
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import IO, Any
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,22 @@ _PADDED = 2**28  # bytes of names that are never too many
 BATCH_ROWS = 65_536  # rows of a file that are converted at once
 
 
+class Annotations(Protocol):
+    """obs and var of an AnnData input; `source` is the key of the matrix that was read, such as "obsm/X_pca".
+
+    `problem` says why these are not the annotations of some rows (None: they are). `write` writes both into an open
+    .h5ad file or zarr group.
+    """
+
+    @property
+    def source(self) -> str: ...
+    def problem(self, names: np.ndarray | None, n_rows: int) -> str | None: ...
+    def write(self, file: Any) -> None: ...
+
+
 @dataclass(frozen=True)
 class Points:
-    """The points of a file.
+    """The points of a file, or of an AnnData object.
 
     Attributes
     ----------
@@ -28,11 +41,14 @@ class Points:
         Labels of the rows, where the file has any.
     source : str
         A description of what was read.
+    annotations : Annotations or None
+        obs and var of an AnnData input, for the export of its embedding.
     """
 
     values: Any
     names: np.ndarray | None
     source: str
+    annotations: Annotations | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
+from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.io.points import Points, narrowest_float
+from scalable_gpe.io.points import Annotations, Points, narrowest_float
 from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source, SparseSource, ZarrSource
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
@@ -61,6 +62,8 @@ class InputRows:
         Rows are multiplied by ``2**exponent``; 0 in usual units.
     name : str
         The argument, for error messages.
+    annotations : Annotations or None
+        obs and var of an AnnData input; not sent to other processes.
     """
 
     source: Source
@@ -69,6 +72,10 @@ class InputRows:
     offset: np.ndarray | None = None
     name: str = "X"
     exponent: int = 0
+    annotations: Annotations | None = None
+
+    def __getstate__(self) -> object:
+        return vars(self) | {"annotations": None}
 
     @property
     def n_rows(self) -> int:
@@ -163,12 +170,13 @@ def open_rows(
     min_rows: int = 2,
     storage_options: StorageOptions | None = None,
 ) -> InputRows:
-    """Open a numpy, memory-mapped, zarr, dask or scipy sparse array, a DataFrame, a path, `Points` or `InputRows`.
+    """Open any input: an array of any library, a DataFrame, an AnnData object, a path, `Points` or `InputRows`.
 
     A sample of the rows is checked; the rest is checked as it is read.
     """
     checks.check_choice(metric, METRICS, "metric")
-    source, names = _open_source(X, name, storage_options)
+    X = _read(X, storage_options)
+    source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
     ids = _sample_ids(int(source.shape[0]))
     values = source.rows(ids)
@@ -177,7 +185,8 @@ def open_rows(
     offset = _offset(values, ids, name) if shifted else None
     # the exponent of the sample, until all rows have been looked at
     exponent = 0 if metric == "cosine" else choose_exponent(_largest(values, offset, ids, name), name)
-    rows = InputRows(source, metric, names, offset, name, exponent)
+    annotations = X.annotations if isinstance(X, Points | InputRows) else None
+    rows = InputRows(source, metric, names, offset, name, exponent, annotations)
     rows._convert(values, ids)
     return rows
 
@@ -236,14 +245,19 @@ def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 # --- kinds of input -------------------------------------------------------------------------------
 
 
-def _open_source(X: Any, name: str, storage_options: StorageOptions | None) -> tuple[Source, np.ndarray | None]:
+def _read(X: Any, storage_options: StorageOptions | None) -> Any:
+    """The points of a file or of an AnnData object; any other input as it is."""
+    if isinstance(X, str | os.PathLike) or is_anndata(X):
+        return read_points(X, storage_options=storage_options)
+    return X
+
+
+def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
     """The source of an input, and the names of its rows."""
     if isinstance(X, InputRows):
         return X.source, X.names
-    if isinstance(X, str | os.PathLike):
-        X = read_points(X, storage_options=storage_options)
     if isinstance(X, Points):
-        source, names = _open_source(X.values, name, storage_options)
+        source, names = _open_source(X.values, name)
         return source, names if X.names is None else X.names
     if hasattr(X, "to_dask_array"):
         _check_columns(X, name)
@@ -256,7 +270,7 @@ def _open_source(X: Any, name: str, storage_options: StorageOptions | None) -> t
 
 def _array_source(X: Any, name: str) -> Source:
     """The source of an array of any library, or of what numpy makes an array of."""
-    kind = type(X).__module__.partition(".")[0]  # by name, so that no library is imported that the user does not have
+    kind = _library(X)
     if kind == "scipy" and hasattr(X, "tocsr"):
         _check_dtype(X.dtype, name)
         return SparseSource(X.tocsr())
@@ -274,6 +288,15 @@ def _array_source(X: Any, name: str) -> Source:
         raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
     _check_dtype(array.dtype, name)
     return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
+
+
+def _library(X: Any) -> str:
+    """The library of an array, by name, so that none is imported that the user does not have; "" for numpy and others.
+
+    Views of an AnnData object are subclasses of the arrays that they show.
+    """
+    modules = (one.__module__.partition(".")[0] for one in type(X).__mro__)
+    return next((name for name in modules if name in ("scipy", "dask", "zarr")), "")
 
 
 def _check_dtype(dtype: Any, name: str) -> None:

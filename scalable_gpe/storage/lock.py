@@ -10,6 +10,8 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +40,13 @@ class LockObjects(Protocol):
     def write(self, key: str, *pieces: Any, create: bool = False) -> None: ...
     def delete(self, key: str) -> None: ...
     def objects(self) -> list[str]: ...
+
+
+@contextmanager
+def waiting_for(path: Path) -> Iterator[None]:
+    """Hold a lock file; wait while another thread or process holds it."""
+    with FileLock(path, thread_local=False):
+        yield
 
 
 class LocalLock:
