@@ -126,7 +126,7 @@ class SizeOptions:
     """The parameters that decide what a run costs."""
 
     n_components: Annotated[
-        int, option("-k", "--n-components", "--components", type=COUNT, default=16, metavar="K", help="dimensions (16)")
+        int, option("-k", "--n-components", "--components", type=COUNT, default=32, metavar="K", help="dimensions (32)")
     ]
     n_neighbors: Annotated[
         int | None, option("--n-neighbors", "--neighbors", type=COUNT, metavar="M", help="neighbours of each row (32)")
@@ -366,9 +366,7 @@ class DemoOptions(SizeOptions, ConsoleOptions):
 
     points: Annotated[
         int,
-        option(
-            "--points", type=COUNT, default=200_000, metavar="N", help="points of a torus in 16 dimensions (200,000)"
-        ),
+        option("--points", type=COUNT, default=200_000, metavar="N", help="points in 30 dimensions (200,000)"),
     ]
     out: Annotated[
         Path,
@@ -383,17 +381,6 @@ class DemoOptions(SizeOptions, ConsoleOptions):
         ),
     ]
     n_jobs: Annotated[int | None, option("--n-jobs", type=int, metavar="J", help="threads (all cores)")]
-    power: Annotated[
-        list[int | str],
-        option(
-            "--power",
-            type=POWER,
-            nargs="+",
-            default=[64, 512, 4096],
-            metavar="P",
-            help="powers of A, all, or auto (64 512 4096)",
-        ),
-    ]
 
     @property
     def resumable(self) -> str | None:
