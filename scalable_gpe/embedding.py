@@ -296,7 +296,7 @@ class Embedding:
 def embed(
     X: Any = None,
     *,
-    n_components: int = 16,
+    n_components: int = 32,
     n_neighbors: int | None = None,
     epsilon: Any = "auto",
     power: Any = "all",

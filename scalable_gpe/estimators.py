@@ -194,7 +194,7 @@ class GaussianProcessEmbedding(_Estimator):
 
     def __init__(
         self,
-        n_components: int = 16,
+        n_components: int = 32,
         *,
         n_neighbors: int | None = None,
         epsilon: float | str = "auto",

@@ -29,7 +29,7 @@ def estimate(
     n_features: int | None = None,
     *,
     n_neighbors: int | None = None,
-    n_components: int = 16,
+    n_components: int = 32,
     power: Any = "all",
     horizon: Any = "auto",
     n_sketch: int | None = None,

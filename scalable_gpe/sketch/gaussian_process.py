@@ -50,7 +50,7 @@ class SketchParameters:
 
 def gp_embedding(
     heat: HeatKernel,
-    n_components: int = 16,
+    n_components: int = 32,
     power: Any = "all",
     *,
     horizon: Any = "auto",
