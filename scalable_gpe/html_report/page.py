@@ -50,7 +50,8 @@ def write_report(
     audit : bool or Audit
         Measure the accuracy (True), leave it out (False), or show an audit that was made before.
     color : array (N,), optional
-        A column of numbers, or up to 20 labels, to colour the rows by.
+        A column of numbers or labels to colour the rows by, as in `plot.scatter`. Of more than 100 labels, the most
+        frequent 100 are shown and the others joined.
     color_label : str
         What the colours mean.
     title : str
@@ -97,7 +98,7 @@ def _measured(embedding: Embedding, audit: bool | Audit) -> Audit | None:
 
 def _page(embedding: Embedding, audit: Audit | None, view: View, title: str) -> str:
     script = _asset("page.js")
-    style = _asset("page.css") + style_rules()
+    style = _asset("page.css") + style_rules(() if view.color is None else view.color.shades("dark"))
     heading = title or f"Embedding of {view.n_rows:,} rows in {view.n_components} dimensions"
     head = element(
         "head",
