@@ -28,6 +28,15 @@ _PALETTES = {
 _GREYS = {"light": ("#a8a8a8", "#d9d9d9"), "dark": ("#6a6a72", "#45454d")}  # of "other" and "missing"
 _ROUNDS = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))  # each repeat mixes the palette with a grey level, by this share
 
+# from one point per pixel to the most: on white lightly to dark, on dark viridis without its darkest part
+DENSITIES = {
+    "light": ("#c9dcec", "#8fbcdb", "#5598c8", "#2b6cab", "#174a86", "#0b2b57", "#061633"),
+    "dark": (
+        *("#414487", "#375a8c", "#2e6f8e", "#26828e", "#1f958b", "#22a884"),
+        *("#3bbb75", "#63cb5f", "#95d840", "#cae11f", "#fde725"),
+    ),
+}
+
 N_COLORS = 20  # labels with a colour of their own; more repeat the palette paler, then darker
 _FEW_NUMBERS = 20  # whole numbers with so few different values are labels
 _FEW_CLUSTERS = 100  # and so are 0, 1, ..., n - 1 (or 1, ..., n), as clusters are numbered, for so many
@@ -91,6 +100,14 @@ def _mixed(color: str, level: float, share: float) -> str:
 def channels(color: str) -> list[int]:
     """Red, green and blue of ``#rrggbb``, from 0 to 255."""
     return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def color_ramp(colors: Sequence[str], n_steps: int) -> np.ndarray:
+    """So many steps (n_steps x 3, uint8) from the first of some colours to the last."""
+    stops = np.array([channels(color) for color in colors], float)
+    at = np.linspace(0, len(stops) - 1, n_steps)
+    steps = np.stack([np.interp(at, np.arange(len(stops)), channel) for channel in stops.T], axis=1)
+    return np.round(steps).astype(np.uint8)
 
 
 def color_column(color: Any, n_rows: int, max_labels: int | None = None) -> ColorColumn:

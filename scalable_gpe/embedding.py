@@ -29,6 +29,7 @@ from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, Hea
 from scalable_gpe.io.annotations import open_annotations, save_annotations
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
@@ -291,6 +292,11 @@ class Embedding:
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
         return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {plain(power)}"
+
+    def _repr_html_(self) -> str:
+        from scalable_gpe.notebook import embedding_card
+
+        return card_or_text(lambda: embedding_card(self), type(self).__name__)
 
 
 def embed(

@@ -61,7 +61,7 @@ LAYERS = {
     "cli",
     "html_report",
 }
-FOUNDATION = {"errors", "checks"}
+FOUNDATION = {"errors", "checks", "markup"}
 
 
 def layer(name: str) -> str:

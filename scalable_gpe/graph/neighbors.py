@@ -45,7 +45,7 @@ class GraphMetadata:
     exponent: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NeighborGraph(StoredResult):
     """Nearest neighbours of every row, and their symmetric graph.
 
@@ -110,6 +110,18 @@ class NeighborGraph(StoredResult):
     def exponent(self) -> int:
         """Points and distances are stored in units of ``2**-exponent``; 0 in usual units."""
         return self.metadata.exponent
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Names and values of what to know about the graph."""
+        n_equal = self.n_rows - self.storage_order.n_points
+        error = "" if self.scan is None else f" +- {self.scan.recall_error:.2g}"
+        return [
+            ("rows", f"{self.n_rows:,}" + (f", {n_equal:,} of them duplicates" if n_equal else "")),
+            ("neighbours", f"{self.n_neighbors} each ({self.method})"),
+            ("recall", "not measured" if self.recall is None else f"{self.recall:.4f}{error}"),
+            ("edges", f"{(self.edges.nnz - self.storage_order.n_points) // 2:,}"),
+            ("connected components", f"{self.n_connected_components:,}"),
+        ]
 
     def in_user_units(self, lengths: np.ndarray) -> np.ndarray:
         """Stored lengths in the units of X, as float64 where these are not the stored ones."""

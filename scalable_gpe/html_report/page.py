@@ -20,10 +20,10 @@ from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import plain
 from scalable_gpe.html_report import sections
-from scalable_gpe.html_report.markup import Html, element, joined, text
 from scalable_gpe.html_report.palette import style_rules
 from scalable_gpe.html_report.view import View, sampled_view
 from scalable_gpe.io.files import check_target
+from scalable_gpe.markup import Html, element, joined, text
 
 
 def write_report(

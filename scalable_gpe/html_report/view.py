@@ -16,7 +16,7 @@ from scalable_gpe.checks import Power
 from scalable_gpe.colors import ColorColumn, color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.html_report.palette import BACKGROUND, RAMP, density_palette
-from scalable_gpe.html_report.png import data_address, png
+from scalable_gpe.png import data_address, png
 from scalable_gpe.projection import PointArray, blocks, edges_of, plane_axes, powers_of
 
 _MAX_BYTES = 1_600_000  # of coordinates, colours and pictures, as base64

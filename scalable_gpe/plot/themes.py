@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scalable_gpe.checks import check_choice
-from scalable_gpe.colors import THEMES
+from scalable_gpe.colors import DENSITIES, THEMES
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Theme:
     single : str
         Colour of points that no column colours.
     density : tuple of str
-        From one point per pixel to the most: on white lightly to dark, on dark the other way.
+        From one point per pixel to the most.
     numbers : (float, float)
         The part of viridis that can be seen on the background.
     faintest : float
@@ -42,7 +42,7 @@ _LIGHT = Theme(
     ink="#262626",
     soft="#8c8c8c",
     single="#2f6ea5",
-    density=("#c9dcec", "#8fbcdb", "#5598c8", "#2b6cab", "#174a86", "#0b2b57", "#061633"),
+    density=DENSITIES["light"],
     numbers=(0.0, 0.95),
     faintest=0.45,
 )
@@ -52,7 +52,7 @@ _DARK = Theme(
     ink="#f2f2f2",
     soft="#9a9aa5",
     single="#63cb5f",
-    density=("#414487", "#2e6f8e", "#1f958b", "#3bbb75", "#95d840", "#fde725"),
+    density=DENSITIES["dark"],
     numbers=(0.2, 1.0),
     faintest=0.6,
 )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.html_report.png import data_address, png
 from scalable_gpe.html_report.view import MAX_POWERS, sampled_view, spread
+from scalable_gpe.png import data_address, png
 
 
 @pytest.fixture(scope="module")
