@@ -1,5 +1,6 @@
 """UMAP and openTSNE start from our graph, our kernel and our principal plane."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_affinities_are_the_heat_kernel_without_its_diagonal(result):
 
 
 def test_without_opentsne(result, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "openTSNE", None)
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
     with pytest.raises(ImportError, match=r"to_opentsne needs openTSNE; install it with: pip install .*tsne"):
         result.to_opentsne()
 

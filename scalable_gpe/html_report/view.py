@@ -81,7 +81,7 @@ class View:
         return len(self.powers[0].steps)
 
     def to_json(self) -> str:
-        """Data of the page's script; no text in it can end the script element."""
+        """Data of the page's script."""
         data = {
             "rows": self.n_rows,
             "sampled": self.n_sampled,
@@ -92,7 +92,7 @@ class View:
             "ramp": RAMP,
             "background": BACKGROUND,
         }
-        return json.dumps(data).replace("<", "\\u003c").replace("&", "\\u0026")
+        return json.dumps(data)
 
 
 def _power_json(view: PowerView) -> dict[str, object]:

@@ -99,7 +99,7 @@ def scatter(
     """
     look = theme_of(theme)
     # the default title says which power was taken
-    projection, chosen = _projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
+    projection, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
     n_rows = len(projection.points)
     column = None if color is None else color_column(color, n_rows, max_labels)
     inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
@@ -113,14 +113,14 @@ def scatter(
     set_frame(ax, limits, projection.names, look)
     if column is not None and N_COLORS < len(column.labels) <= MAX_LEGEND and len(limits) == 2:
         write_labels(ax, projection.points[inside], column[inside], look)
-    write_title(ax, title if title is not None else _title(n_rows, chosen), look)
+    write_title(ax, title if title is not None else default_title(n_rows, chosen), look)
     if notes:
         write_note(ax, ", ".join(notes), look)
     return ax
 
 
-def _projected(
-    embedding: Embedding | PointArray, components: Components, power: Power | None, log_level: int
+def projected(
+    embedding: Embedding | PointArray, components: Components, power: Power | None, log_level: int = logging.INFO
 ) -> tuple[Projection, Power | None]:
     """The axes to draw, and the power that they belong to; a plane is drawn as it is."""
     if isinstance(embedding, Embedding):
@@ -207,7 +207,8 @@ def powers(
     return figure
 
 
-def _title(n_rows: int, power: Power | None) -> str:
+def default_title(n_rows: int, power: Power | None) -> str:
+    """Number of points, and the power."""
     return f"{n_rows:,} points" + ("" if power is None else f", {power_title(power)}")
 
 
