@@ -29,7 +29,8 @@ from scalable_gpe.projection import Limits, PointArray, Projection, limits_of, p
 _FEW = 100_000  # points up to which each one is drawn
 _FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a density
 _PANELS = 4  # in one row
-_PIXELS = 600
+_PIXELS = (150, 600)  # fewest and most of a density
+_FEW_VOTES = 64  # labels up to which votes are counted in a table
 
 Components = Sequence[int] | Literal["principal"]
 
@@ -237,7 +238,7 @@ def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None, theme:
     if column is not None and column.n_grey:
         n_own = len(column.labels) - column.n_grey
         order = order[np.argsort(column.values[order] < n_own, kind="stable")]
-    size = float(np.clip(40_000 / max(len(points), 1), 0.8, 25))
+    size = float(np.clip(40_000 / max(len(points), 1), 0.8, 25)) * min(1.0, _side(ax) / 4) ** 2
     colors = theme.single if column is None else point_colors(column, theme)[order]
     ax.scatter(*points[order].T, s=size, lw=0, c=colors, rasterized=True)
 
@@ -246,7 +247,7 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     """Draw pixels whose shade is the logarithm of the points in them; coloured by the column where there is one."""
     from matplotlib.colors import LogNorm
 
-    pixel, counts = pixels(points, limits, _PIXELS)
+    pixel, counts = pixels(points, limits, _n_pixels(ax))
     extent = (*limits[0], *limits[1])
     if column is None:
         shown = np.ma.masked_equal(counts.T, 0)
@@ -259,6 +260,17 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     opacity = np.where(counts.ravel() > 0, theme.faintest + (1 - theme.faintest) * depth, 0)
     image = np.concatenate([shades, opacity[:, None]], axis=1).reshape(*counts.shape, 4).transpose(1, 0, 2)
     ax.imshow(image, origin="lower", extent=extent, interpolation="nearest")
+
+
+def _n_pixels(ax: Any) -> int:
+    """Pixels of a density: somewhat larger than those of the screen, which would leave out some of smaller ones."""
+    return int(np.clip(100 * _side(ax), *_PIXELS))
+
+
+def _side(ax: Any) -> float:
+    """Width or height of axes in inches, the smaller one."""
+    extent = ax.get_window_extent()
+    return float(min(extent.width, extent.height) / ax.figure.dpi)
 
 
 def _pixel_colors(column: ColorColumn, pixel: np.ndarray, n_pixels: int, theme: Theme) -> np.ndarray:
@@ -275,8 +287,12 @@ def _pixel_colors(column: ColorColumn, pixel: np.ndarray, n_pixels: int, theme: 
 
 def _winners(values: np.ndarray, pixel: np.ndarray, n_pixels: int) -> np.ndarray:
     """The most frequent label of each pixel, the first one of several."""
-    most, winner = np.zeros(n_pixels, np.int64), np.zeros(n_pixels, np.int64)
     n_labels = int(values.max(initial=0)) + 1
+    if n_labels <= _FEW_VOTES:  # one table of all votes; its size does not depend on the number of rows
+        table = np.bincount(pixel * n_labels + values, minlength=n_pixels * n_labels)
+        first: np.ndarray = table.reshape(n_pixels, n_labels).argmax(axis=1)
+        return first
+    most, winner = np.zeros(n_pixels, np.int64), np.zeros(n_pixels, np.int64)
     pairs, votes = np.unique(pixel * n_labels + values, return_counts=True)
     np.maximum.at(most, pairs // n_labels, votes)
     best = pairs[votes == most[pairs // n_labels]][::-1]
