@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"same label among the 10 nearest, images:    {agreement(X, labels, rows):.3f}")
     print(f"same label among the 10 nearest, embedding: {agreement(result.points, labels, rows):.3f}")
     names = np.array(GARMENTS)[labels]
-    ax = plot.scatter(result, components="principal", color=names, color_label="garment", title="Fashion-MNIST")
+    ax = plot.scatter(result, color=names, color_label="garment", title="Fashion-MNIST")
     ax.figure.savefig(options.out, dpi=120)
 
 

@@ -1,64 +1,198 @@
-"""The column that colours the rows of a picture, checked once for plots and for the report page."""
+"""The column that colours the rows of a picture, checked once for plots and pages; colours of labels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 
+from scalable_gpe.checks import check_choice, check_count
 from scalable_gpe.errors import Message
 
-MAX_LABELS = 20  # more colours cannot be told apart
+ThemeName = Literal["light", "dark"]
+THEMES = ("light", "dark")
+
+# Light: on white, the first 8 differ by 25 or more in CIELAB for each pair, also with deuteranopia and protanopia
+# (tests/test_plot.py), all 20 by 12 or more. Dark: the hues of matplotlib's tab10, brighter, then paler.
+_PALETTES = {
+    "light": (
+        *("#087adb", "#f5a11c", "#24ae5b", "#c83208", "#782b84", "#1eccff", "#862c38", "#ff9eb7", "#ab8f00", "#274ba7"),
+        *("#c77042", "#ae22c3", "#1ed2bc", "#ce6374", "#428228", "#9496f7", "#8b2c00", "#ba1f5f", "#4f6d8a", "#61d45c"),
+    ),
+    "dark": (
+        *("#4e9bd1", "#ff9a3c", "#5fc35f", "#f0605f", "#b18ad6", "#b07d6c", "#f19ad2", "#a5a5a5", "#d3d347", "#3fd0df"),
+        *("#a6cee8", "#ffc78f", "#a9e0a0", "#ffadaa", "#d0bbe8", "#d3b3a8", "#fbc7e5", "#d0d0d0", "#e6e69c", "#a9e6ee"),
+    ),
+}
+_GREYS = {"light": ("#a8a8a8", "#d9d9d9"), "dark": ("#6a6a72", "#45454d")}  # of "other" and "missing"
+_ROUNDS = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))  # each repeat mixes the palette with a grey level, by this share
+
+# from one point per pixel to the most: on white lightly to dark, on dark viridis without its darkest part
+DENSITIES = {
+    "light": ("#c9dcec", "#8fbcdb", "#5598c8", "#2b6cab", "#174a86", "#0b2b57", "#061633"),
+    "dark": (
+        *("#414487", "#375a8c", "#2e6f8e", "#26828e", "#1f958b", "#22a884"),
+        *("#3bbb75", "#63cb5f", "#95d840", "#cae11f", "#fde725"),
+    ),
+}
+
+N_COLORS = 20  # labels with a colour of their own; more repeat the palette paler, then darker
+_FEW_NUMBERS = 20  # whole numbers with so few different values are labels
+_FEW_CLUSTERS = 100  # and so are 0, 1, ..., n - 1 (or 1, ..., n), as clusters are numbered, for so many
 _LIMITS = (0.01, 0.99)  # quantiles at the ends of the colour scale: a few extreme values do not use it up
+OTHER, MISSING = "other", "missing"
 
 
 @dataclass(frozen=True)
 class ColorColumn:
-    """One value per row: numbers, or a few labels.
+    """One value per row: numbers, or labels.
 
     Attributes
     ----------
     values : array (N,)
-        float64, NaN where missing; of labels, their positions in `labels`.
+        float64, NaN where missing; of labels, their positions in `labels` (int32).
     labels : tuple of str
         Names of the labels; empty for numbers.
     low, high : float
         Ends of the colour scale of numbers.
+    n_grey : int
+        The last so many labels are grey: "other", which joins rare labels, and "missing".
     """
 
     values: np.ndarray
-    labels: tuple[str, ...]
-    low: float
-    high: float
+    labels: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 1.0
+    n_grey: int = 0
 
     def __getitem__(self, rows: np.ndarray) -> "ColorColumn":
         """Give the column of some rows, with the same labels and the same scale."""
-        return ColorColumn(self.values[rows], self.labels, self.low, self.high)
+        return ColorColumn(self.values[rows], self.labels, self.low, self.high, self.n_grey)
+
+    def shades(self, theme: str = "light") -> tuple[str, ...]:
+        """Colour of each label, as ``#rrggbb``."""
+        greys = dict(zip((OTHER, MISSING), _GREYS[theme], strict=True))
+        n_own = len(self.labels) - self.n_grey
+        return label_colors(n_own, theme) + tuple(greys[name.split(" (")[0]] for name in self.labels[n_own:])
 
 
-def color_column(color: Any, n_rows: int) -> ColorColumn:
-    """Check the values of `color=`: whole numbers with few different values, and texts, are labels.
+def label_colors(n_labels: int, theme: str = "light") -> tuple[str, ...]:
+    """So many colours: the palette, then the palette paler, then darker, and so on.
+
+    Examples
+    --------
+    >>> label_colors(2)
+    ('#087adb', '#f5a11c')
+    """
+    palette = _PALETTES[check_choice(theme, THEMES, "theme")]
+    return tuple(
+        _mixed(palette[i % N_COLORS], *_ROUNDS[i // N_COLORS % len(_ROUNDS)]) if i >= N_COLORS else palette[i]
+        for i in range(n_labels)
+    )
+
+
+def _mixed(color: str, level: float, share: float) -> str:
+    """A colour mixed with black (level 0) or white (level 1)."""
+    return "#" + "".join(f"{round((1 - share) * one + share * 255 * level):02x}" for one in channels(color))
+
+
+def channels(color: str) -> list[int]:
+    """Red, green and blue of ``#rrggbb``, from 0 to 255."""
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def color_ramp(colors: Sequence[str], n_steps: int) -> np.ndarray:
+    """So many steps (n_steps x 3, uint8) from the first of some colours to the last."""
+    stops = np.array([channels(color) for color in colors], float)
+    at = np.linspace(0, len(stops) - 1, n_steps)
+    steps = np.stack([np.interp(at, np.arange(len(stops)), channel) for channel in stops.T], axis=1)
+    return np.round(steps).astype(np.uint8)
+
+
+def color_column(color: Any, n_rows: int, max_labels: int | None = None) -> ColorColumn:
+    """Check the values of `color=`, and tell numbers from labels.
+
+    Texts, bools and pandas categoricals are labels. So are whole numbers with at most 20 different values, or numbered
+    without gaps from 0 or 1, up to 100, as clusters are. With `max_labels`, all but the most frequent ones are joined.
 
     Examples
     --------
     >>> color_column(["b", "a", "b"], 3).labels
     ('a', 'b')
+    >>> color_column(["b", "a", "b", "c"], 4, max_labels=1).labels
+    ('b', 'other (2 labels)')
     """
+    if max_labels is not None:
+        max_labels = check_count(max_labels, "max_labels")
+    categorical = getattr(color, "cat", color)  # of a pandas Series
+    codes, categories = getattr(categorical, "codes", None), getattr(categorical, "categories", None)
+    if codes is not None and categories is not None:
+        _check_length(np.shape(codes), n_rows)
+        return _labels(np.asarray(codes, np.int64), [str(one) for one in categories], max_labels)
     given = np.asarray(color)
-    if given.shape != (n_rows,):
-        raise ValueError(
-            Message(f"`color` must have one value for each of the {n_rows} rows; got shape {given.shape}.")
-        )
+    _check_length(given.shape, n_rows)
     if given.dtype.kind == "O":
-        given = np.array([str(value) for value in given])
-    is_text = given.dtype.kind in "US"
-    labels, positions = np.unique(given, return_inverse=True) if is_text or given.dtype.kind in "iub" else ((), None)
-    if len(labels) > MAX_LABELS and is_text:
-        raise ValueError(
-            Message(f"`color` has {len(labels)} labels; at most {MAX_LABELS} can be told apart. Merge some.")
-        )
-    if positions is not None and len(labels) <= MAX_LABELS:
-        return ColorColumn(positions.astype(np.uint8), tuple(str(one) for one in labels), 0.0, 1.0)
+        known = np.array([value is not None and bool(value == value) is True for value in _plain(given)], bool)
+        if not all(isinstance(value, Real) for value in given[known]):
+            return _texts(given.astype(str), known, max_labels)
+        given = _as_numbers(given, known)
+    if given.dtype.kind in "US":
+        return _texts(np.char.decode(given, "utf-8", "replace") if given.dtype.kind == "S" else given, None, max_labels)
+    if given.dtype.kind in "iub":
+        found, positions = np.unique(given, return_inverse=True)
+        if given.dtype.kind == "b" or len(found) <= _FEW_NUMBERS or _are_clusters(found):
+            return _labels(positions, [str(one) for one in found], max_labels)
     return _numbers(given)
+
+
+def _check_length(shape: tuple[int, ...], n_rows: int) -> None:
+    if shape != (n_rows,):
+        raise ValueError(Message(f"`color` must have one value for each of the {n_rows} rows; got shape {shape}."))
+
+
+def _plain(given: np.ndarray) -> list[Any]:
+    """Values of an object array; None in place of pandas' NA, which has no truth value."""
+    return [None if type(value).__name__ in ("NAType", "NaTType") else value for value in given]
+
+
+def _as_numbers(given: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Numbers of an object array in the narrowest type: bool or int where all are, else float with NaN."""
+    if known.all():
+        return np.array(given.tolist())
+    return np.array([float(value) if there else np.nan for value, there in zip(given, known, strict=True)])
+
+
+def _are_clusters(found: np.ndarray) -> bool:
+    """Whether ascending whole numbers are 0, ..., n - 1 or 1, ..., n, and not too many."""
+    return bool(len(found) <= _FEW_CLUSTERS and found[0] in (0, 1) and found[-1] - found[0] == len(found) - 1)
+
+
+def _texts(given: np.ndarray, known: np.ndarray | None, max_labels: int | None) -> ColorColumn:
+    found, positions = np.unique(given if known is None else given[known], return_inverse=True)
+    names = [str(one) for one in found]
+    if all(name.isdecimal() for name in names):  # "10" comes after "2"
+        by = sorted(range(len(names)), key=lambda i: int(names[i]))
+        positions, names = np.argsort(by)[positions] if by else positions, [names[i] for i in by]
+    codes = np.full(len(given), -1, np.int64)
+    codes[slice(None) if known is None else known] = positions
+    return _labels(codes, names, max_labels)
+
+
+def _labels(codes: np.ndarray, names: Sequence[str], max_labels: int | None) -> ColorColumn:
+    """Labels by position (-1: missing); those without rows are left out, rare ones joined."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(names))
+    kept = np.flatnonzero(counts)
+    rare = np.zeros(0, np.int64)
+    if max_labels is not None and len(kept) > max_labels:
+        by = kept[np.argsort(-counts[kept], kind="stable")]
+        kept, rare = np.sort(by[:max_labels]), by[max_labels:]
+    shown = [names[int(i)] for i in kept]
+    place = np.full(len(names) + 1, len(shown) + bool(len(rare)), np.int32)  # the last one is of -1: missing
+    place[kept] = np.arange(len(kept))
+    place[rare] = len(shown)
+    greys = [f"{OTHER} ({len(rare):,} labels)"] * bool(len(rare)) + [MISSING] * bool((codes < 0).any())
+    return ColorColumn(place[codes], (*shown, *greys), n_grey=len(greys))
 
 
 def _numbers(given: np.ndarray) -> ColorColumn:
@@ -67,4 +201,4 @@ def _numbers(given: np.ndarray) -> ColorColumn:
     if not known.size:
         raise ValueError(Message("`color` has no finite number. Pass other values."))
     low, high = (float(end) for end in np.quantile(known, _LIMITS))
-    return ColorColumn(values, (), low, high if high > low else low + 1)
+    return ColorColumn(values, low=low, high=high if high > low else low + 1)

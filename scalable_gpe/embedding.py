@@ -27,13 +27,15 @@ from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
 from scalable_gpe.io.annotations import open_annotations, save_annotations
+from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
 from scalable_gpe.sketch.columns import SketchColumns
-from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage
+from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn_if_few
 from scalable_gpe.sketch.rotation import Axes, principal_axes
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
@@ -265,6 +267,29 @@ class Embedding:
             component = kernel_components(self.kernel)[self.graph.storage_order.position]
         return pseudotime_from(row, self.at(ALL), component, self.settings.sketching.n_columns)
 
+    def to_opentsne(self) -> Any:
+        r"""Affinities for openTSNE: the heat kernel without its diagonal, scaled to the sum 1.
+
+        .. math:: P_{ij} = A_{ij} / \sum_{k \ne l} A_{kl}, \quad i \ne j
+
+        t-SNE then needs no neighbour search and no perplexity of its own. Needs
+        ``pip install "scalable-gpe[tsne]"``.
+
+        Returns
+        -------
+        openTSNE.affinity.PrecomputedAffinities
+            Pass it to ``openTSNE.TSNE(initialization=...).fit(affinities=...)``.
+        """
+        affinity = import_optional("openTSNE.affinity", "tsne", "to_opentsne")
+        return affinity.PrecomputedAffinities(self._affinities(), normalize=False)
+
+    def _affinities(self) -> Any:
+        """The heat kernel without its diagonal as a scipy CSR matrix of sum 1."""
+        matrix = self.heat.to_scipy()
+        matrix.setdiag(0)
+        matrix.eliminate_zeros()
+        return matrix / matrix.sum()
+
     def _row(self, root: Any) -> int:
         """The number of a row that is given by number or name."""
         if isinstance(root, str):
@@ -291,6 +316,11 @@ class Embedding:
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
         return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {plain(power)}"
+
+    def _repr_html_(self) -> str:
+        from scalable_gpe.notebook import embedding_card
+
+        return card_or_text(lambda: embedding_card(self), type(self).__name__)
 
 
 def embed(
@@ -335,7 +365,8 @@ def embed(
         ``obsm["X_pca"]`` if it is there, else ``X``), a path (.npy, .zarr, .csv, .parquet, .h5ad), a URL (.npy, .zarr)
         or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors` is given.
     n_components : int
-        Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2.
+        Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2, and below 8 a
+        warning says so. For fewer coordinates pass `n_sketch`, or take the principal axes of the result.
     n_neighbors : int, optional
         Number of other points in each neighbour list; min(32, N - 1) by default.
     epsilon : float or {"auto", "global", "local", "bgh"}
@@ -424,6 +455,7 @@ def embed(
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists)
+    warn_if_few(parameters.sketching)
     with workers_for(n_jobs, bars) as workers:
         source = source.scaled(workers)
         store = shared_store(workers, store)

@@ -1,6 +1,7 @@
 """Embeddings for other tools: points, neighbour lists and kernel in the user's order, written block by block."""
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,8 +62,8 @@ def export(
     path : path
         The file (or folder, for .zarr).
     power : int or "all", optional
-        Which power of an embedding of several; by default "all" or the largest, and AnnData gets each of them, as
-        ``obsm["X_gpe_<power>"]``.
+        Which power of an embedding of several. By default "all" if it is there, or the largest: the log says which, and
+        so does ``uns["gpe"]["power"]`` of AnnData, which gets each of them as ``obsm["X_gpe_<power>"]``.
     graph : bool
         Write distances and connectivities too (AnnData only).
     overwrite : bool
@@ -85,7 +86,8 @@ def export(
     if not isinstance(embedding, Embedding):
         raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
     ending = check_choice(target.suffix.lower(), FORMATS, "the ending of the path")
-    points, chosen = points_of(embedding, power)
+    holds_one = ending in (".npy", ".parquet")  # AnnData gets each power under its name
+    points, chosen = points_of(embedding, power, log_level=logging.WARNING if holds_one else logging.INFO)
     check_installed(ending)
     check_replaceable(target, overwrite=overwrite)
     with replacing(target) as unfinished:

@@ -1,5 +1,6 @@
 """Two or three axes of an embedding: which ones are drawn, their limits, and how many points each pixel holds."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,8 +10,9 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import Message, logger
 from scalable_gpe.execution.workers import Workers
+from scalable_gpe.formatting import plain, power_title
 from scalable_gpe.sketch.rotation import principal_axes
 from scalable_gpe.spectral.filters import power_order
 
@@ -42,10 +44,22 @@ def powers_of(embedding: Embedding) -> dict[Power, PointArray]:
     return points if isinstance(points, dict) else {embedding.report["power"]: points}
 
 
-def points_of(embedding: Embedding, power: Power | None = None) -> tuple[PointArray, Power]:
-    """N x k points of one power of an embedding ("all" if it is there, or the largest), and that power."""
-    chosen = max(powers_of(embedding), key=power_order) if power is None else power
-    return embedding.at(chosen), chosen
+def points_of(
+    embedding: Embedding, power: Power | None = None, *, log_level: int = logging.INFO
+) -> tuple[PointArray, Power]:
+    """N x k points of one power of an embedding ("all" if it is there, or the largest), and that power.
+
+    The log says which one of several was taken; `log_level` is a warning where the result does not say it.
+    """
+    if power is not None:
+        return embedding.at(power), power
+    known = powers_of(embedding)
+    chosen = max(known, key=power_order)
+    if len(known) > 1:
+        why = "" if isinstance(chosen, str) else ", the largest"
+        taken = f"the embedding has the powers {plain(list(known))}: took {power_title(chosen)}{why}."
+        logger.log(log_level, "%s", Message(f"{taken} Pass `power` to choose."))
+    return known[chosen], chosen
 
 
 def blocks(points: PointArray) -> Iterator[np.ndarray]:

@@ -10,7 +10,7 @@ import pytest
 
 # reasons for which CI may skip a test: parts that pip cannot install, or that only .ci/full installs
 ALLOWED_SKIPS = [
-    r"could not import '(scanpy|igraph)'",
+    r"could not import '(scanpy|igraph|umap|openTSNE)'",
     r"Fashion-MNIST",
     r"no browser here",
     r"SCIPY_ARRAY_API is not set",  # a check of scikit-learn's own

@@ -81,6 +81,18 @@ def test_fashion_mnist(run, tmp_path):
     assert (tmp_path / "fashion.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
+def test_umap_poster(run, tmp_path, monkeypatch):
+    pytest.importorskip("umap")
+    if not Path("/usr/share/datasets/fashion-mnist").exists():
+        pytest.skip("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist)")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    text = run("umap_poster.py", "--rows", 5000, "--sample", 1000, "--out", "umap.png")
+    trust = {name: float(value) for name, value in re.findall(r"(.*): [\d.]+ s, trustworthiness ([\d.]+)", text)}
+    assert trust["UMAP from our graph"] > trust["UMAP alone"] - 0.01 > 0.9
+    assert 10_000 < (tmp_path / "umap.png").stat().st_size < 300_000
+
+
 def test_compare(run, tmp_path, monkeypatch):
     """Without UMAP, which is not a dependency and takes long to compile."""
     import importlib.util

@@ -164,9 +164,12 @@ def test_a_graph_in_scanpys_form_can_be_embedded():
     )
 
 
-def test_npy_and_parquet(result, tmp_path):
+def test_npy_and_parquet(result, tmp_path, caplog):
     np.testing.assert_array_equal(np.load(gpe.export(result, tmp_path / "all.npy")), result.points[16][:])
+    assert "took power 16, the largest" in caplog.text
+    caplog.clear()
     np.testing.assert_array_equal(np.load(gpe.export(result, tmp_path / "4.npy", power=4)), result.points[4][:])
+    assert not caplog.records
     pytest.importorskip("pyarrow")
     frame = pd.read_parquet(gpe.export(result, tmp_path / "all.parquet"))
     assert frame.index.tolist() == NAMES and frame.index.name == "name"

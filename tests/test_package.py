@@ -60,8 +60,9 @@ LAYERS = {
     "accuracy",
     "cli",
     "html_report",
+    "plot",
 }
-FOUNDATION = {"errors", "checks"}
+FOUNDATION = {"errors", "checks", "markup"}
 
 
 def layer(name: str) -> str:
@@ -150,7 +151,8 @@ BELOW: dict[str, set[str]] = {
 }
 BELOW["accuracy"] = {"face", *BELOW["face"]}
 BELOW["html_report"] = BELOW["accuracy"] | {"accuracy"}
-BELOW["cli"] = BELOW["html_report"] | {"html_report"}
+BELOW["plot"] = BELOW["html_report"] | {"html_report"}
+BELOW["cli"] = BELOW["plot"] | {"plot"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

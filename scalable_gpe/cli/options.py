@@ -22,6 +22,7 @@ from scalable_gpe.cli.parser import (
 if TYPE_CHECKING:
     from scalable_gpe.storage.backends import StorageOptions
 
+THEMES = ("light", "dark")
 PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
 
 
@@ -324,7 +325,14 @@ class PlotOptions(AuditSizeOptions, ColorOptions, RunOptions):
     ]
     power: Annotated[
         int | str | None,
-        option("--power", type=ONE_POWER, metavar="P", help="one power only (powers: each; scatter: the largest)"),
+        option(
+            "--power", type=ONE_POWER, metavar="P", help="one power only (powers: each; scatter: all, or the largest)"
+        ),
+    ]
+    theme: Annotated[str, option("--theme", choices=THEMES, default="light", help="background: light or dark (light)")]
+    max_labels: Annotated[
+        int | None,
+        option("--max-labels", type=COUNT, metavar="L", help="keep the L most frequent labels and join the others"),
     ]
     title: Annotated[str | None, option("--title", help="title of the picture")]
     dpi: Annotated[int, option("--dpi", type=COUNT, default=120, help="dots per inch (120)")]

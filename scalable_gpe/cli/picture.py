@@ -40,6 +40,7 @@ def _refuse_ignored(options: PlotOptions) -> None:
         "--column": options.column,
         "--components": options.components,
         "--power": options.power,
+        "--max-labels": options.max_labels,
     }
     for flag, value in given.items():
         if value is not None:
@@ -50,9 +51,16 @@ def _draw_points(options: PlotOptions, result: "Embedding", colors: Colors) -> F
     from scalable_gpe import plot
 
     components: Sequence[int] | Literal["principal"] = options.components or "principal"
+    theme: Literal["light", "dark"] = "dark" if options.theme == "dark" else "light"
     if options.what == "powers" and options.power is None:
         return plot.powers(
-            result, components=components, color=colors.values, color_label=colors.label, title=options.title
+            result,
+            components=components,
+            color=colors.values,
+            color_label=colors.label,
+            title=options.title,
+            theme=theme,
+            max_labels=options.max_labels,
         )
     axes = plot.scatter(
         result,
@@ -61,6 +69,8 @@ def _draw_points(options: PlotOptions, result: "Embedding", colors: Colors) -> F
         color=colors.values,
         color_label=colors.label,
         title=options.title,
+        theme=theme,
+        max_labels=options.max_labels,
     )
     return axes.figure
 

@@ -10,6 +10,7 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
+from scalable_gpe.markup import card, card_or_text
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.memory import MemoryStore
@@ -104,6 +105,16 @@ class StoredResult:
     def _made_from(self) -> Any:
         """The result that this one was made from."""
         return None
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Names and values of what to know about the result, none of which takes time to find."""
+        return []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} ({', '.join(f'{name}: {value}' for name, value in self.summary())})"
+
+    def _repr_html_(self) -> str:
+        return card_or_text(lambda: card(type(self).__name__, self.summary()), type(self).__name__)
 
 
 def _open_by_name(kind: Any, context: Context, name: str, made_from: Any) -> Any:

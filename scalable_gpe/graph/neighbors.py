@@ -45,7 +45,7 @@ class GraphMetadata:
     exponent: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NeighborGraph(StoredResult):
     """Nearest neighbours of every row, and their symmetric graph.
 
@@ -106,10 +106,46 @@ class NeighborGraph(StoredResult):
         """Distances that belong to `indices` (infinite at -1)."""
         return self.storage_order.spread(self.in_user_units(read_whole(self.list_distances)))
 
+    def to_umap(self) -> tuple[np.ndarray, np.ndarray, None]:
+        """Return the lists as ``umap.UMAP(precomputed_knn=...)`` takes them: UMAP then needs no search of its own.
+
+        Returns
+        -------
+        indices : ndarray (N, n_neighbors + 1) of int32
+            Each row itself, then its neighbours, nearest first; -1 where a list is shorter.
+        distances : ndarray (N, n_neighbors + 1)
+            Distances that belong to `indices`: 0 at the row itself, infinite at -1.
+        index : None
+            UMAP's search index, which only its ``transform`` needs.
+
+        Examples
+        --------
+        >>> import scalable_gpe as gpe
+        >>> indices, distances, _ = gpe.neighbor_graph(gpe.datasets.circle(200), 15).to_umap()
+        >>> indices.shape, indices[:3, 0].tolist(), distances[:3, 0].tolist()
+        ((200, 16), [0, 1, 2], [0.0, 0.0, 0.0])
+        """
+        own, distances = np.arange(self.n_rows, dtype=np.int32), self.distances
+        nothing = np.zeros((self.n_rows, 1), distances.dtype)
+        indices = np.column_stack([own, self.indices.astype(np.int32)])
+        return indices, np.concatenate([nothing, distances], axis=1), None
+
     @property
     def exponent(self) -> int:
         """Points and distances are stored in units of ``2**-exponent``; 0 in usual units."""
         return self.metadata.exponent
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Names and values of what to know about the graph."""
+        n_equal = self.n_rows - self.storage_order.n_points
+        error = "" if self.scan is None else f" +- {self.scan.recall_error:.2g}"
+        return [
+            ("rows", f"{self.n_rows:,}" + (f", {n_equal:,} of them duplicates" if n_equal else "")),
+            ("neighbours", f"{self.n_neighbors} each ({self.method})"),
+            ("recall", "not measured" if self.recall is None else f"{self.recall:.4f}{error}"),
+            ("edges", f"{(self.edges.nnz - self.storage_order.n_points) // 2:,}"),
+            ("connected components", f"{self.n_connected_components:,}"),
+        ]
 
     def in_user_units(self, lengths: np.ndarray) -> np.ndarray:
         """Stored lengths in the units of X, as float64 where these are not the stored ones."""

@@ -36,7 +36,7 @@ class KernelMetadata:
     n_connected_components: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SparseKernel(StoredResult):
     """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order.
 
@@ -95,6 +95,18 @@ class SparseKernel(StoredResult):
     def nnz(self) -> int:
         """Stored entries between distinct points, diagonal included."""
         return self.edges.nnz
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Names and values of what to know about the kernel."""
+        n_rows, scales = self.shape[0], "" if self.scales is None else ", the median of sigma^2 (local length scales)"
+        known = [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
+        return [
+            ("shape", f"{n_rows:,} x {n_rows:,}"),
+            ("entries", f"{self.nnz:,} ({self.nnz / self.storage_order.n_points:.1f} per row)"),
+            ("epsilon", "of the given matrix" if self.epsilon is None else f"{self.epsilon:.6g}{scales}"),
+            ("lost mass", "not measured" if self.lost_mass is None else f"{self.lost_mass:.2%}"),
+            *known,
+        ]
 
     def __matmul__(self, other: Any) -> np.ndarray:
         return apply(self, other, None)

@@ -33,7 +33,7 @@ class HeatMetadata:
     warning: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeatKernel(StoredResult):
     """The operator A = S K S, which is never formed; ``@`` multiplies in the user's order.
 
@@ -98,6 +98,13 @@ class HeatKernel(StoredResult):
     def is_centred(self) -> bool:
         """Whether the constant vector is an eigenvector with eigenvalue 1, so that it can be removed."""
         return self.normalization == "bistochastic" and self.converged
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Names and values of what to know about the heat kernel."""
+        found = f"{'converged' if self.converged else 'NOT converged'} in {self.n_iter} sweeps"
+        scaling = f"{found}, residual {self.residual:.1e}" if self.normalization == "bistochastic" else "explicit"
+        isolated = ("isolated rows", f"{self.n_isolated:,}")
+        return [("normalization", self.normalization), ("scaling", scaling), isolated, *self.kernel.summary()]
 
     def __matmul__(self, other: Any) -> np.ndarray:
         return apply(self.kernel, other, self.scale_points)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.formatting import Estimate
-from scalable_gpe.html_report.markup import Html, element, joined, text
+from scalable_gpe.markup import Html, element, joined, text
 
 _WIDTH, _HEIGHT = 520, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 12, 46  # margins

@@ -7,10 +7,7 @@ Static pictures of matplotlib (349 kB each for these rows) fit five times into 2
 of axes, and would make matplotlib a requirement.
 """
 
-import base64
-import hashlib
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +17,11 @@ from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import plain
 from scalable_gpe.html_report import sections
-from scalable_gpe.html_report.markup import Html, element, joined, text
+from scalable_gpe.html_report.document import asset, document
 from scalable_gpe.html_report.palette import style_rules
 from scalable_gpe.html_report.view import View, sampled_view
 from scalable_gpe.io.files import check_target
+from scalable_gpe.markup import Html, element, joined, text
 
 
 def write_report(
@@ -50,7 +48,8 @@ def write_report(
     audit : bool or Audit
         Measure the accuracy (True), leave it out (False), or show an audit that was made before.
     color : array (N,), optional
-        A column of numbers, or up to 20 labels, to colour the rows by.
+        A column of numbers or labels to colour the rows by, as in `plot.scatter`. Of more than 100 labels, the most
+        frequent 100 are shown and the others joined.
     color_label : str
         What the colours mean.
     title : str
@@ -96,41 +95,11 @@ def _measured(embedding: Embedding, audit: bool | Audit) -> Audit | None:
 
 
 def _page(embedding: Embedding, audit: Audit | None, view: View, title: str) -> str:
-    script = _asset("page.js")
-    style = _asset("page.css") + style_rules()
+    style = asset("page.css") + style_rules(() if view.color is None else view.color.shades("dark"))
     heading = title or f"Embedding of {view.n_rows:,} rows in {view.n_components} dimensions"
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(script, style)),
-        element("link", rel="icon", href="data:,"),
-        element("title", text(heading)),
-        element("style", Html(style)),
+    return document(
+        heading, body=_main(embedding, audit, view, heading), style=style, data=view.to_json(), script=asset("page.js")
     )
-    body = element(
-        "body",
-        _main(embedding, audit, view, heading),
-        element("script", Html(view.to_json()), type="application/json", id="data"),  # data: browsers never run it
-        element("script", Html(script)),
-    )
-    return "<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n"
-
-
-def _asset(name: str) -> str:
-    return files("scalable_gpe.html_report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _policy(script: str, style: str) -> str:
-    """Allow this script, this style and pictures within the page; nothing else, from nowhere."""
-    return (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(content: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}'"
 
 
 def _main(embedding: Embedding, audit: Audit | None, view: View, heading: str) -> Html:

@@ -1,20 +1,17 @@
 """Colours of the explorer and of the density pictures."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from scalable_gpe.colors import DENSITIES, channels, color_ramp
+
 BACKGROUND = "#0f0f17"  # dark: single points stay visible in every colour
-RAMP = (  # viridis without its darkest part
-    *("#414487", "#375a8c", "#2e6f8e", "#26828e", "#1f958b", "#22a884"),
-    *("#3bbb75", "#63cb5f", "#95d840", "#cae11f", "#fde725"),
-)
-LABELS = (  # the hues of matplotlib's tab10, bright enough for the background, then paler
-    *("#4e9bd1", "#ff9a3c", "#5fc35f", "#f0605f", "#b18ad6", "#b07d6c", "#f19ad2", "#a5a5a5", "#d3d347", "#3fd0df"),
-    *("#a6cee8", "#ffc78f", "#a9e0a0", "#ffadaa", "#d0bbe8", "#d3b3a8", "#fbc7e5", "#d0d0d0", "#e6e69c", "#a9e6ee"),
-)
+RAMP = DENSITIES["dark"]
 
 
-def style_rules() -> str:
-    """CSS rules of these colours: inline style attributes would need a weaker policy."""
+def style_rules(labels: Sequence[str] = ()) -> str:
+    """CSS rules of these colours, and of those of labels: inline style attributes would need a weaker policy."""
     ramps = {"#ramp": RAMP, "#ramp.counts": RAMP[1:]}  # counts start one step up, where a single point is visible
     return "\n".join(
         [
@@ -23,7 +20,7 @@ def style_rules() -> str:
                 f"{name} {{ background: linear-gradient(to right, {', '.join(ramp)}); }}"
                 for name, ramp in ramps.items()
             ),
-            *(f".label{number} {{ background: {color}; }}" for number, color in enumerate(LABELS)),
+            *(f".label{number} {{ background: {color}; }}" for number, color in enumerate(labels)),
             "",
         ]
     )
@@ -31,11 +28,4 @@ def style_rules() -> str:
 
 def density_palette() -> np.ndarray:
     """256 x 3 colours: the background, then the ramp in 255 steps."""
-    stops = np.array([_channels(color) for color in RAMP], float)
-    at = np.linspace(0, len(stops) - 1, 255)
-    ramp = np.stack([np.interp(at, np.arange(len(stops)), channel) for channel in stops.T], axis=1)
-    return np.vstack([_channels(BACKGROUND), np.round(ramp)]).astype(np.uint8)
-
-
-def _channels(color: str) -> list[int]:
-    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+    return np.vstack([channels(BACKGROUND), color_ramp(RAMP, 255)]).astype(np.uint8)

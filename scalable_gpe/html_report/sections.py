@@ -20,8 +20,8 @@ from scalable_gpe.html_report.charts import (
     number,
     span,
 )
-from scalable_gpe.html_report.markup import Html, element, joined, shortened, table, text
 from scalable_gpe.html_report.view import View, spread
+from scalable_gpe.markup import Html, element, joined, shortened, table, text
 from scalable_gpe.projection import powers_of
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum

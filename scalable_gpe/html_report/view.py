@@ -15,8 +15,8 @@ import numpy as np
 from scalable_gpe.checks import Power
 from scalable_gpe.colors import ColorColumn, color_column
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.html_report.palette import BACKGROUND, LABELS, RAMP, density_palette
-from scalable_gpe.html_report.png import data_address, png
+from scalable_gpe.html_report.palette import BACKGROUND, RAMP, density_palette
+from scalable_gpe.png import data_address, png
 from scalable_gpe.projection import PointArray, blocks, edges_of, plane_axes, powers_of
 
 _MAX_BYTES = 1_600_000  # of coordinates, colours and pictures, as base64
@@ -25,6 +25,7 @@ _MAX_ROWS = 60_000
 MAX_POWERS = 12
 _MAX_COMPONENTS = 32
 _MAX_COLUMNS = 140  # axes of all powers: leaves room for 3,000 rows or more
+_MAX_LABELS = 100  # the most frequent ones; the others are joined
 _N_STEPS = 65_534  # of a coordinate; one more number marks a row that is out of range
 _COVERAGE = 0.999  # share of the rows within the first view, along each axis
 _PIXELS = 256
@@ -80,7 +81,7 @@ class View:
         return len(self.powers[0].steps)
 
     def to_json(self) -> str:
-        """Data of the page's script; no text in it can end the script element."""
+        """Data of the page's script."""
         data = {
             "rows": self.n_rows,
             "sampled": self.n_sampled,
@@ -91,7 +92,7 @@ class View:
             "ramp": RAMP,
             "background": BACKGROUND,
         }
-        return json.dumps(data).replace("<", "\\u003c").replace("&", "\\u0026")
+        return json.dumps(data)
 
 
 def _power_json(view: PowerView) -> dict[str, object]:
@@ -107,7 +108,7 @@ def _power_json(view: PowerView) -> dict[str, object]:
 
 def _color_json(color: ColorColumn) -> dict[str, object]:
     if color.labels:
-        return {"shades": LABELS[: len(color.labels)], "values": _base64(color.values.astype(np.uint8))}
+        return {"shades": color.shades("dark"), "values": _base64(color.values.astype(np.uint8))}
     clipped = np.clip(color.values, color.low, color.high)
     return {"shades": None, "values": _base64(_to_steps(clipped, color.low, color.high).astype("<u2"))}
 
@@ -120,7 +121,7 @@ def sampled_view(embedding: Embedding, color: Any = None, color_label: str = "")
     """Sample the rows of an embedding, as many as a page can carry, and draw all of them at each power."""
     powers = powers_of(embedding)
     n_rows, n_components = next(iter(powers.values())).shape
-    column = None if color is None else color_column(color, n_rows)
+    column = None if color is None else color_column(color, n_rows, _MAX_LABELS)
     shown = spread(list(powers.items()))
     n_principal = min(3, n_components)
     n_shown = min(n_components, _MAX_COMPONENTS, max(2, _MAX_COLUMNS // len(shown) - n_principal))

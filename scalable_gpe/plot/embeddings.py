@@ -1,6 +1,8 @@
 """Embeddings: points when they are few, else the density of all of them."""
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -8,17 +10,27 @@ import numpy.typing as npt
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.colors import ColorColumn, color_column
+from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
-from scalable_gpe.plot.figures import DARK, axes_for, new_figure, set_frame, write_note
-from scalable_gpe.plot.shades import add_legend, color_map, norm, palette
+from scalable_gpe.plot.figures import (
+    axes_for,
+    make_room,
+    new_figure,
+    set_background,
+    set_frame,
+    write_note,
+    write_title,
+)
+from scalable_gpe.plot.shades import MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
+from scalable_gpe.plot.themes import Theme, theme_of
 from scalable_gpe.projection import Limits, PointArray, Projection, limits_of, pixels, points_of, powers_of, project
 
-_FEW = 5_000  # points up to which each one is drawn
+_FEW = 100_000  # points up to which each one is drawn
 _FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a density
 _PANELS = 4  # in one row
-_PIXELS = 300
+_PIXELS = (150, 600)  # fewest and most of a density
+_FEW_VOTES = 64  # labels up to which votes are counted in a table
 
 Components = Sequence[int] | Literal["principal"]
 
@@ -26,7 +38,7 @@ Components = Sequence[int] | Literal["principal"]
 def scatter(
     embedding: Embedding | PointArray,
     *,
-    components: Components = (0, 1),
+    components: Components = "principal",
     power: Power | None = None,
     color: npt.ArrayLike | None = None,
     color_label: str = "",
@@ -34,10 +46,13 @@ def scatter(
     coverage: float = 0.999,
     legend: bool = True,
     ax: Any = None,
+    theme: ThemeName = "light",
+    max_labels: int | None = None,
 ) -> Any:
-    """Draw two or three components of an embedding: each point when there are few, else the density on a log scale.
+    """Draw the principal plane of an embedding: each point up to 100,000 of them, else the density on a log scale.
 
-    Three components are drawn as points, at most 20,000 of them at even steps. The limits hold the central share
+    Points are small, solid and in random order, so that no label hides another. Three components are drawn as points,
+    at most 20,000 of them at even steps. The limits hold the central share
     `coverage` of the points along each axis, after outliers are left out, so that a few isolated rows do not spoil the
     plot. A note in the corner says how many points lie outside.
 
@@ -45,12 +60,17 @@ def scatter(
     ----------
     embedding : Embedding or array (N, k)
         What to draw. It is read in blocks and need not fit in memory.
-    components : (int, int), (int, int, int) or "principal"
-        Two or three columns, or the two principal axes of the embedding (a rotation, which keeps distances).
+    components : "principal", (int, int) or (int, int, int)
+        The two principal axes of the embedding (a rotation, which keeps distances), or two or three columns. An array
+        of two columns is drawn as it is.
     power : int or "all", optional
-        Which power, for an embedding of several; "all" if it is there, or the largest.
+        Which power, for an embedding of several; "all" if it is there, or the largest. The title says which, or the log
+        if a title is given.
     color : array (N,), optional
-        A column of numbers (each pixel shows their mean) or labels (each pixel shows the most frequent one).
+        A column of numbers (each pixel of a density shows their mean) or labels (each pixel shows the most frequent
+        one). Texts, bools and pandas categoricals are labels, and so are whole numbers with at most 20 different
+        values, or numbered without gaps from 0 or 1 up to 100, as clusters are. ``values.astype(str)`` makes labels of
+        any numbers, ``values.astype(float)`` numbers of any labels.
     color_label : str
         What the colours mean.
     title : str, optional
@@ -61,6 +81,11 @@ def scatter(
         Explain the colours beside the plot.
     ax : matplotlib axes, optional
         Where to draw; a new figure by default.
+    theme : {"light", "dark"}
+        White or dark background.
+    max_labels : int, optional
+        Keep so many of the labels, the most frequent ones, and join the others in a grey label "other". By default
+        each label is drawn: 20 have colours of their own, more repeat them paler, then darker.
 
     Returns
     -------
@@ -69,29 +94,51 @@ def scatter(
     Examples
     --------
     >>> import scalable_gpe as gpe
-    >>> from scalable_gpe import plot
     >>> result = gpe.embed(gpe.datasets.torus(1000), power=[16, 256], progress=False)
-    >>> plot.scatter(result, power=256, components="principal").get_xlabel()
+    >>> gpe.plot.scatter(result, power=256).get_xlabel()
     'principal axis 1'
     """
-    points, chosen = points_of(embedding, power) if isinstance(embedding, Embedding) else (embedding, power)
+    look = theme_of(theme)
+    # the default title says which power was taken
+    projection, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
+    n_rows = len(projection.points)
+    column = None if color is None else color_column(color, n_rows, max_labels)
+    inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
+    given, ax = ax, axes_for(ax, solid=len(limits) == 3)
+    set_background(ax, look, whole=given is None)
+    notes = _draw(ax, projection, column, inside, limits, look)
+    if legend:
+        add_legend([ax], column, color_label, look)
+        if given is None:
+            make_room(ax)
+    set_frame(ax, limits, projection.names, look)
+    if column is not None and N_COLORS < len(column.labels) <= MAX_LEGEND and len(limits) == 2:
+        write_labels(ax, projection.points[inside], column[inside], look)
+    write_title(ax, title if title is not None else default_title(n_rows, chosen), look)
+    if notes:
+        write_note(ax, ", ".join(notes), look)
+    return ax
+
+
+def projected(
+    embedding: Embedding | PointArray, components: Components, power: Power | None, log_level: int = logging.INFO
+) -> tuple[Projection, Power | None]:
+    """The axes to draw, and the power that they belong to; a plane is drawn as it is."""
+    if isinstance(embedding, Embedding):
+        points, chosen = points_of(embedding, power, log_level=log_level)
+        _check_shape(points)
+        return project(points, components, n_axes=(2, 3), ordinary=embedding.ordinary), chosen
+    _check_shape(embedding)
+    if isinstance(components, str) and embedding.shape[1] == 2:
+        checks.check_choice(components, ("principal",), "components")
+        components = (0, 1)
+    return project(embedding, components, n_axes=(2, 3)), power
+
+
+def _check_shape(points: PointArray) -> None:
     shape: tuple[int, ...] = getattr(points, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(f"embedding must have two or more columns to be drawn; got shape {shape}.")
-    ordinary = embedding.ordinary if isinstance(embedding, Embedding) else None
-    projection = project(points, components, n_axes=(2, 3), ordinary=ordinary)
-    n_rows = len(projection.points)
-    column = None if color is None else color_column(color, n_rows)
-    inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
-    ax = axes_for(ax, solid=len(limits) == 3)
-    notes = _draw(ax, projection, column, inside, limits)
-    if legend:
-        add_legend([ax], column, color_label)
-    set_frame(ax, limits, projection.names)
-    ax.set_title(title if title is not None else _title(n_rows, chosen))
-    if notes:
-        write_note(ax, ", ".join(notes))
-    return ax
 
 
 def powers(
@@ -101,6 +148,8 @@ def powers(
     color: npt.ArrayLike | None = None,
     color_label: str = "",
     title: str | None = None,
+    theme: ThemeName = "light",
+    max_labels: int | None = None,
 ) -> Any:
     """Draw an embedding at each of its powers, side by side: the same points at finer and coarser scales.
 
@@ -108,7 +157,7 @@ def powers(
     ----------
     embedding : Embedding
         An embedding of one or several powers.
-    components, color, color_label
+    components, color, color_label, theme, max_labels
         As in `scatter`.
     title : str, optional
         Title above all panels; by default the number of points and of dimensions.
@@ -125,9 +174,9 @@ def powers(
     >>> len(plot.powers(result).axes)
     2
     """
-    points = powers_of(embedding)
+    look, points = theme_of(theme), powers_of(embedding)
     n_rows, n_components = next(iter(points.values())).shape
-    column = None if color is None else color_column(color, n_rows)
+    column = None if color is None else color_column(color, n_rows, max_labels)
     n_across = min(_PANELS, len(points))
     n_down = -(-len(points) // n_across)
     solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None
@@ -139,20 +188,33 @@ def powers(
         panel.remove()
     panels = panels[: len(points)]
     for panel, power in zip(panels, points, strict=True):
-        name = power_title(power)
-        scatter(embedding, components=components, color=color, power=power, title=name, legend=False, ax=panel)
-    add_legend(panels, column, color_label)
-    figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
+        set_background(panel, look, whole=True)
+        scatter(
+            embedding,
+            components=components,
+            color=color,
+            power=power,
+            title=power_title(power),
+            legend=False,
+            ax=panel,
+            theme=theme,
+            max_labels=max_labels,
+        )
+    add_legend(panels, column, color_label, look)
+    make_room(panels[-1])
+    heading = title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions"
+    figure.suptitle(heading, color=look.ink)
     figure.get_layout_engine().set(h_pad=0.1)  # between that title and those of the panels
     return figure
 
 
-def _title(n_rows: int, power: Power | None) -> str:
+def default_title(n_rows: int, power: Power | None) -> str:
+    """Number of points, and the power."""
     return f"{n_rows:,} points" + ("" if power is None else f", {power_title(power)}")
 
 
 def _draw(
-    ax: Any, projection: Projection, column: ColorColumn | None, inside: np.ndarray, limits: list[Limits]
+    ax: Any, projection: Projection, column: ColorColumn | None, inside: np.ndarray, limits: list[Limits], theme: Theme
 ) -> list[str]:
     """Draw points or their density; return what the reader must know about points that are not shown."""
     points, n_inside = projection.points, int(inside.sum())
@@ -161,54 +223,78 @@ def _draw(
     if len(limits) == 3:
         kept = np.flatnonzero(inside)
         kept = kept[np.unique(np.linspace(0, n_inside - 1, min(n_inside, _FEW_SOLID)).astype(np.int64))]
-        _draw_points(ax, points[kept], None if column is None else column[kept])
+        _draw_points(ax, points[kept], None if column is None else column[kept], theme)
         return ([f"{len(kept):,} of {len(points):,} points drawn"] if len(kept) < n_inside else []) + notes
     if len(points) <= _FEW:
-        _draw_points(ax, points, column)
+        _draw_points(ax, points[inside], None if column is None else column[inside], theme)
     else:
-        _draw_density(ax, points[inside], None if column is None else column[inside], limits)
+        _draw_density(ax, points[inside], None if column is None else column[inside], limits, theme)
     return notes
 
 
-def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None) -> None:
-    size = float(np.clip(8000 / max(len(points), 1), 3, 25))
-    if column is None:
-        ax.scatter(*points.T, s=size, lw=0, alpha=0.7)
-    elif column.labels:
-        for number, shade in enumerate(palette(len(column.labels))):
-            ax.scatter(*points[column.values == number].T, s=size, lw=0, color=shade, alpha=0.8)
-    else:
-        ax.scatter(*points.T, s=size, lw=0, c=column.values, cmap=color_map(ax), norm=norm(column))
+def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None, theme: Theme) -> None:
+    """Draw small solid points, in random order: a label that is drawn last would hide the others. Grey comes first."""
+    order = np.random.default_rng(0).permutation(len(points))
+    if column is not None and column.n_grey:
+        n_own = len(column.labels) - column.n_grey
+        order = order[np.argsort(column.values[order] < n_own, kind="stable")]
+    size = float(np.clip(40_000 / max(len(points), 1), 0.8, 25)) * min(1.0, _side(ax) / 4) ** 2
+    colors = theme.single if column is None else point_colors(column, theme)[order]
+    ax.scatter(*points[order].T, s=size, lw=0, c=colors, rasterized=True)
 
 
-def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limits: list[Limits]) -> None:
+def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limits: list[Limits], theme: Theme) -> None:
     """Draw pixels whose shade is the logarithm of the points in them; coloured by the column where there is one."""
     from matplotlib.colors import LogNorm
 
-    pixel, counts = pixels(points, limits, _PIXELS)
+    pixel, counts = pixels(points, limits, _n_pixels(ax))
     extent = (*limits[0], *limits[1])
-    ax.set_facecolor(DARK)
     if column is None:
         shown = np.ma.masked_equal(counts.T, 0)
-        ax.imshow(shown, origin="lower", extent=extent, norm=LogNorm(1, max(2, counts.max())), cmap=color_map(ax))
+        scale = LogNorm(1, max(2, counts.max()))
+        ax.imshow(shown, origin="lower", extent=extent, norm=scale, cmap=density_map(theme), interpolation="nearest")
         return
-    shades = _pixel_colors(ax, column, pixel, counts.size)
-    # the least opacity keeps single points visible
-    opacity = np.where(counts.ravel() > 0, 0.6 + 0.4 * np.log1p(counts.ravel()) / np.log1p(counts.max()), 0)
+    shades = _pixel_colors(column, pixel, counts.size, theme)
+    many = np.quantile(counts[counts > 0], 0.95)  # a few crowded pixels would make the others pale
+    depth = np.minimum(np.log1p(counts.ravel()) / np.log1p(many), 1)
+    opacity = np.where(counts.ravel() > 0, theme.faintest + (1 - theme.faintest) * depth, 0)
     image = np.concatenate([shades, opacity[:, None]], axis=1).reshape(*counts.shape, 4).transpose(1, 0, 2)
-    ax.imshow(image, origin="lower", extent=extent)
+    ax.imshow(image, origin="lower", extent=extent, interpolation="nearest")
 
 
-def _pixel_colors(ax: Any, column: ColorColumn, pixel: np.ndarray, n_pixels: int) -> np.ndarray:
+def _n_pixels(ax: Any) -> int:
+    """Pixels of a density: somewhat larger than those of the screen, which would leave out some of smaller ones."""
+    return int(np.clip(100 * _side(ax), *_PIXELS))
+
+
+def _side(ax: Any) -> float:
+    """Width or height of axes in inches, the smaller one."""
+    extent = ax.get_window_extent()
+    return float(min(extent.width, extent.height) / ax.figure.dpi)
+
+
+def _pixel_colors(column: ColorColumn, pixel: np.ndarray, n_pixels: int, theme: Theme) -> np.ndarray:
     """Colour of each pixel: that of the mean number, or of the most frequent label."""
     if column.labels:
-        n_labels = len(column.labels)
-        votes = [np.bincount(pixel[column.values == number], minlength=n_pixels) for number in range(n_labels)]
-        winners: np.ndarray = palette(n_labels)[np.argmax(votes, axis=0)]
+        winners: np.ndarray = palette(column, theme)[_winners(column.values, pixel, n_pixels)]
         return winners
     known = ~np.isnan(column.values)
     total = np.bincount(pixel[known], column.values[known], minlength=n_pixels)
     n_known = np.bincount(pixel[known], minlength=n_pixels)
-    colors = np.asarray(color_map(ax)(norm(column)(total / np.maximum(n_known, 1))))[:, :3]
-    colors[n_known == 0] = 0.5  # grey: no value is known there
-    return colors
+    means = np.where(n_known > 0, total / np.maximum(n_known, 1), np.nan)
+    return point_colors(replace(column, values=means), theme)
+
+
+def _winners(values: np.ndarray, pixel: np.ndarray, n_pixels: int) -> np.ndarray:
+    """The most frequent label of each pixel, the first one of several."""
+    n_labels = int(values.max(initial=0)) + 1
+    if n_labels <= _FEW_VOTES:  # one table of all votes; its size does not depend on the number of rows
+        table = np.bincount(pixel * n_labels + values, minlength=n_pixels * n_labels)
+        first: np.ndarray = table.reshape(n_pixels, n_labels).argmax(axis=1)
+        return first
+    most, winner = np.zeros(n_pixels, np.int64), np.zeros(n_pixels, np.int64)
+    pairs, votes = np.unique(pixel * n_labels + values, return_counts=True)
+    np.maximum.at(most, pairs // n_labels, votes)
+    best = pairs[votes == most[pairs // n_labels]][::-1]
+    winner[best // n_labels] = best % n_labels
+    return winner

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.plot.themes import Theme
 from scalable_gpe.projection import Limits
 
-DARK = (0.06, 0.06, 0.09)  # behind densities: single points stay visible in every colour
+_LEGEND = 1.0  # inches beside the square of a figure
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -19,9 +20,11 @@ def new_figure(width: float, height: float) -> Any:
     except ImportError:
         raise ImportError('plot needs matplotlib; install it with: pip install "scalable-gpe[plot]"') from None
     if "matplotlib.pyplot" in sys.modules:  # this process shows figures itself, as a notebook does
-        return sys.modules["matplotlib.pyplot"].figure(figsize=(width, height), layout="constrained")
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+        figure = sys.modules["matplotlib.pyplot"].figure(figsize=(width, height), layout="constrained")
+    else:
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     return figure
 
 
@@ -34,18 +37,33 @@ def axes_for(ax: Any, *, solid: bool = False) -> Any:
     return ax
 
 
+def make_room(ax: Any) -> None:
+    """Widen the figure of axes by what their legend takes beyond the room that every figure has for one."""
+    legend = ax.get_legend()
+    if legend is not None:
+        figure = ax.figure
+        width = legend.get_window_extent(figure.canvas.get_renderer()).width / figure.dpi
+        figure.set_figwidth(figure.get_figwidth() + max(0.0, 1.05 * width + 0.15 - _LEGEND))
+
+
 def is_solid(ax: Any) -> bool:
     """Whether axes have three dimensions."""
     return hasattr(ax, "set_zlim")
 
 
-def is_dark(ax: Any) -> bool:
-    """Whether axes have the background of densities."""
-    return bool(ax.get_facecolor()[:3] == DARK)
+def set_background(ax: Any, theme: Theme, *, whole: bool) -> None:
+    """Set the background of axes, and of the `whole` figure if it is ours; axes of the user stay white or dark."""
+    if whole:
+        ax.figure.set_facecolor(theme.background)
+    if whole or theme.name == "dark":
+        ax.set_facecolor(theme.background)
 
 
-def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str]) -> None:
-    """Set limits and names of the axes; a unit has the same length on each."""
+def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str], theme: Theme) -> None:
+    """Set limits and names of the axes; a unit has the same length on each.
+
+    Two axes have a quiet frame without numbers, as pictures of UMAP have: what counts is who is near whom.
+    """
     solid = is_solid(ax)
     for axis, limit, name in zip("xyz", limits, names, strict=False):
         getattr(ax, f"set_{axis}lim")(limit)
@@ -56,9 +74,13 @@ def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str]) -> None:
         for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
             axis.labelpad = 9
         ax.tick_params(labelsize=8, pad=1)
-    ax.locator_params(nbins=3 if solid else 4)
-    if not solid:
-        ax.ticklabel_format(style="sci", scilimits=(-2, 3))
+        ax.locator_params(nbins=3)
+        return
+    ax.set(xticks=[], yticks=[])
+    for side, spine in ax.spines.items():
+        spine.set(visible=side in ("left", "bottom"), color=theme.soft, linewidth=0.6)
+    ax.xaxis.label.set(color=theme.soft, fontsize=9, ha="left", x=0.0)
+    ax.yaxis.label.set(color=theme.soft, fontsize=9, ha="left", y=0.0)
 
 
 def _move_exponent(axis: Any, limit: Limits) -> str:
@@ -70,10 +92,15 @@ def _move_exponent(axis: Any, limit: Limits) -> str:
     return f" (1e{exponent})"
 
 
-def write_note(ax: Any, text: str) -> None:
-    """Write a small text into a corner of the axes."""
-    style = {"transform": ax.transAxes, "fontsize": 8, "color": "white" if is_dark(ax) else "black"}
+def write_title(ax: Any, text: str, theme: Theme) -> None:
+    """Write the title of axes."""
+    ax.set_title(text, color=theme.ink, fontsize=11)
+
+
+def write_note(ax: Any, text: str, theme: Theme) -> None:
+    """Write a small text into a corner: below flat axes, where no points are."""
+    style = {"transform": ax.transAxes, "fontsize": 8, "color": theme.soft}
     if is_solid(ax):
         ax.text2D(0.0, 0.98, text, ha="left", va="top", **style)
     else:
-        ax.text(0.99, 0.01, text, ha="right", va="bottom", **style)
+        ax.text(1.0, -0.012, text, ha="right", va="top", **style)

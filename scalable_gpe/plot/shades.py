@@ -5,17 +5,28 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.colors import ColorColumn
-from scalable_gpe.plot.figures import is_dark, is_solid
+from scalable_gpe.colors import ColorColumn, channels
+from scalable_gpe.plot.figures import is_solid
+from scalable_gpe.plot.themes import Theme
+
+_COLUMN = 20  # labels in one column of a legend
+MAX_LEGEND = 60  # labels of a legend; a last line counts the others
+_MAX_LETTERS = 40  # of a label in the legend
 
 
-def color_map(ax: Any) -> Any:
-    """Colours of numbers: viridis; on a dark background without its darkest part."""
+def color_map(theme: Theme) -> Any:
+    """Colours of numbers: viridis, without the part that cannot be seen on the background."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    first = 0.2 if is_dark(ax) else 0.0
-    return ListedColormap(colormaps["viridis"](np.linspace(first, 1, 256)), name="shades")
+    return ListedColormap(colormaps["viridis"](np.linspace(*theme.numbers, 256)), name="shades")
+
+
+def density_map(theme: Theme) -> Any:
+    """Colours of points per pixel."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("density", theme.density)
 
 
 def norm(column: ColorColumn) -> Any:
@@ -25,34 +36,83 @@ def norm(column: ColorColumn) -> Any:
     return Normalize(column.low, column.high)
 
 
-def palette(n_labels: int) -> np.ndarray:
-    """One colour (red, green, blue) for each label."""
-    from matplotlib import colormaps
-
-    return np.array([colormaps["tab10" if n_labels <= 10 else "tab20"](i)[:3] for i in range(n_labels)])
+def palette(column: ColorColumn, theme: Theme) -> np.ndarray:
+    """One colour (red, green, blue, from 0 to 1) for each label."""
+    return np.array([channels(shade) for shade in column.shades(theme.name)]) / 255
 
 
-def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str) -> None:
+def point_colors(column: ColorColumn, theme: Theme) -> np.ndarray:
+    """Colour of each row: of its label, or of its number; grey where a number is missing."""
+    if column.labels:
+        colors: np.ndarray = palette(column, theme)[column.values]
+        return colors
+    shown = np.asarray(color_map(theme)(norm(column)(np.nan_to_num(column.values))))[:, :3]
+    shown[np.isnan(column.values)] = 0.75 if theme.name == "light" else 0.4
+    return shown
+
+
+def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str, theme: Theme) -> None:
     """Explain the colours, once for all panels."""
     if column is None:
         for panel in panels:
             for image in panel.get_images():
-                panel.figure.colorbar(image, ax=panel, label="points per pixel", shrink=0.8)
+                _style_bar(panel.figure.colorbar(image, ax=panel, shrink=0.6, aspect=30), "points per pixel", theme)
     elif column.labels:
-        _add_labels(panels[-1], column.labels, title)
+        _add_labels(panels[-1], column, title, theme)
     else:
         from matplotlib.cm import ScalarMappable
 
-        shown = ScalarMappable(norm(column), color_map(panels[-1]))
-        panels[-1].figure.colorbar(shown, ax=list(panels), label=title, shrink=0.8)
+        shown = ScalarMappable(norm(column), color_map(theme))
+        _style_bar(panels[-1].figure.colorbar(shown, ax=list(panels), shrink=0.6, aspect=30), title, theme)
 
 
-def _add_labels(panel: Any, labels: Sequence[str], title: str) -> None:
+def _style_bar(bar: Any, title: str, theme: Theme) -> None:
+    bar.set_label(title, color=theme.ink, fontsize=9)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8, colors=theme.ink, length=2, which="both")
+    bar.ax.minorticks_off()
+
+
+def _add_labels(panel: Any, column: ColorColumn, title: str, theme: Theme) -> None:
+    """Names of the labels in columns beside the last panel; of very many, the most frequent."""
     from matplotlib.lines import Line2D
 
-    shades = zip(labels, palette(len(labels)), strict=True)
-    marks = [Line2D([], [], marker="o", ls="", color=shade, label=label) for label, shade in shades]
+    n_labels = len(column.labels)
+    counts = np.bincount(column.values, minlength=n_labels)
+    shown = np.sort(np.argsort(-counts, kind="stable")[:MAX_LEGEND])
+    colors = palette(column, theme)
+    marks = [
+        Line2D([], [], marker="o", ms=5.5, mew=0, ls="", color=colors[i], label=_short(column.labels[i])) for i in shown
+    ]
+    if len(shown) < n_labels:
+        marks.append(Line2D([], [], ls="", label=f"and {n_labels - len(shown):,} more"))
+    style = {
+        "title": title or None,
+        "fontsize": 9 if len(marks) <= _COLUMN else 8,
+        "frameon": False,
+        "ncols": -(-len(marks) // _COLUMN),
+        "labelcolor": theme.ink,
+        "handletextpad": 0.2,
+        "columnspacing": 0.8,
+    }
     if is_solid(panel):  # whose own legend the layout would cut off
-        panel.figure.legend(handles=marks, title=title or None, fontsize=8, loc="outside right center")
+        legend = panel.figure.legend(handles=marks, loc="outside right center", **style)
     else:
-        panel.legend(handles=marks, title=title or None, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        legend = panel.legend(handles=marks, loc="center left", bbox_to_anchor=(1.0, 0.5), **style)
+    legend.get_title().set_color(theme.ink)
+
+
+def write_labels(ax: Any, points: np.ndarray, column: ColorColumn, theme: Theme) -> None:
+    """Write each label at the median of its rows: colours that repeat are not enough to tell labels apart."""
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2, foreground=theme.background)]
+    for number, label in enumerate(column.labels[: len(column.labels) - column.n_grey]):
+        mine = points[column.values == number]
+        if len(mine):
+            at = np.median(mine, axis=0)
+            ax.text(*at, _short(label), fontsize=7, color=theme.ink, ha="center", va="center", path_effects=halo)
+
+
+def _short(label: str) -> str:
+    return (label if len(label) <= _MAX_LETTERS else label[: _MAX_LETTERS - 1] + "…").replace("$", r"\$")

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from numbers import Integral
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import DamageError, Message
+from scalable_gpe.errors import DamageError, GPEWarning, Message, warn
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
@@ -25,6 +26,7 @@ from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import axes_name, horizon_name, sketch_name
 
 PRECISIONS = ("single", "double")
+FEW_COMPONENTS = 8  # below, the sketch alone changes a distance by more than a quarter
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def gp_embedding(
     heat : HeatKernel
         The operator A.
     n_components : int
-        Dimension k of the embedding.
+        Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2, and below 8 a
+        warning says so.
     power : int, "all", or a sequence of them
         The power p; several powers share their products. "all" is the sum of all powers up to the horizon,
         :math:`f(A) = A + A^2 + \\dots + A^T` in place of :math:`A^p`: near and far at once, without a choice.
@@ -103,13 +106,14 @@ def gp_embedding(
     --------
     >>> import scalable_gpe as gpe
     >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.circle(300), 16)))
-    >>> gpe.gp_embedding(heat, 2, power=8).shape
-    (300, 2)
+    >>> gpe.gp_embedding(heat, 8, power=8).shape
+    (300, 8)
     """
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     seed = checks.check_random_state(random_state)
     parameters = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch)
+    warn_if_few(parameters)
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
@@ -123,6 +127,25 @@ def gp_embedding(
             result.publish(heat, parameters, one, context, array_name)
             points[one] = arrays.detach(array_name)
     return points[parameters.powers[0]] if isinstance(power, Integral | str) else points
+
+
+def warn_if_few(parameters: SketchParameters) -> None:
+    """Warn that the sketch alone changes distances in few dimensions much; once for each number of them."""
+    k = parameters.n_components
+    is_probe = k == 1 and parameters.powers == (1,)  # the cheapest sketch, for its heat kernel alone
+    if k < FEW_COMPONENTS and parameters.n_sketch is None and not is_probe:
+        warn_of_few(k)
+
+
+@cache  # Python's own filter forgets what it has shown whenever a library changes the filters
+def warn_of_few(k: int) -> None:
+    """Warn about k dimensions, once in a process."""
+    warn(
+        f"distances in {k} dimension{'s' * (k > 1)} have a relative error of {(2 / k) ** 0.5 / 2:.0%}, from the sketch "
+        "alone. Pass `n_sketch=128`, which keeps the principal axes of a wider sketch, or embed in 16 dimensions; "
+        "principal(2) of the result is the plane for pictures.",
+        GPEWarning,
+    )
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ PICTURES = [
     ["--what", "scatter", "--components", "0", "2", "--power", "4", "--color", "points.npy", "--column", "0"],
     ["--what", "scatter", "--components", "0", "1", "2", "--title", "solid"],
     ["--components", "0", "1", "2"],
-    ["--power", "4"],
+    ["--power", "4", "--theme", "dark", "--max-labels", "3"],
     ["--what", "epsilon"],
     ["--what", "spectrum", "--title", "ranks"],
     ["--what", "audit", "--probes", "30", "--exact", "4"],

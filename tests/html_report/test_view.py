@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.html_report.palette import LABELS
-from scalable_gpe.html_report.png import data_address, png
 from scalable_gpe.html_report.view import MAX_POWERS, sampled_view, spread
+from scalable_gpe.png import data_address, png
 
 
 @pytest.fixture(scope="module")
@@ -72,5 +71,11 @@ def test_many_powers_are_spread():
     assert len(chosen) == MAX_POWERS and chosen[0] == 0 and chosen[-1] == 99
 
 
-def test_every_label_has_its_own_colour():
-    assert len(set(LABELS)) == 20
+def test_every_label_has_its_own_colour(result):
+    column = sampled_view(result, color=np.arange(2000) % 20).color
+    assert len(set(column.shades("dark"))) == 20
+
+
+def test_any_number_of_labels(result):
+    column = sampled_view(result, color=np.arange(2000).astype(str)).color
+    assert column.labels[-1] == "other (1,900 labels)" and len(column.labels) == len(column.shades("dark")) == 101

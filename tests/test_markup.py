@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable_gpe.html_report.markup import MAX_TEXT, element, table, text
+from scalable_gpe.markup import MAX_TEXT, element, table, text
 
 
 class Reader(HTMLParser):

@@ -1,6 +1,6 @@
 """HTML text that is safe by construction: every value that enters an element is escaped, and none is long."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from typing import NewType
 
@@ -62,6 +62,37 @@ def table(rows: Iterable[tuple[object, object]], *, max_bytes: int = 30_000) -> 
     """A table of names and values; its last line counts the rows that did not fit in `max_bytes`."""
     shown, n_left = shortened((_row(name, value) for name, value in rows), max_bytes)
     return element("table", *shown, *([_row("not shown", f"{n_left:,} more")] if n_left else []))
+
+
+_CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0;border:none;background:none"
+_FRAME = "display:flex;gap:20px;align-items:flex-start;font-size:13px;line-height:1.35"
+
+
+def card(title: str, rows: Iterable[tuple[object, object]], *, picture: str = "", caption: str = "") -> Html:
+    """A title, names and values, and a picture beside them, for a notebook, which has no style sheet of ours."""
+    lines = [
+        element(
+            "tr",
+            element("th", text(name), scope="row", style=f"{_CELL};font-weight:600;white-space:nowrap"),
+            element("td", text(value, 300), style=_CELL),
+        )
+        for name, value in rows
+    ]
+    table = element("table", *lines, style="border-collapse:collapse;margin:4px 0;font-size:13px")
+    parts = [element("div", element("strong", text(title)), table, style="min-width:0")]
+    if picture:
+        image = element("img", src=picture, alt=caption, width=180, height=180, style="image-rendering:pixelated")
+        note = element("figcaption", text(caption), style="font-size:11px;opacity:0.7")
+        parts.insert(0, element("figure", image, note, style="margin:0;width:180px"))
+    return element("div", *parts, style=_FRAME)
+
+
+def card_or_text(make: Callable[[], Html], otherwise: object) -> str:
+    """A card, or plain text where it cannot be made: to look at a result never fails."""
+    try:
+        return make()
+    except Exception:
+        return element("pre", text(otherwise))
 
 
 def _row(name: object, value: object) -> Html:
