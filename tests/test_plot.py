@@ -194,7 +194,8 @@ def test_embeddings_of_several_powers(embedding):
 
 
 def test_the_log_says_which_power_was_taken(embedding, caplog):
-    plot.scatter(embedding, title="mine")
+    with caplog.at_level("WARNING", logger="scalable_gpe"):
+        plot.scatter(embedding, title="mine")
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert (
