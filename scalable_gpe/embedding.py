@@ -5,7 +5,7 @@ X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from scalable_gpe.graph.build import GraphStage, check_neighbors
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
+from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.io.annotations import open_annotations, save_annotations
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
@@ -347,6 +348,7 @@ def embed(
     n_jobs: int | None = None,
     resume: bool = True,
     progress: Any = None,
+    sample_weight: Any = None,
 ) -> Embedding:
     r"""Gaussian process embedding of points: straight-line distances that approximate diffusion distances.
 
@@ -414,6 +416,9 @@ def embed(
         Use what the store already holds; False starts over.
     progress : None, False or callable(stage, done, total)
         A bar in a terminal or notebook by default.
+    sample_weight : array-like (N,), optional
+        Weight of each row, above 0. A row of weight 3 counts as three equal rows: the same A up to scale, the same
+        expected distances. Weights of equal rows are added.
 
     Returns
     -------
@@ -455,6 +460,8 @@ def embed(
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists)
+    weight = check_sample_weight(sample_weight, source.n_rows)
+    parameters = replace(parameters, sample_weight=None if weight is None else weight.content)
     warn_if_few(parameters.sketching)
     with workers_for(n_jobs, bars) as workers:
         source = source.scaled(workers)
@@ -462,10 +469,10 @@ def embed(
         plan = _plan_memory(parameters, source, workers, persistent=store is not None)
         with _opened(store, storage_options, None if resume else source) as arrays, _nothing_left(arrays):
             context = Context(arrays, workers, plan)
-            return _repaired(arrays, lambda: _run(source, parameters, context))
+            return _repaired(arrays, lambda: _run(source, parameters, context, weight))
 
 
-def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedding:
+def _run(source: GraphStage, parameters: Parameters, context: Context, weight: SampleWeight | None) -> Embedding:
     """Run the pipeline: each stage finds its result in the store, or makes it."""
     keys = _make_keys(source, parameters)
     check_same_input(context.store, keys)
@@ -475,7 +482,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
     with log.stage("kernel"):
         kernel = complete(KernelStage(graph, parameters.epsilon), context)
     with log.stage("heat"):
-        heat = complete(HeatStage(kernel, parameters.normalization), context)
+        heat = complete(HeatStage(kernel, parameters.normalization, sample_weight=weight), context)
     with log.stage("sketch"):
         parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
@@ -594,6 +601,7 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
         n_components=parameters.sketching.n_columns,
         n_powers=len(parameters.powers),
         itemsize=parameters.sketching.sketch.dtype.itemsize,
+        weighted=parameters.sample_weight is not None,
     )
     resources = measure_resources(
         parameters.memory_limit or workers.memory_limit(),
@@ -614,7 +622,7 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
 def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     """Names of the results: each depends on its own parameters and on the result before it."""
     kernel = kernel_name(source.name, parameters.epsilon)
-    heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS)
+    heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS, parameters.sample_weight)
     sketch = parameters.sketching.name(heat)
     horizon = (parameters.horizon,) if ALL in parameters.powers else ()
     wide = () if parameters.n_sketch is None else ("n_sketch", parameters.n_sketch)

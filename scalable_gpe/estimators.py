@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,12 @@ from scalable_gpe.transform.new_points import Extension
 Array = npt.NDArray[Any]
 
 
+class _Weights(TypedDict, total=False):
+    """Optional arguments of `fit`."""
+
+    sample_weight: Any
+
+
 class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What both estimators share: checked input, a run of `embed`, new points."""
 
@@ -36,7 +42,9 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     embedding_: Any  # numpy, or zarr when stored
     _dtypes: tuple[str, ...]
 
-    def fit(self, X: Any, y: None = None) -> Self:
+    # scikit-learn reads a `sample_weight` in this signature as a promise that weights and repeated rows give equal
+    # numbers; for a random sketch they give equal expected distances
+    def fit(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Self:
         """Fit the embedding.
 
         Parameters
@@ -46,15 +54,17 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             and lazy objects are read block by block.
         y : None
             Ignored.
+        sample_weight : array-like (N,), optional
+            As in `embed`.
 
         Returns
         -------
         self
         """
-        self._fit(self._validate(X, reset=True))
+        self._fit(self._validate(X, reset=True), **weights)
         return self
 
-    def fit_transform(self, X: Any, y: None = None) -> Array:
+    def fit_transform(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Array:
         """Fit the embedding and return it; equivalent to ``fit(X).transform(X)``.
 
         Parameters
@@ -63,12 +73,14 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             As in `fit`.
         y : None
             Ignored.
+        sample_weight : array-like (N,), optional
+            As in `embed`.
 
         Returns
         -------
         ndarray (N, k)
         """
-        return np.asarray(self.fit(X).embedding_[:])
+        return np.asarray(self.fit(X, **weights).embedding_[:])
 
     def transform(self, X: Any) -> Array:
         """Embed new rows; a training row gets its own embedding. A warning counts rows far from all training rows.
@@ -102,7 +114,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ensure_min_samples=2 if reset else 1,
         )
 
-    def _embed(self, X: Any, **changes: int) -> Embedding:
+    def _embed(self, X: Any, **changes: Any) -> Embedding:
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "memory"}
         with self._opened_store(X) as store:
             return embed(X, **{**parameters, **changes, "store": store})
@@ -239,12 +251,12 @@ class GaussianProcessEmbedding(_Estimator):
         self.progress = progress
         self.memory = memory
 
-    def _fit(self, X: Any) -> None:
+    def _fit(self, X: Any, sample_weight: Any = None) -> None:
         if np.ndim(self.power):
             raise ValueError(
                 Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
             )
-        self._keep(self._embed(X))
+        self._keep(self._embed(X, sample_weight=sample_weight))
         self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
 
@@ -334,9 +346,9 @@ class DiffusionMap(_Estimator):
         self.progress = progress
         self.memory = memory
 
-    def _fit(self, X: Any) -> None:
+    def _fit(self, X: Any, sample_weight: Any = None) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product
-        self._keep(self._embed(X, n_components=1, power=1))
+        self._keep(self._embed(X, n_components=1, power=1, sample_weight=sample_weight))
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1

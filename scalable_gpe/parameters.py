@@ -20,7 +20,10 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Parameters:
-    """Checked arguments of `embed`; `power` is as the user wrote it, `powers` are the powers to compute."""
+    """Checked arguments of `embed`; `power` is as the user wrote it, `powers` are the powers to compute.
+
+    `sample_weight` is a checksum of the weights; None without weights.
+    """
 
     n_components: int
     powers: tuple[Power, ...]
@@ -38,6 +41,7 @@ class Parameters:
     memory_limit: int | None = None
     horizon: int | str = AUTO
     n_sketch: int | None = None
+    sample_weight: str | None = None
 
     @property
     def search(self) -> SearchParameters:
