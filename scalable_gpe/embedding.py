@@ -389,8 +389,10 @@ def embed(
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
         Entries of the random matrix G.
-    metric : {"euclidean", "cosine"}
-        Cosine is euclidean on rows scaled to length 1; pass other metrics through `neighbors`.
+    metric : {"euclidean", "cosine", "correlation", "hamming", "jaccard"}
+        The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
+        rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
+        that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only; without transform).
     neighbors : (indices, distances) or sparse matrix of distances, optional
         Precomputed neighbour lists, used instead of a search.
     random_state : int, None or numpy generator

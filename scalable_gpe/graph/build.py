@@ -16,7 +16,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph import unfinished
+from scalable_gpe.graph import jaccard, unfinished
 from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
@@ -90,8 +90,10 @@ def neighbor_graph(
         `read_points`).
     n_neighbors : int, optional
         Number of other (distinct) points in each list; ``min(32, N - 1)`` by default.
-    metric : {"euclidean", "cosine"}
-        Cosine is euclidean on rows scaled to length 1.
+    metric : {"euclidean", "cosine", "correlation", "hamming", "jaccard"}
+        The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
+        rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
+        that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only).
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The search; "auto" is exact in low dimension and for few rows.
     recall : float
@@ -235,18 +237,20 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     checksum = content(hashes)
     del hashes
     n_neighbors = _distinct_neighbors(parameters.n_neighbors, len(first), rows.n_rows)
-    method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors)
+    method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors, parameters.metric)
     unfinished.begin(name, checksum, context.store)
     panels = Panels(context)
     points: Rows = RowSubset(shared, panels.of(first)) if group is not None else shared
-    sample = exact_sample(points, n_neighbors, parameters.random_state, context)
+    scan = jaccard.exact_sample if parameters.metric == "jaccard" else exact_sample
+    sample = scan(points, n_neighbors, parameters.random_state, context)
     found = search(points, n_neighbors, method, sample, parameters, context, name)
     storage_order = StorageOrder(first[found.order], group)
     _save_order(storage_order, context, name)
-    stored = _save_points(found, points, context, name)
+    straight = parameters.metric != "jaccard"
+    stored = _save_points(found, points, context, name) if straight else RowSubset(points, found.order)
     _save_lists(found, n_neighbors, context, name)
     panels.clear()
-    finish = _Finish(context, name, storage_order)
+    finish = _Finish(context, name, storage_order, straight)
     metadata = with_input(finish.edges(method), rows)
     return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
 
@@ -261,29 +265,32 @@ def _precomputed_graph(
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order)
     _save_order(storage_order, context, name)
-    points = None if rows is None else _gather_points(rows, order, context, name)
+    straight = rows is None or rows.metric != "jaccard"
+    points = None if rows is None else _gather_points(rows, order, context, name, keep=straight)
     position = storage_order.by_user
     relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]
     indices, distances = _list_tables(lists.indices.shape, context, name)
     write_whole(indices, relabelled)
     for start, stop in ranges(len(order), distances.shard_rows):
         distances.write(start, lists.distances[order[start:stop]])
-    finish = _Finish(context, name, storage_order)
+    finish = _Finish(context, name, storage_order, straight)
     metadata = replace(finish.edges("precomputed"), content=checksum, exponent=lists.exponent)
     if rows is None or shared is None or points is None:
         return finish.commit(metadata, None, None, None)
     # ids of the source are the user's rows here: no rows were merged
-    sample = exact_sample(shared, lists.indices.shape[1], random_state, context)
+    scan = exact_sample if straight else jaccard.exact_sample
+    sample = scan(shared, lists.indices.shape[1], random_state, context)
     return finish.commit(with_input(metadata, rows), points, sample, None)
 
 
 @dataclass(frozen=True)
 class _Finish:
-    """Symmetrise and measure the lists of a graph, and commit it."""
+    """Symmetrise and measure the lists of a graph, and commit it; `straight` distances are those of straight lines."""
 
     context: Context
     name: str
     storage_order: StorageOrder
+    straight: bool = True
 
     def edges(self, method: str) -> GraphMetadata:
         """Make the edges; return the metadata known so far."""
@@ -308,7 +315,8 @@ class _Finish:
         if points is not None and sample is not None:
             edges = open_edges(self.context, f"{name}/edges", metadata.n_points, metadata.block_rows)
             lengths = store.open_table(f"{name}/distances")
-            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user)
+            squares_of = None if self.straight else jaccard.pair_squares
+            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user, squares_of)
             _save(self.context, f"{name}/missing", scan.missing, len(scan.missing))
             _save(self.context, f"{name}/listed", scan.listed, len(scan.listed))
             metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
@@ -320,7 +328,7 @@ class _Finish:
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
         unfinished.complete(name, store)
         store.commit(name, metadata)
-        return open_graph(self.context, name, points)
+        return open_graph(self.context, name, points if self.straight else None)
 
 
 def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> int:
@@ -385,14 +393,14 @@ def _save_points(found: NeighborLists, points: Rows, context: Context, name: str
     return TableRows(table)
 
 
-def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str) -> Rows:
-    """Return the points of an input in a given order.
+def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str, *, keep: bool) -> Rows:
+    """Return the points of an input in a given order; with `keep` from a table, if the store keeps a copy.
 
     A table is filled in as few streaming passes over the input as memory allows, because taking rows by number would
     read a whole chunked input once per shard.
     """
     n_points, n_features = len(order), source.n_features
-    table = _points_table(n_points, n_features, context, name)
+    table = _points_table(n_points, n_features, context, name) if keep else None
     if table is None:
         return RowSubset(source, order)
     missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]

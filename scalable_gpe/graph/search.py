@@ -10,6 +10,7 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
+from scalable_gpe.graph import jaccard
 from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample
@@ -47,10 +48,12 @@ class NeighborLists(Protocol):
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
-def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int) -> str:
+def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int, metric: str = "euclidean") -> str:
     """Choose the search for these points: an exact one if that is affordable."""
     if method != "auto":
         return method
+    if metric == "jaccard":
+        return "brute" if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points else "pynndescent"
     if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points:
         return "kdtree" if n_features <= 3 and n_points > 1000 and 4 * n_neighbors < n_points else "brute"
     return "kdtree" if n_features <= _TREE_FEATURES else "cells"
@@ -67,7 +70,7 @@ def search(
 ) -> NeighborLists:
     """Find `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method != "cells":
-        return _IndexedLists(points, n_neighbors, method, parameters.random_state, context)
+        return _IndexedLists(points, n_neighbors, method, parameters, context)
     from scalable_gpe.graph.cells.rounds import search_cells
 
     found = search_cells(
@@ -122,9 +125,12 @@ class _IndexedLists:
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
 
-    def __init__(self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context) -> None:
+    def __init__(
+        self, points: Rows, n_neighbors: int, method: str, parameters: SearchParameters, context: Context
+    ) -> None:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
-        self._random_state, self._n_jobs = random_state, context.workers.n_jobs
+        self._jaccard = parameters.metric == "jaccard"
+        self._random_state, self._n_jobs = parameters.random_state, context.workers.n_jobs
         self._key = (context.token, context.scratch())
         self._found: Panel | None = None
         panels, (self._index, order) = Panels(context), self._search()
@@ -136,7 +142,8 @@ class _IndexedLists:
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
         X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
-        searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
+        straight = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
+        searches = {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard} if self._jaccard else straight
         order, indices = searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs)
         return _Index(X, indices), order
 
@@ -167,8 +174,11 @@ class _IndexedLists:
         rows = self._shared_order.rows(start, stop)
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
-        loops.list_squares(X, rows, neighbors, squared)
-        if self._method != "brute":  # whose lists are in order
+        if self._jaccard:
+            jaccard.list_squares(X, rows, neighbors, squared)
+        else:
+            loops.list_squares(X, rows, neighbors, squared)
+        if self._method != "brute" or self._jaccard:  # other lists of brute force are in order
             loops.order_lists(neighbors, squared, np.arange(len(X)))
         return neighbors, squared
 
@@ -188,13 +198,35 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> t
     return np.arange(len(X)), AllPairs(X, n_neighbors).neighbors
 
 
+def _brute_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    def indices(rows: np.ndarray) -> np.ndarray:
+        return drop_self(jaccard.nearest(X, rows, n_neighbors + 1), rows)
+
+    return np.arange(len(X)), indices
+
+
 def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    found = repair(X, _descent(X, n_neighbors, random_state, n_jobs, "euclidean"))
+    return locality(X), found.__getitem__
+
+
+def _pynndescent_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    found = _descent(X, n_neighbors, random_state, n_jobs, "jaccard")
+    rows = unsound_rows(found)
+    if len(rows):
+        found = found.copy()
+        found[rows] = drop_self(jaccard.nearest(X, rows, n_neighbors + 1), rows)
+    return locality(X), found.__getitem__
+
+
+def _descent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int, metric: str) -> np.ndarray:
+    """Lists of pynndescent, without the rows themselves."""
     from pynndescent import NNDescent
 
+    seed = random_state % 2**31
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
-    index = NNDescent(writable, n_neighbors=n_neighbors + 1, random_state=random_state % 2**31, n_jobs=n_jobs)
-    found = repair(X, drop_self(index.neighbor_graph[0], np.arange(len(X))))
-    return locality(X), found.__getitem__
+    index = NNDescent(writable, n_neighbors=n_neighbors + 1, metric=metric, random_state=seed, n_jobs=n_jobs)
+    return drop_self(index.neighbor_graph[0], np.arange(len(X)))
 
 
 def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -208,15 +240,20 @@ def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Search again, exactly, for rows whose list has a -1, a repeat or the row itself."""
-    ranked = np.sort(indices, axis=1)
-    bad = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
-    bad |= (indices == np.arange(len(indices))[:, None]).any(axis=1)
-    rows = np.flatnonzero(bad)
+    rows = unsound_rows(indices)
     if not len(rows):
         return indices
     indices = indices.copy()
     indices[rows] = AllPairs(X, indices.shape[1]).neighbors(rows)
     return indices
+
+
+def unsound_rows(indices: np.ndarray) -> np.ndarray:
+    """Rows whose list has a -1, a repeat or the row itself."""
+    ranked = np.sort(indices, axis=1)
+    bad = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    bad |= (indices == np.arange(len(indices))[:, None]).any(axis=1)
+    return np.flatnonzero(bad)
 
 
 def locality(X: np.ndarray) -> np.ndarray:

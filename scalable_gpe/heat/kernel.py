@@ -237,10 +237,12 @@ def _weights(block: Block, epsilon: float, scales: LocalScales | None) -> np.nda
 def _lost_mass(kernel: SparseKernel) -> float | None:
     """``1 - sum K_sparse / sum K_dense`` over sampled rows, the diagonal left out; None without points."""
     graph = kernel.graph
-    if graph is None or graph.scan is None or graph.points is None or kernel.epsilon is None:
+    if graph is None or graph.scan is None or kernel.epsilon is None:
         return None
     if kernel.scales is None:
         return graph.scan.lost_mass(kernel.stored_epsilon)
+    if graph.points is None:
+        return None
     dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
     return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
 

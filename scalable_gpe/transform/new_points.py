@@ -108,6 +108,12 @@ class NewPoints:
 
     def __init__(self, graph: NeighborGraph, heat: HeatKernel, metric: str = "euclidean") -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
+        if metric == "jaccard":
+            raise ValueError(
+                Message(
+                    "transform does not know `metric='jaccard'`. Embed old and new rows together, or use 'hamming'."
+                )
+            )
         self._points = _check_points(graph)
         self._leaves = _Leaves(self._points, graph.radius, self._context)
         self._user_row = graph.storage_order.user_row
