@@ -23,6 +23,7 @@ from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import GraphStage, check_neighbors
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
@@ -45,6 +46,7 @@ from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, heat_name, kernel_name, run_key
 from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 from scalable_gpe.storage.records import to_json
+from scalable_gpe.transform.new_distances import NewDistances
 from scalable_gpe.transform.new_points import NewPoints, embed_rows
 
 _READ_ROWS = 65_536
@@ -312,7 +314,8 @@ class Embedding:
     @cached_property
     def _new_points(self) -> NewPoints:
         """State that `transform` reuses between calls."""
-        return NewPoints(self.graph, self.heat, self.settings.metric)
+        kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
+        return kind(self.graph, self.heat, self.settings.metric)
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
@@ -393,6 +396,8 @@ def embed(
         The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
         rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
         that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only; without transform).
+        "precomputed": X holds distances, of all pairs (N x N) or sparse ones of neighbours; new rows are then
+        given by their distances to the training rows. Pass other metrics so, or through `neighbors`.
     neighbors : (indices, distances) or sparse matrix of distances, optional
         Precomputed neighbour lists, used instead of a search.
     random_state : int, None or numpy generator
@@ -458,6 +463,8 @@ def embed(
             GPEWarning,
         )
     bars = Progress(progress)
+    if parameters.metric == PRECOMPUTED:
+        X, neighbors = None, _given_distances(X, neighbors, parameters.n_neighbors)
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
@@ -542,7 +549,8 @@ def open_embedding(
     arrays = open_store(store, storage_options, read_only=True)
     record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
-    rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
+    known = X is None or parameters.metric == PRECOMPUTED
+    rows = None if known else open_rows(X, parameters.metric, storage_options=storage_options)
     report = record.report
     assert report is not None  # a finished run has one
     size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.sketching.n_columns, len(parameters.powers))
@@ -592,6 +600,13 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     if not isinstance(resume, bool):
         raise TypeError(Message(f"`resume` must be True or False; got {resume!r}."))
     count_jobs(n_jobs)
+
+
+def _given_distances(X: Any, neighbors: Any, n_neighbors: int | None) -> Any:
+    """The lists of ``metric="precomputed"``: X holds distances."""
+    if X is None or neighbors is not None:
+        raise ValueError(Message("`metric='precomputed'` needs the distances as X, without `neighbors=`."))
+    return distance_lists(X, n_neighbors)
 
 
 def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *, persistent: bool) -> MemoryPlan:

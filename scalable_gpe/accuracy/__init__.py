@@ -29,6 +29,7 @@ from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import on_cluster
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.storage.blocks import take_rows
@@ -197,7 +198,7 @@ def _audit_powers(
 def _points(embedding: Embedding, X: Any) -> Rows | None:
     """Training points in storage order, or None."""
     graph = embedding.graph
-    if graph.points is not None or X is None or embedding.settings.metric == "jaccard":
+    if graph.points is not None or X is None or embedding.settings.metric in ("jaccard", PRECOMPUTED):
         return graph.points
     rows = open_rows(X, embedding.settings.metric)
     if rows.n_rows != graph.n_rows:

@@ -233,9 +233,16 @@ def _renamed(metadata: GraphMetadata) -> GraphMetadata:
 
 
 def check_search(
-    *, n_neighbors: Any, metric: str, method: str, recall: Any, random_state: int, n_rows: int | None
+    *,
+    n_neighbors: Any,
+    metric: str,
+    method: str,
+    recall: Any,
+    random_state: int,
+    n_rows: int | None,
+    choices: tuple[str, ...] = METRICS,
 ) -> SearchParameters:
-    """Check the parameters of a search; without `n_rows`, n_neighbors may be None."""
+    """Check the parameters of a search; without `n_rows`, n_neighbors may be None. `choices` are the metrics."""
     if n_rows is not None:
         n_neighbors = check_n_neighbors(n_neighbors, n_rows)
     elif n_neighbors is not None:
@@ -246,7 +253,7 @@ def check_search(
         )
     return SearchParameters(
         n_neighbors=n_neighbors,
-        metric=checks.check_choice(metric, METRICS, "metric"),
+        metric=checks.check_choice(metric, choices, "metric"),
         method=checks.check_choice(method, METHODS, "method"),
         recall=checks.check_fraction(recall, "recall"),
         random_state=random_state,
