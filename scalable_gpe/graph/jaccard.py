@@ -8,12 +8,12 @@ of its sums.
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.graph.recall import N_SAMPLES, ExactSample
+from scalable_gpe.graph import products
+from scalable_gpe.graph.recall import ExactSample
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.blocks import ranges
 
 METHODS = ("auto", "brute", "pynndescent")
-_ENTRIES_AT_ONCE = 2**24
 
 
 def all_squares(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def pair_squares(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
 
 def list_squares(points: np.ndarray, rows: np.ndarray, neighbors: np.ndarray, out: np.ndarray) -> None:
     """Squared distances of some rows to the neighbours in their lists."""
-    for start, stop in ranges(len(rows), _rows_at_once(neighbors.shape[1] * points.shape[1])):
+    for start, stop in ranges(len(rows), products.rows_at_once(neighbors.shape[1] * points.shape[1])):
         others = points[neighbors[start:stop]]
         own = points[rows[start:stop]][:, None, :]
         out[start:stop] = _squares((own * others).sum(axis=2), own.sum(axis=2) + others.sum(axis=2))
@@ -36,31 +36,12 @@ def list_squares(points: np.ndarray, rows: np.ndarray, neighbors: np.ndarray, ou
 
 def nearest(points: np.ndarray, rows: np.ndarray, n_neighbors: int) -> np.ndarray:
     """The `n_neighbors` nearest rows of some rows, which are listed themselves if they are among these."""
-    found = np.empty((len(rows), n_neighbors), np.int32)
-    for start, stop in ranges(len(rows), _rows_at_once(len(points))):
-        squares = all_squares(points[rows[start:stop]], points)
-        found[start:stop] = np.argpartition(squares, n_neighbors - 1, axis=1)[:, :n_neighbors]
-    return found
+    return products.nearest(all_squares, points, rows, n_neighbors)
 
 
 def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:
     """Sample some points, and compare them with all points."""
-    from scalable_gpe.loops import scan
-
-    drawn = np.random.default_rng([random_state, 1]).choice(points.n_rows, min(N_SAMPLES, points.n_rows), replace=False)
-    own = np.sort(drawn)
-    samples, histogram = points.take(own), np.zeros(scan.N_BINS, np.int64)
-    best = np.full((len(own), n_neighbors), np.inf, np.float32)
-    pieces = ranges(points.n_rows, _rows_at_once(max(len(own), points.n_features)))
-    with context.workers.progress.stage("recall", len(pieces)):
-        for start, stop in pieces:
-            squares = all_squares(samples, points.read(start, stop))
-            here = np.flatnonzero((own >= start) & (own < stop))
-            squares[here, own[here] - start] = np.inf
-            scan.count_bins(squares[np.isfinite(squares)], histogram, 1)
-            best = np.sort(np.concatenate([best, squares], axis=1), axis=1)[:, :n_neighbors]
-            context.workers.progress.advance()
-    return ExactSample(own, best, histogram, points.n_rows)
+    return products.exact_sample(all_squares, np.asarray, points, n_neighbors, random_state, context)
 
 
 def _squares(both: np.ndarray, sums: np.ndarray) -> np.ndarray:
@@ -68,7 +49,3 @@ def _squares(both: np.ndarray, sums: np.ndarray) -> np.ndarray:
     shares = np.divide(both, either, out=np.ones_like(either), where=either > 0)  # two rows of zeros are equal
     squares: np.ndarray = (1 - shares).astype(np.float32)
     return squares
-
-
-def _rows_at_once(row_entries: int) -> int:
-    return max(1, _ENTRIES_AT_ONCE // max(1, row_entries))

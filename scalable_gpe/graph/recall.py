@@ -258,7 +258,7 @@ def _subtract_listed(
 
     left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])
     right = np.concatenate([columns.astype(np.int64) for _, columns in rows])
-    for start, stop in ranges(len(left), max(256, _EDGES_AT_ONCE // max(1, points.n_features // 16))):
+    for start, stop in ranges(len(left), max(16, _EDGES_AT_ONCE // max(1, points.n_features // 16))):
         ids, inverse = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
         values = points.take(ids)
         squares = np.empty(stop - start, np.float32)

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
-from scalable_gpe.graph import jaccard
+from scalable_gpe.graph import jaccard, sparse_rows
 from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample
-from scalable_gpe.io.rows import Rows
+from scalable_gpe.io.rows import InputRows, Rows
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 
@@ -22,6 +23,7 @@ Indices = Callable[[np.ndarray], np.ndarray]
 
 _TREE_FEATURES = 8
 _BRUTE_ROWS = 20_000
+_WIDE = 2000  # features from which sparse rows stay sparse in a search by brute force
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,23 @@ class NeighborLists(Protocol):
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
+class RowKind(Enum):
+    """How distances between rows are computed: in compiled loops, or by products of matrices."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    JACCARD = "jaccard"
+
+
+def row_kind(rows: InputRows) -> RowKind:
+    """The kind of an input; sparse rows that are not wide are read as dense ones."""
+    if rows.metric == "jaccard":
+        return RowKind.JACCARD
+    # centred rows have no zeros
+    sparse = rows.is_sparse and rows.n_features > _WIDE and rows.metric != "correlation"
+    return RowKind.SPARSE if sparse else RowKind.DENSE
+
+
 def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int, metric: str = "euclidean") -> str:
     """Choose the search for these points: an exact one if that is affordable."""
     if method != "auto":
@@ -67,10 +86,11 @@ def search(
     parameters: SearchParameters,
     context: Context,
     name: str,
+    kind: RowKind = RowKind.DENSE,
 ) -> NeighborLists:
     """Find `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method != "cells":
-        return _IndexedLists(points, n_neighbors, method, parameters, context)
+        return _IndexedLists(points, n_neighbors, method, parameters.random_state, context, kind)
     from scalable_gpe.graph.cells.rounds import search_cells
 
     found = search_cells(
@@ -112,9 +132,9 @@ class _StoredLists:
 
 
 class _Index(NamedTuple):
-    """All rows, and a function that finds the neighbours of some of them."""
+    """All rows (an array or a CSR matrix), and a function that finds the neighbours of some of them."""
 
-    X: np.ndarray
+    X: Any
     indices: Indices
 
 
@@ -126,11 +146,11 @@ class _IndexedLists:
     """
 
     def __init__(
-        self, points: Rows, n_neighbors: int, method: str, parameters: SearchParameters, context: Context
+        self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context, kind: RowKind
     ) -> None:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
-        self._jaccard = parameters.metric == "jaccard"
-        self._random_state, self._n_jobs = parameters.random_state, context.workers.n_jobs
+        self._kind = RowKind.DENSE if kind is RowKind.SPARSE and method != "brute" else kind
+        self._random_state, self._n_jobs = random_state, context.workers.n_jobs
         self._key = (context.token, context.scratch())
         self._found: Panel | None = None
         panels, (self._index, order) = Panels(context), self._search()
@@ -141,11 +161,15 @@ class _IndexedLists:
 
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
-        X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
-        straight = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
-        searches = {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard} if self._jaccard else straight
-        order, indices = searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs)
+        X, search = self._read(), _SEARCHES[self._kind][self._method]
+        order, indices = search(X, self._n_neighbors, self._random_state, self._n_jobs)
         return _Index(X, indices), order
+
+    def _read(self) -> Any:
+        """All rows as an array, or as a sparse matrix."""
+        if self._kind is RowKind.SPARSE:
+            return sparse_rows.read_sparse(self._points)
+        return np.ascontiguousarray(self._points.read(0, self._points.n_rows))
 
     @cached_property
     def _index(self) -> _Index:
@@ -156,7 +180,7 @@ class _IndexedLists:
     def _make(self) -> _Index:
         if self._found is None:
             return self._search()[0]
-        return _Index(np.ascontiguousarray(self._points.read(0, self._points.n_rows)), self._found.whole().__getitem__)
+        return _Index(self._read(), self._found.whole().__getitem__)
 
     def __getstate__(self) -> object:
         here = ("_index", "order")
@@ -164,7 +188,8 @@ class _IndexedLists:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows in storage order."""
-        return np.take(self._index.X, self._shared_order.rows(start, stop), axis=0)
+        X, order = self._index.X, self._shared_order.rows(start, stop)
+        return X[order].toarray().astype(np.float32) if self._kind is RowKind.SPARSE else np.take(X, order, axis=0)
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists with exact distances."""
@@ -174,12 +199,10 @@ class _IndexedLists:
         rows = self._shared_order.rows(start, stop)
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
-        if self._jaccard:
-            jaccard.list_squares(X, rows, neighbors, squared)
-        else:
-            loops.list_squares(X, rows, neighbors, squared)
-        if self._method != "brute" or self._jaccard:  # other lists of brute force are in order
-            loops.order_lists(neighbors, squared, np.arange(len(X)))
+        squares = {RowKind.JACCARD: jaccard.list_squares, RowKind.SPARSE: sparse_rows.list_squares}
+        squares.get(self._kind, loops.list_squares)(X, rows, neighbors, squared)
+        if self._method != "brute" or self._kind is not RowKind.DENSE:  # dense lists of brute force are in order
+            loops.order_lists(neighbors, squared, np.arange(X.shape[0]))
         return neighbors, squared
 
 
@@ -196,6 +219,13 @@ def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> 
 
 def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
     return np.arange(len(X)), AllPairs(X, n_neighbors).neighbors
+
+
+def _brute_sparse(X: Any, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    def indices(rows: np.ndarray) -> np.ndarray:
+        return drop_self(sparse_rows.nearest(X, rows, n_neighbors + 1), rows)
+
+    return np.arange(X.shape[0]), indices
 
 
 def _brute_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
@@ -227,6 +257,13 @@ def _descent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int, me
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
     index = NNDescent(writable, n_neighbors=n_neighbors + 1, metric=metric, random_state=seed, n_jobs=n_jobs)
     return drop_self(index.neighbor_graph[0], np.arange(len(X)))
+
+
+_SEARCHES: dict[RowKind, dict[str, Callable[[Any, int, int, int], tuple[np.ndarray, Indices]]]] = {
+    RowKind.DENSE: {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent},
+    RowKind.SPARSE: {"brute": _brute_sparse},
+    RowKind.JACCARD: {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard},
+}
 
 
 def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:

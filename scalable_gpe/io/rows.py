@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -95,6 +95,11 @@ class InputRows:
         return self.source.resident
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the input is a sparse matrix."""
+        return isinstance(self.source, SparseSource)
+
+    @property
     def shared(self) -> bool:
         """Whether other processes can read the same rows: an input in a file or a store."""
         return self.source.shared
@@ -109,11 +114,15 @@ class InputRows:
 
     def sample(self) -> np.ndarray:
         """Rows at even steps, at most 1024: the input's fingerprint."""
-        return self.take(_sample_ids(self.n_rows))
+        return np.concatenate(list(self.sample_parts()))
+
+    def sample_parts(self) -> Iterator[np.ndarray]:
+        """The rows of `sample` in parts, none of them large."""
+        return (self.take(ids) for ids in _sample_parts(self.source))
 
     def steps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Cut a range into ranges that are read at once."""
-        rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
+        rows = rows_at_once(self.n_features)
         return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
 
     def with_units(self, offset: np.ndarray | None, exponent: int) -> "InputRows":
@@ -180,21 +189,45 @@ def open_rows(
     X = _read(X, storage_options)
     source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
-    ids = _sample_ids(int(source.shape[0]))
-    values = source.rows(ids)
-    # sparse rows keep their zeros: they are never shifted
-    shifted = metric == "euclidean" and not isinstance(source, SparseSource)
-    offset = _offset(values, ids, name) if shifted else None
-    # the exponent of the sample, until all rows have been looked at
-    exponent = 0 if metric in _MAPS else choose_exponent(_largest(values, offset, ids, name), name)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
-    rows = InputRows(source, metric, names, offset, name, exponent, annotations)
+    rows = InputRows(source, metric, names, None, name, annotations=annotations)
+    return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
+
+
+def _checked(rows: InputRows) -> InputRows:
+    """The rows with the units of a sample, until all rows have been looked at; the sample is checked."""
+    (ids,) = _sample_parts(rows.source)
+    values, name = rows.source.rows(ids), rows.name
+    offset = _offset(values, ids, name) if rows.metric == "euclidean" else None
+    exponent = 0 if rows.metric in _MAPS else choose_exponent(_largest(values, offset, ids, name), name)
+    rows = rows.with_units(offset, exponent)
     rows._convert(values, ids)
     return rows
 
 
-def _sample_ids(n_rows: int) -> np.ndarray:
-    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
+def _checked_sparse(rows: InputRows) -> InputRows:
+    """The same for sparse rows, in parts; they keep their zeros, so they are never shifted."""
+    if rows.metric not in _MAPS:
+        parts = _sample_parts(rows.source)
+        largest = max(_largest(rows.source.rows(ids), None, ids, rows.name) for ids in parts)
+        rows = rows.with_exponent(choose_exponent(largest, rows.name))
+    for _ in rows.sample_parts():
+        pass
+    return rows
+
+
+def _sample_parts(source: Source) -> list[np.ndarray]:
+    """Numbers of rows at even steps; those of sparse rows in parts, which are made dense one by one."""
+    n_rows, n_features = (int(size) for size in source.shape)
+    ids = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
+    if not isinstance(source, SparseSource):
+        return [ids]
+    return [ids[start:stop] for start, stop in ranges(len(ids), rows_at_once(n_features))]
+
+
+def rows_at_once(n_features: int) -> int:
+    """Rows that are read at once."""
+    return max(16, min(65_536, _BYTES_AT_ONCE // (8 * n_features)))
 
 
 def _check_shape(shape: tuple[int, ...], name: str, min_rows: int) -> None:

@@ -38,6 +38,7 @@ _MOST_LEAVES = 2**18
 CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
 _BATCH_ROWS = 1024
 _BLOCK_LEAVES = 256
+_BLOCK_ENTRIES = 2**23  # wide rows: fewer leaves in a block
 _HEADS_AT_ONCE = 1024
 _LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
@@ -289,7 +290,8 @@ class _Leaves:
         self._safe = float(np.sqrt(1e37 / n_features))
         # screening adds up float32 squares: its relative error is below this
         self._slack = 1 - 4e-7 * (n_features + 8)
-        self._blocks = ranges(self._n_leaves, _BLOCK_LEAVES)
+        at_once = max(1, min(_BLOCK_LEAVES, _BLOCK_ENTRIES // (self._size * n_features)))
+        self._blocks = ranges(self._n_leaves, at_once)
         self._held: dict[tuple[int, int], np.ndarray] = {}
         self._hold = context.plan.holds(4 * self._n_leaves * self._size * n_features)
         context.workers.here.map(self._box, self._blocks, count=False)
