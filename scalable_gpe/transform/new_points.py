@@ -38,7 +38,7 @@ _MOST_LEAVES = 2**18
 CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
 _BATCH_ROWS = 1024
 _BLOCK_LEAVES = 256
-_BLOCK_ENTRIES = 2**23  # wide rows: fewer leaves in a block
+_BLOCK_ENTRIES = 2**22  # wide rows: fewer leaves in a block
 _HEADS_AT_ONCE = 1024
 _LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
