@@ -5,7 +5,7 @@ X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,9 +23,11 @@ from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import GraphStage, check_neighbors
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
+from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.io.annotations import open_annotations, save_annotations
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
@@ -44,6 +46,7 @@ from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, heat_name, kernel_name, run_key
 from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 from scalable_gpe.storage.records import to_json
+from scalable_gpe.transform.new_distances import NewDistances
 from scalable_gpe.transform.new_points import NewPoints, embed_rows
 
 _READ_ROWS = 65_536
@@ -311,7 +314,8 @@ class Embedding:
     @cached_property
     def _new_points(self) -> NewPoints:
         """State that `transform` reuses between calls."""
-        return NewPoints(self.graph, self.heat, self.settings.metric)
+        kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
+        return kind(self.graph, self.heat, self.settings.metric)
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
@@ -347,6 +351,7 @@ def embed(
     n_jobs: int | None = None,
     resume: bool = True,
     progress: Any = None,
+    sample_weight: Any = None,
 ) -> Embedding:
     r"""Gaussian process embedding of points: straight-line distances that approximate diffusion distances.
 
@@ -387,8 +392,12 @@ def embed(
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
         Entries of the random matrix G.
-    metric : {"euclidean", "cosine"}
-        Cosine is euclidean on rows scaled to length 1; pass other metrics through `neighbors`.
+    metric : {"euclidean", "cosine", "correlation", "hamming", "jaccard"}
+        The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
+        rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
+        that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only; without transform).
+        "precomputed": X holds distances, of all pairs (N x N) or sparse ones of neighbours; new rows are then
+        given by their distances to the training rows. Pass other metrics so, or through `neighbors`.
     neighbors : (indices, distances) or sparse matrix of distances, optional
         Precomputed neighbour lists, used instead of a search.
     random_state : int, None or numpy generator
@@ -414,6 +423,9 @@ def embed(
         Use what the store already holds; False starts over.
     progress : None, False or callable(stage, done, total)
         A bar in a terminal or notebook by default.
+    sample_weight : array-like (N,), optional
+        Weight of each row, above 0. A row of weight 3 counts as three equal rows: the same A up to scale, the same
+        expected distances. Weights of equal rows are added.
 
     Returns
     -------
@@ -451,10 +463,14 @@ def embed(
             GPEWarning,
         )
     bars = Progress(progress)
+    if parameters.metric == PRECOMPUTED:
+        X, neighbors = None, _given_distances(X, neighbors, parameters.n_neighbors)
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists)
+    weight = check_sample_weight(sample_weight, source.n_rows)
+    parameters = replace(parameters, sample_weight=None if weight is None else weight.content)
     warn_if_few(parameters.sketching)
     with workers_for(n_jobs, bars) as workers:
         source = source.scaled(workers)
@@ -462,10 +478,10 @@ def embed(
         plan = _plan_memory(parameters, source, workers, persistent=store is not None)
         with _opened(store, storage_options, None if resume else source) as arrays, _nothing_left(arrays):
             context = Context(arrays, workers, plan)
-            return _repaired(arrays, lambda: _run(source, parameters, context))
+            return _repaired(arrays, lambda: _run(source, parameters, context, weight))
 
 
-def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedding:
+def _run(source: GraphStage, parameters: Parameters, context: Context, weight: SampleWeight | None) -> Embedding:
     """Run the pipeline: each stage finds its result in the store, or makes it."""
     keys = _make_keys(source, parameters)
     check_same_input(context.store, keys)
@@ -475,7 +491,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context) -> Embedd
     with log.stage("kernel"):
         kernel = complete(KernelStage(graph, parameters.epsilon), context)
     with log.stage("heat"):
-        heat = complete(HeatStage(kernel, parameters.normalization), context)
+        heat = complete(HeatStage(kernel, parameters.normalization, sample_weight=weight), context)
     with log.stage("sketch"):
         parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
@@ -533,7 +549,8 @@ def open_embedding(
     arrays = open_store(store, storage_options, read_only=True)
     record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
-    rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
+    known = X is None or parameters.metric == PRECOMPUTED
+    rows = None if known else open_rows(X, parameters.metric, storage_options=storage_options)
     report = record.report
     assert report is not None  # a finished run has one
     size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.sketching.n_columns, len(parameters.powers))
@@ -585,6 +602,13 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     count_jobs(n_jobs)
 
 
+def _given_distances(X: Any, neighbors: Any, n_neighbors: int | None) -> Any:
+    """The lists of ``metric="precomputed"``: X holds distances."""
+    if X is None or neighbors is not None:
+        raise ValueError(Message("`metric='precomputed'` needs the distances as X, without `neighbors=`."))
+    return distance_lists(X, n_neighbors)
+
+
 def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *, persistent: bool) -> MemoryPlan:
     """Make the memory plan of a run; refuse a limit that is too small."""
     size = ProblemSize(
@@ -594,6 +618,7 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
         n_components=parameters.sketching.n_columns,
         n_powers=len(parameters.powers),
         itemsize=parameters.sketching.sketch.dtype.itemsize,
+        weighted=parameters.sample_weight is not None,
     )
     resources = measure_resources(
         parameters.memory_limit or workers.memory_limit(),
@@ -614,7 +639,7 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
 def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     """Names of the results: each depends on its own parameters and on the result before it."""
     kernel = kernel_name(source.name, parameters.epsilon)
-    heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS)
+    heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS, parameters.sample_weight)
     sketch = parameters.sketching.name(heat)
     horizon = (parameters.horizon,) if ALL in parameters.powers else ()
     wide = () if parameters.n_sketch is None else ("n_sketch", parameters.n_sketch)

@@ -5,25 +5,36 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scalable_gpe.checks import Seed
+from scalable_gpe.checks import Seed, check_random_state
 from scalable_gpe.embedding import Embedding, embed
 from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED
+from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.lock import waiting_for
 from scalable_gpe.storage.memory import MemoryTable
+from scalable_gpe.transform.kernel_rows import PRECOMPUTED_KERNEL, KernelEmbedding, embed_kernel, extend
 from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]
+
+
+class _Weights(TypedDict, total=False):
+    """Optional arguments of `fit`."""
+
+    sample_weight: Any
 
 
 class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -33,28 +44,35 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     metric: str
     memory: str | os.PathLike[str] | None
     store: str | os.PathLike[str] | None
+    normalization: str
+    n_neighbors: int | None
     embedding_: Any  # numpy, or zarr when stored
     _dtypes: tuple[str, ...]
 
-    def fit(self, X: Any, y: None = None) -> Self:
+    # scikit-learn reads a `sample_weight` in this signature as a promise that weights and repeated rows give equal
+    # numbers; for a random sketch they give equal expected distances
+    def fit(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Self:
         """Fit the embedding.
 
         Parameters
         ----------
         X : array-like (N, d)
             Any input that `embed` takes, AnnData objects among them. Dask, zarr and memory-mapped arrays, paths, backed
-            and lazy objects are read block by block.
+            and lazy objects are read block by block. With ``metric="precomputed"`` or ``"precomputed_kernel"``,
+            an N x N matrix.
         y : None
             Ignored.
+        sample_weight : array-like (N,), optional
+            As in `embed`.
 
         Returns
         -------
         self
         """
-        self._fit(self._validate(X, reset=True))
+        self._fit(self._validate(X, reset=True), **weights)
         return self
 
-    def fit_transform(self, X: Any, y: None = None) -> Array:
+    def fit_transform(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Array:
         """Fit the embedding and return it; equivalent to ``fit(X).transform(X)``.
 
         Parameters
@@ -63,12 +81,14 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             As in `fit`.
         y : None
             Ignored.
+        sample_weight : array-like (N,), optional
+            As in `embed`.
 
         Returns
         -------
         ndarray (N, k)
         """
-        return np.asarray(self.fit(X).embedding_[:])
+        return np.asarray(self.fit(X, **weights).embedding_[:])
 
     def transform(self, X: Any) -> Array:
         """Embed new rows; a training row gets its own embedding. A warning counts rows far from all training rows.
@@ -76,7 +96,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Parameters
         ----------
         X : array-like (M, d)
-            As in `fit`.
+            As in `fit`. With a precomputed metric, M x N: distances to, or kernel with, the training rows.
 
         Returns
         -------
@@ -102,7 +122,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ensure_min_samples=2 if reset else 1,
         )
 
-    def _embed(self, X: Any, **changes: int) -> Embedding:
+    def _embed(self, X: Any, **changes: Any) -> Embedding:
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "memory"}
         with self._opened_store(X) as store:
             return embed(X, **{**parameters, **changes, "store": store})
@@ -117,14 +137,27 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise ValueError(Message("`memory` and `store` both say where results are kept. Pass one of them."))
         folder = Path(self.memory)
         folder.mkdir(parents=True, exist_ok=True)
-        name = _digest(open_rows(X, storage_options=self.storage_options), self.metric)
+        # of given distances, the lists are the input of a store
+        metric = f"{self.metric} {self.n_neighbors}" if self.metric == PRECOMPUTED else self.metric
+        name = _digest(open_rows(X, storage_options=self.storage_options), metric)
         with waiting_for(folder / f"{name}.lock"):  # other candidates of a search fit the same rows
             yield folder / f"{name}.zarr"
 
     def _keep(self, result: Embedding) -> None:
-        self.result_ = result
+        self.result_: Any = result
         self.epsilon_ = result.kernel.epsilon
         self.report_ = result.report
+
+    def _keep_kernel(self, result: KernelEmbedding) -> None:
+        self.result_ = result
+        self.epsilon_ = None
+        self.report_ = result.report
+
+    def _heat_of(self, X: Any, sample_weight: Any) -> HeatKernel:
+        """The heat kernel of X with ``metric="precomputed_kernel"``."""
+        if self.store is not None:
+            raise ValueError(Message("`metric='precomputed_kernel'` is computed in memory. Leave `store` out."))
+        return heat_kernel(csr_matrix(X), self.normalization, sample_weight=sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
@@ -136,6 +169,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric in (PRECOMPUTED, PRECOMPUTED_KERNEL)
         tags.transformer_tags.preserves_dtype = list(self._dtypes)
         return tags
 
@@ -156,7 +190,11 @@ class GaussianProcessEmbedding(_Estimator):
         The horizon of "all".
     n_sketch : int, optional
         Columns that are computed; the n_components principal axes of them are kept.
-    n_neighbors, epsilon, normalization, sketch, metric, random_state, precision, tol, method, recall
+    metric : str
+        As in `embed`. "precomputed": X holds distances, all N x N or sparse ones of neighbours, as in scikit-learn.
+        "precomputed_kernel": X is a symmetric kernel, N x N, dense or sparse, of at least 0 and with a positive
+        diagonal; then n_neighbors, epsilon, method and recall are not used.
+    n_neighbors, epsilon, normalization, sketch, random_state, precision, tol, method, recall
         As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`.
@@ -170,9 +208,9 @@ class GaussianProcessEmbedding(_Estimator):
     embedding_ : array (N, k) of float32
         The embedding of the training rows; a zarr array when there is a store.
     result_ : Embedding
-        The result of `embed`, with graph, kernel and heat kernel.
-    epsilon_ : float
-        The bandwidth; with local length scales, the median of sigma^2.
+        The result of `embed`, with graph, kernel and heat kernel; with a precomputed kernel, the heat kernel only.
+    epsilon_ : float or None
+        The bandwidth; with local length scales, the median of sigma^2. None with a precomputed kernel.
     power_ : int or "all"
         The power.
     horizon_ : int or None
@@ -239,14 +277,32 @@ class GaussianProcessEmbedding(_Estimator):
         self.progress = progress
         self.memory = memory
 
-    def _fit(self, X: Any) -> None:
+    def _fit(self, X: Any, sample_weight: Any = None) -> None:
         if np.ndim(self.power):
             raise ValueError(
                 Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
             )
-        self._keep(self._embed(X))
+        if self.metric == PRECOMPUTED_KERNEL:
+            self._keep_kernel(embed_kernel(self._heat_of(X, sample_weight), self._sketching()))
+        else:
+            self._keep(self._embed(X, sample_weight=sample_weight))
         self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
+
+    def _sketching(self) -> SketchParameters:
+        """Parameters of the sketch of a given kernel."""
+        if isinstance(self.power, str) and self.power == "auto":
+            raise ValueError(Message("`power='auto'` needs points or distances. Pass a whole number, or 'all'."))
+        return check_sketch(
+            self.n_components,
+            self.power,
+            self.sketch,
+            check_random_state(self.random_state),
+            self.precision,
+            self.tol,
+            self.horizon,
+            self.n_sketch,
+        )
 
     def _transform(self, X: Any) -> Array:
         return np.asarray(self.result_.transform(X))
@@ -265,7 +321,9 @@ class DiffusionMap(_Estimator):
         Number of eigenvectors; fewer, with a warning, if there are not enough rows.
     power : float
         The time t, the exponent of the eigenvalues.
-    n_neighbors, epsilon, normalization, metric, random_state, method, recall
+    metric : str
+        As in `GaussianProcessEmbedding`, "precomputed" and "precomputed_kernel" included.
+    n_neighbors, epsilon, normalization, random_state, method, recall
         As in `embed`.
     store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`.
@@ -334,9 +392,13 @@ class DiffusionMap(_Estimator):
         self.progress = progress
         self.memory = memory
 
-    def _fit(self, X: Any) -> None:
+    def _fit(self, X: Any, sample_weight: Any = None) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product
-        self._keep(self._embed(X, n_components=1, power=1))
+        if self.metric == PRECOMPUTED_KERNEL:
+            cheapest = check_sketch(1, 1, "gaussian", 0, "single", 1e-4, "auto", None)
+            self._keep_kernel(embed_kernel(self._heat_of(X, sample_weight), cheapest))
+        else:
+            self._keep(self._embed(X, n_components=1, power=1, sample_weight=sample_weight))
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
@@ -351,10 +413,12 @@ class DiffusionMap(_Estimator):
         # Nyström divides by the eigenvalue; where it is 0 new rows get 0
         inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
         values = self.embedding_[storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
+        if self.metric == PRECOMPUTED_KERNEL:
+            return extend(heat, X, values)
         extension = Extension([MemoryTable(values)], self.embedding_)
         found = self.result_._new_points.apply(X, [extension])
         found.warn_if_far()
-        return found.values[0]
+        return np.asarray(found.values[0])
 
 
 def _digest(rows: InputRows, metric: str) -> str:

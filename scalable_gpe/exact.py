@@ -105,7 +105,7 @@ def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
     return _gaussian(squares, np.outer(scales, scales))
 
 
-def symmetric(K: npt.ArrayLike) -> Array:
+def symmetric(K: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> Array:
     r"""Symmetric normalisation of an affinity matrix (the paper's Algorithm 1).
 
     .. math:: q = K 1, \quad v_i = \sum_j K_{ij} / (q_i q_j), \quad
@@ -117,6 +117,9 @@ def symmetric(K: npt.ArrayLike) -> Array:
     ----------
     K : array_like, N x N
         Symmetric, non-negative, with a positive diagonal.
+    sample_weight : array_like, N, optional
+        Weight of each row, above 0. The sums over j are weighted by w_j, and A is multiplied by
+        :math:`\sqrt{w_i w_j}`.
 
     Returns
     -------
@@ -131,12 +134,15 @@ def symmetric(K: npt.ArrayLike) -> Array:
     True
     """
     K = _kernel(K)
-    q = K.sum(axis=1)
-    v = (K / np.outer(q, q)).sum(axis=1)
-    return _scale(K, 1 / (q * np.sqrt(v)))
+    w = _weights(sample_weight, len(K))
+    q = (K * w).sum(axis=1)
+    v = (K * w / np.outer(q, q)).sum(axis=1)
+    return _scale(K, np.sqrt(w) / (q * np.sqrt(v)))
 
 
-def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -> Array:
+def bistochastic(
+    K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000, sample_weight: npt.ArrayLike | None = None
+) -> Array:
     r"""Bistochastic normalisation of an affinity matrix: all row and column sums are 1.
 
     .. math:: A = D^{-1} K D^{-1}, \qquad A 1 = 1
@@ -154,6 +160,9 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
     max_iter : int
         Largest number of products with K. If that is not enough, the last matrix is returned with a
         ``RuntimeWarning``.
+    sample_weight : array_like, N, optional
+        Weight of each row, above 0: :math:`A = W^{1/2} D^{-1} K D^{-1} W^{1/2}` with :math:`d = K(w/d)`, so that
+        :math:`A \sqrt w = \sqrt w`.
 
     Returns
     -------
@@ -168,9 +177,10 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
     [1.0, 1.0, 1.0]
     """
     K, tol = _kernel(K), _positive(tol, "tol")
+    w = _weights(sample_weight, len(K))
     d = np.ones(len(K))
     for _ in range(_count(max_iter, "max_iter")):
-        product = K @ (1 / d)
+        product = K @ (w / d)
         residual = np.abs(product / d - 1).max()
         if residual <= tol:
             break
@@ -182,10 +192,16 @@ def bistochastic(K: npt.ArrayLike, tol: float = 1e-8, *, max_iter: int = 1000) -
             RuntimeWarning,
             stacklevel=2,
         )
-    return _scale(K, 1 / d)
+    return _scale(K, np.sqrt(w) / d)
 
 
-def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistochastic") -> Array:
+def heat_kernel(
+    X: npt.ArrayLike,
+    epsilon: float,
+    normalization: str = "bistochastic",
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> Array:
     r"""Heat kernel of a point set: its affinity, normalised.
 
     .. math:: A = S K S, \qquad K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon)
@@ -200,6 +216,9 @@ def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistocha
         Squared length scale.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled.
+    sample_weight : array_like, N, optional
+        Weight of each row, above 0. Integer weights have the effect of repeated rows; the rows of
+        :math:`W^{-1/2} A^p` then have the distances that the repeated rows have.
 
     Returns
     -------
@@ -216,7 +235,7 @@ def heat_kernel(X: npt.ArrayLike, epsilon: float, normalization: str = "bistocha
             f"normalization must be one of {sorted(_NORMALIZATIONS)}; got {normalization!r}. "
             "Leave it out for 'bistochastic'."
         )
-    return _NORMALIZATIONS[normalization](affinity(X, epsilon))
+    return _NORMALIZATIONS[normalization](affinity(X, epsilon), sample_weight=sample_weight)
 
 
 def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int | str, horizon: int | None = None) -> Array:
@@ -462,6 +481,17 @@ def _kernel(value: Any) -> Array:
     return array
 
 
+def _weights(value: Any, n_rows: int) -> Array:
+    """One weight per row; ones by default."""
+    weights = np.ones(n_rows) if value is None else np.asarray(value, dtype=np.float64)
+    if weights.shape != (n_rows,) or not ((weights > 0) & (weights < np.inf)).all():
+        raise ValueError(
+            f"sample_weight must hold one finite number above 0 for each of the {n_rows} rows; got shape "
+            f"{weights.shape}. Drop rows without weight."
+        )
+    return weights
+
+
 def _positive(value: Any, name: str) -> float:
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a positive number; got {value!r}. Pass a float.")
@@ -478,7 +508,7 @@ def _count(value: Any, name: str) -> int:
     return int(value)
 
 
-_NORMALIZATIONS: dict[str, Callable[[Array], Array]] = {
+_NORMALIZATIONS: dict[str, Callable[..., Array]] = {
     "bistochastic": bistochastic,
     "symmetric": symmetric,
 }

@@ -8,10 +8,12 @@ from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.memory_plan import parse_bytes
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
 from scalable_gpe.graph.search import SearchParameters
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.normalization import NORMALIZATIONS
+from scalable_gpe.io.rows import METRICS
 from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
 from scalable_gpe.sketch.random_matrix import Sketch
 
@@ -20,7 +22,10 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Parameters:
-    """Checked arguments of `embed`; `power` is as the user wrote it, `powers` are the powers to compute."""
+    """Checked arguments of `embed`; `power` is as the user wrote it, `powers` are the powers to compute.
+
+    `sample_weight` is a checksum of the weights; None without weights.
+    """
 
     n_components: int
     powers: tuple[Power, ...]
@@ -38,6 +43,7 @@ class Parameters:
     memory_limit: int | None = None
     horizon: int | str = AUTO
     n_sketch: int | None = None
+    sample_weight: str | None = None
 
     @property
     def search(self) -> SearchParameters:
@@ -95,7 +101,13 @@ def check_parameters(
     given_power = 1 if automatic else power
     sketching = check_sketch(n_components, given_power, sketch, seed, precision, tol, horizon, n_sketch)
     search = check_search(
-        n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=None
+        n_neighbors=n_neighbors,
+        metric=metric,
+        method=method,
+        recall=recall,
+        random_state=seed,
+        n_rows=None,
+        choices=(*METRICS, PRECOMPUTED),
     )
     given = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral | str) else sketching.powers
     return Parameters(

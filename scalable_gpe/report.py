@@ -168,6 +168,8 @@ def _reasons(
         reasons["epsilon"] = "the median of sigma^2: with local length scales each row has its own sigma"
     if graph.scan is None:
         reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
+    elif kernel.lost_mass is None:
+        reasons["lost_mass"] = "with local length scales it is known for straight-line distances only"
     if heat.normalization != "bistochastic":
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"

@@ -50,6 +50,27 @@ def bistochastic(K, tol=1e-14):
     return [[K[i][j] / (d[i] * d[j]) for j in range(len(K))] for i in range(len(K))]
 
 
+def weighted(K, w, normalization, tol=1e-14):
+    """W^(1/2) S K S W^(1/2); s = 1/d with d <- sqrt(d K(w/d)), or s = 1/(q sqrt(v)) with q = K w and v = K(w/q)/q."""
+    n = len(K)
+
+    def sums(x):
+        return [sum(K[i][j] * x[j] for j in range(n)) for i in range(n)]
+
+    if normalization == "symmetric":
+        q = sums(w)
+        v = [a / b for a, b in zip(sums([a / b for a, b in zip(w, q)]), q)]
+        s = [1 / (a * math.sqrt(b)) for a, b in zip(q, v)]
+    else:
+        d, error = [1.0] * n, 1.0
+        while error > tol:
+            after = sums([a / b for a, b in zip(w, d)])
+            error = max(abs(a / b - 1) for a, b in zip(after, d))
+            d = [math.sqrt(a * b) for a, b in zip(d, after)]
+        s = [1 / a for a in d]
+    return [[math.sqrt(w[i] * w[j]) * s[i] * K[i][j] * s[j] for j in range(n)] for i in range(n)]
+
+
 def product(A, B):
     return [[sum(a * B[l][j] for l, a in enumerate(row)) for j in range(len(B[0]))] for row in A]
 

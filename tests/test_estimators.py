@@ -81,7 +81,7 @@ def test_parameters_are_those_of_embed():
 
     ours = inspect.signature(gpe.GaussianProcessEmbedding).parameters
     theirs = inspect.signature(gpe.embed).parameters
-    assert set(ours) - {"memory"} == set(theirs) - {"X", "neighbors"}
+    assert set(ours) - {"memory"} == set(theirs) - {"X", "neighbors", "sample_weight"}
     assert all(ours[name].default == theirs[name].default for name in ours if name != "memory")
 
 

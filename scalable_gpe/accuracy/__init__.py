@@ -29,6 +29,7 @@ from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import on_cluster
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.storage.blocks import take_rows
@@ -144,7 +145,9 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
     dense = Dense(embedding, points, exact) if points is not None and n_rows <= _DENSE_ROWS else None
     reasons: dict[str, str] = {}
     if probes is None:
-        reasons |= dict.fromkeys(("recall", "lost_mass", "trustworthiness", "dense"), "neighbors were given without X")
+        jaccard = embedding.settings.metric == "jaccard"
+        reason = "only straight-line distances are scanned" if jaccard else "neighbors were given without X"
+        reasons |= dict.fromkeys(("recall", "lost_mass", "trustworthiness", "dense"), reason)
     elif dense is None:
         reasons["dense"] = f"the dense kernel is formed for up to {_DENSE_ROWS} rows"
     if embedding.settings.sketching.sketch.kind != "gaussian":
@@ -195,7 +198,7 @@ def _audit_powers(
 def _points(embedding: Embedding, X: Any) -> Rows | None:
     """Training points in storage order, or None."""
     graph = embedding.graph
-    if graph.points is not None or X is None:
+    if graph.points is not None or X is None or embedding.settings.metric in ("jaccard", PRECOMPUTED):
         return graph.points
     rows = open_rows(X, embedding.settings.metric)
     if rows.n_rows != graph.n_rows:

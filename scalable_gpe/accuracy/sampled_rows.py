@@ -48,11 +48,12 @@ class Dense:
 
         embedding, storage_order = self._embedding, self._embedding.graph.storage_order
         X = self._points.read(0, storage_order.n_points)[storage_order.position].astype(np.float64)
-        kernel, normalization = embedding.kernel, embedding.heat.normalization
+        kernel, heat = embedding.kernel, embedding.heat
         if kernel.scales is not None:
             K = exact.local_affinity(X, storage_order.spread(kernel.scales.sigma))
-            return exact.symmetric(K) if normalization == "symmetric" else exact.bistochastic(K)
-        return exact.heat_kernel(X, kernel.stored_epsilon, normalization)
+            normalise = exact.symmetric if heat.normalization == "symmetric" else exact.bistochastic
+            return normalise(K, sample_weight=heat.sample_weight)
+        return exact.heat_kernel(X, kernel.stored_epsilon, heat.normalization, sample_weight=heat.sample_weight)
 
     @cached_property
     def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -62,12 +63,13 @@ class Dense:
     def compare(self, wanted: Filter, covariance: np.ndarray) -> DenseComparison:
         """Compare diffusion distances of the truncated kernel with those of the dense one."""
         rows, n_rows = self._exact.rows, self._exact.n_rows
-        columns = np.zeros((n_rows, len(rows)))
-        columns[rows, np.arange(len(rows))] = 1
         heat = self._embedding.heat
+        root = np.ones(n_rows) if heat.sample_weight is None else np.sqrt(heat.sample_weight)
+        columns = np.zeros((n_rows, len(rows)))
+        columns[rows, np.arange(len(rows))] = 1 / root[rows]
         if heat.is_centred or wanted.cumulative:
             top = heat.kernel.storage_order.spread(top_eigenvector(heat) / np.sqrt(heat.weights))
-            columns -= np.outer(top, top[rows])
+            columns -= np.outer(top * root, top[rows])
         values, vectors = self._eigenvectors
         image = vectors @ (wanted(values)[:, None] * (vectors.T @ columns))
         above = np.triu_indices(len(rows), 1)

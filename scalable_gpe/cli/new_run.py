@@ -1,5 +1,6 @@
 """scalable-gpe embed and estimate: a new run, and what it will cost."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from scalable_gpe.cli.console import show_json, show_pairs, tell
@@ -8,6 +9,8 @@ from scalable_gpe.cli.points import read_points
 from scalable_gpe.formatting import in_bytes, in_time, report_lines
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from scalable_gpe.embedding import Embedding
     from scalable_gpe.io.files import Points
 
@@ -40,6 +43,7 @@ def embed(options: EmbedOptions) -> None:
         n_jobs=options.n_jobs,
         resume=options.resume,
         progress=options.progress,
+        sample_weight=_read_weight(options),
     )
     show_result(options, result, options.store)
 
@@ -57,6 +61,18 @@ def _read_neighbors(options: EmbedOptions) -> Any:  # a sparse matrix of scipy, 
     from scalable_gpe.io.distances import read_distances
 
     return None if options.neighbors_file is None else read_distances(options.neighbors_file)
+
+
+def _read_weight(options: EmbedOptions) -> "np.ndarray | None":
+    from scalable_gpe.errors import Message
+    from scalable_gpe.io.npy import map_npy
+
+    path = options.sample_weight
+    if path is None:
+        return None
+    if not path.endswith(".npy") or not os.path.isfile(path):
+        raise ValueError(Message(f"`sample_weight` must be a .npy file with one number per row; got {path!r}."))
+    return map_npy(path)
 
 
 def show_result(options: ConsoleOptions, result: "Embedding", store: str) -> None:

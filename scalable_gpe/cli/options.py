@@ -237,7 +237,13 @@ class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
         str, option("--sketch", default="gaussian", metavar="NAME", help="gaussian or bernoulli (gaussian)")
     ]
     metric: Annotated[
-        str, option("--metric", default="euclidean", metavar="NAME", help="euclidean or cosine (euclidean)")
+        str,
+        option(
+            "--metric",
+            default="euclidean",
+            metavar="NAME",
+            help="euclidean, cosine, correlation, hamming or jaccard (euclidean)",
+        ),
     ]
     neighbors_file: Annotated[
         str | None,
@@ -247,6 +253,10 @@ class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
             metavar="FILE",
             help="precomputed neighbours: scipy sparse .npz of distances, or .h5ad",
         ),
+    ]
+    sample_weight: Annotated[
+        str | None,
+        option("--sample-weight", metavar="FILE", help="a weight above 0 for each row: .npy (1 each)"),
     ]
     random_state: Annotated[
         int, option("--random-state", type=int, default=0, metavar="SEED", help="seed of everything random (0)")

@@ -33,6 +33,7 @@ class ProblemSize:
     n_components: int = 32
     n_powers: int = 1
     itemsize: int = 4
+    weighted: bool = False
 
     @property
     def nnz(self) -> int:
@@ -41,8 +42,8 @@ class ProblemSize:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes that every stage keeps for all rows: row numbers, degrees, scales and their temporaries."""
-        return 72 * self.n_rows
+        """Bytes that every stage keeps for all rows: row numbers, degrees, scales, weights, temporaries."""
+        return (88 if self.weighted else 72) * self.n_rows
 
     @property
     def result_bytes(self) -> int:

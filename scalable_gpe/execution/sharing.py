@@ -46,5 +46,5 @@ def rows_per_shard(n_features: int) -> int:
 
 def reading_steps(n_features: int, start: int, stop: int) -> list[tuple[int, int]]:
     """Ranges of rows, each read in one call."""
-    rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * n_features)))
+    rows = max(16, min(65_536, _BYTES_AT_ONCE // (8 * n_features)))
     return [(start + first, start + last) for first, last in ranges(stop - start, rows)]

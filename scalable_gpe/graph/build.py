@@ -1,6 +1,7 @@
 """Make a graph: search, symmetrise, measure, commit."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph import unfinished
+from scalable_gpe.graph import jaccard, sparse_rows, unfinished
 from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
@@ -29,14 +30,24 @@ from scalable_gpe.graph.neighbors import (
 )
 from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
-from scalable_gpe.graph.recall import ExactSample, exact_sample, measure_graph
-from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search
+from scalable_gpe.graph.recall import ExactSample, PairSquares, exact_sample, measure_graph
+from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, choose_method, row_kind, search
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, open_rows
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import block_rows, inverse_order, ranges
 from scalable_gpe.storage.keys import graph_name
 from scalable_gpe.storage.protocol import Table, write_whole
+
+_SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
+    RowKind.DENSE: exact_sample,
+    RowKind.SPARSE: sparse_rows.exact_sample,
+    RowKind.JACCARD: jaccard.exact_sample,
+}
+_PAIR_SQUARES: dict[RowKind, PairSquares] = {
+    RowKind.SPARSE: sparse_rows.pair_squares,
+    RowKind.JACCARD: jaccard.pair_squares,
+}
 
 
 @dataclass(frozen=True)
@@ -90,8 +101,10 @@ def neighbor_graph(
         `read_points`).
     n_neighbors : int, optional
         Number of other (distinct) points in each list; ``min(32, N - 1)`` by default.
-    metric : {"euclidean", "cosine"}
-        Cosine is euclidean on rows scaled to length 1.
+    metric : {"euclidean", "cosine", "correlation", "hamming", "jaccard"}
+        The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
+        rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
+        that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only).
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The search; "auto" is exact in low dimension and for few rows.
     recall : float
@@ -124,12 +137,12 @@ def neighbor_graph(
     parameters = check_search(
         n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=rows.n_rows
     )
-    size = ProblemSize(rows.n_rows, rows.n_features, parameters.n_neighbors or 1)
+    stage, size = GraphStage(parameters, rows), ProblemSize(rows.n_rows, rows.n_features, parameters.n_neighbors or 1)
     with workers_for(n_jobs) if store is not None else Workers(n_jobs) as workers:
         arrays = open_store(store, storage_options)
-        context = make_context(arrays, workers, size, parse_bytes(memory_limit), resident_input=rows.resident)
+        context = make_context(arrays, workers, size, parse_bytes(memory_limit), resident_input=stage.resident)
         with arrays.exclusive():
-            return complete(GraphStage(parameters, rows).scaled(workers), context)
+            return complete(stage.scaled(workers), context)
 
 
 @dataclass(frozen=True)
@@ -157,8 +170,8 @@ class GraphStage:
 
     @property
     def resident(self) -> bool:
-        """Whether the points are in the memory of this process."""
-        return self.rows is not None and self.rows.resident
+        """Whether the points are in the memory of this process, all of their entries."""
+        return self.rows is not None and self.rows.resident and not self.rows.is_sparse
 
     def scaled(self, workers: Workers) -> "GraphStage":
         """The same stage in units in which float32 holds the squares of all distances: one pass over all rows."""
@@ -235,18 +248,20 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     checksum = content(hashes)
     del hashes
     n_neighbors = _distinct_neighbors(parameters.n_neighbors, len(first), rows.n_rows)
-    method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors)
+    method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors, parameters.metric)
     unfinished.begin(name, checksum, context.store)
     panels = Panels(context)
     points: Rows = RowSubset(shared, panels.of(first)) if group is not None else shared
-    sample = exact_sample(points, n_neighbors, parameters.random_state, context)
-    found = search(points, n_neighbors, method, sample, parameters, context, name)
+    kind = row_kind(rows)
+    sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
+    found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
     storage_order = StorageOrder(first[found.order], group)
     _save_order(storage_order, context, name)
-    stored = _save_points(found, points, context, name)
+    straight = kind is not RowKind.JACCARD
+    stored = _save_points(found, points, context, name) if straight else RowSubset(points, found.order)
     _save_lists(found, n_neighbors, context, name)
     panels.clear()
-    finish = _Finish(context, name, storage_order)
+    finish = _Finish(context, name, storage_order, kind)
     metadata = with_input(finish.edges(method), rows)
     return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
 
@@ -261,19 +276,21 @@ def _precomputed_graph(
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order)
     _save_order(storage_order, context, name)
-    points = None if rows is None else _gather_points(rows, order, context, name)
+    kind = RowKind.DENSE if rows is None else row_kind(rows)
+    keep = kind is not RowKind.JACCARD
+    points = None if rows is None else _gather_points(rows, order, context, name, keep=keep)
     position = storage_order.by_user
     relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]
     indices, distances = _list_tables(lists.indices.shape, context, name)
     write_whole(indices, relabelled)
     for start, stop in ranges(len(order), distances.shard_rows):
         distances.write(start, lists.distances[order[start:stop]])
-    finish = _Finish(context, name, storage_order)
+    finish = _Finish(context, name, storage_order, kind)
     metadata = replace(finish.edges("precomputed"), content=checksum, exponent=lists.exponent)
     if rows is None or shared is None or points is None:
         return finish.commit(metadata, None, None, None)
     # ids of the source are the user's rows here: no rows were merged
-    sample = exact_sample(shared, lists.indices.shape[1], random_state, context)
+    sample = _SAMPLES[kind](shared, lists.indices.shape[1], random_state, context)
     return finish.commit(with_input(metadata, rows), points, sample, None)
 
 
@@ -284,6 +301,7 @@ class _Finish:
     context: Context
     name: str
     storage_order: StorageOrder
+    kind: RowKind = RowKind.DENSE
 
     def edges(self, method: str) -> GraphMetadata:
         """Make the edges; return the metadata known so far."""
@@ -308,7 +326,8 @@ class _Finish:
         if points is not None and sample is not None:
             edges = open_edges(self.context, f"{name}/edges", metadata.n_points, metadata.block_rows)
             lengths = store.open_table(f"{name}/distances")
-            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user)
+            squares_of = _PAIR_SQUARES.get(self.kind)
+            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user, squares_of)
             _save(self.context, f"{name}/missing", scan.missing, len(scan.missing))
             _save(self.context, f"{name}/listed", scan.listed, len(scan.listed))
             metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
@@ -320,7 +339,7 @@ class _Finish:
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
         unfinished.complete(name, store)
         store.commit(name, metadata)
-        return open_graph(self.context, name, points)
+        return open_graph(self.context, name, None if self.kind is RowKind.JACCARD else points)
 
 
 def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> int:
@@ -385,14 +404,14 @@ def _save_points(found: NeighborLists, points: Rows, context: Context, name: str
     return TableRows(table)
 
 
-def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str) -> Rows:
-    """Return the points of an input in a given order.
+def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str, *, keep: bool) -> Rows:
+    """Return the points of an input in a given order; with `keep` from a table, if the store keeps a copy.
 
     A table is filled in as few streaming passes over the input as memory allows, because taking rows by number would
     read a whole chunked input once per shard.
     """
     n_points, n_features = len(order), source.n_features
-    table = _points_table(n_points, n_features, context, name)
+    table = _points_table(n_points, n_features, context, name) if keep else None
     if table is None:
         return RowSubset(source, order)
     missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]

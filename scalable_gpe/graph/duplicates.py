@@ -67,7 +67,9 @@ class RowsFingerprint:
 
 def fingerprint(rows: InputRows) -> RowsFingerprint:
     """Shape and checksum of sampled rows, and of their units where these are not the user's."""
-    digest = hashlib.sha256(np.ascontiguousarray(rows.sample()).tobytes())
+    digest = hashlib.sha256()
+    for part in rows.sample_parts():
+        digest.update(np.ascontiguousarray(part).tobytes())
     digest.update(f"{rows.exponent}".encode() if rows.exponent else b"")
     return RowsFingerprint(rows.n_rows, rows.n_features, digest.hexdigest()[:16])
 

@@ -10,6 +10,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, Message
 from scalable_gpe.execution.context import Context, StoredResult
+from scalable_gpe.graph import jaccard
 from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
 from scalable_gpe.graph.recall import Scan
@@ -197,6 +198,8 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         scan = Scan(metadata.recall, metadata.recall_error, missing, listed)
         kept = store.find_table(f"{name}/points")
         points = points if kept is None else TableRows(kept)
+    if isinstance(points, InputRows) and points.metric == "jaccard":
+        points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order
         points = points.with_exponent(metadata.exponent)
         metadata = with_input(metadata, points)
@@ -230,16 +233,27 @@ def _renamed(metadata: GraphMetadata) -> GraphMetadata:
 
 
 def check_search(
-    *, n_neighbors: Any, metric: str, method: str, recall: Any, random_state: int, n_rows: int | None
+    *,
+    n_neighbors: Any,
+    metric: str,
+    method: str,
+    recall: Any,
+    random_state: int,
+    n_rows: int | None,
+    choices: tuple[str, ...] = METRICS,
 ) -> SearchParameters:
-    """Check the parameters of a search; without `n_rows`, n_neighbors may be None."""
+    """Check the parameters of a search; without `n_rows`, n_neighbors may be None. `choices` are the metrics."""
     if n_rows is not None:
         n_neighbors = check_n_neighbors(n_neighbors, n_rows)
     elif n_neighbors is not None:
         n_neighbors = checks.check_count(n_neighbors, "n_neighbors")
+    if metric == "jaccard" and method in METHODS and method not in jaccard.METHODS:
+        raise ValueError(
+            Message(f"`method` must be 'brute' or 'pynndescent' for `metric='jaccard'`; got {method!r}. Leave it out.")
+        )
     return SearchParameters(
         n_neighbors=n_neighbors,
-        metric=checks.check_choice(metric, METRICS, "metric"),
+        metric=checks.check_choice(metric, choices, "metric"),
         method=checks.check_choice(method, METHODS, "method"),
         recall=checks.check_fraction(recall, "recall"),
         random_state=random_state,

@@ -4,7 +4,7 @@ There is one scan: it compares sampled points with all points, block by block, w
 defines the loop and how the results of blocks are merged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -24,6 +24,7 @@ _MOST_PIECES = 64  # tasks of one scan
 _EDGES_AT_ONCE = 2**16
 
 Result = TypeVar("Result")
+PairSquares = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
 class ScanLoop(Protocol[Result]):
@@ -221,8 +222,20 @@ def bin_centres() -> np.ndarray:
     return np.where(np.isfinite(centres), centres, np.finfo(np.float32).max)
 
 
-def measure_graph(sample: ExactSample, points: Rows, edges: Edges, lists: Table, by_user: np.ndarray) -> Scan:
-    """Compare the lists and the edges of the sampled points with the exact scan."""
+def measure_graph(
+    sample: ExactSample,
+    points: Rows,
+    edges: Edges,
+    lists: Table,
+    by_user: np.ndarray,
+    squares_of: PairSquares | None = None,
+) -> Scan:
+    """Compare the lists and the edges of the sampled points with the exact scan.
+
+    `squares_of` computes squared distances of pairs, as the scan did; by default those of straight lines.
+    """
+    from scalable_gpe.loops import scan
+
     own = by_user[sample.points].astype(np.int64)
     ascending = np.argsort(own)
     lengths = np.empty((len(own), lists.shape[1]))
@@ -230,20 +243,24 @@ def measure_graph(sample: ExactSample, points: Rows, edges: Edges, lists: Table,
     recall, error = sample.recall(lengths)
     rows = [(own[i], columns.copy(), values.copy()) for i, columns, values in edges.rows(own)]
     missing = sample.histogram.copy()
-    _subtract_listed(points, [(row, columns[columns != row]) for row, columns, _ in rows], missing)
+    _subtract_listed(
+        points, [(row, columns[columns != row]) for row, columns, _ in rows], missing, squares_of or scan.pair_squares
+    )
     listed = np.concatenate([values[columns != row] for row, columns, values in rows])
     return Scan(recall, error, np.maximum(missing, 0), listed)
 
 
-def _subtract_listed(points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray) -> None:
+def _subtract_listed(
+    points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, squares_of: PairSquares
+) -> None:
     """Subtract the pairs of the graph from a histogram of all pairs."""
     from scalable_gpe.loops import scan
 
     left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])
     right = np.concatenate([columns.astype(np.int64) for _, columns in rows])
-    for start, stop in ranges(len(left), max(256, _EDGES_AT_ONCE // max(1, points.n_features // 16))):
+    for start, stop in ranges(len(left), max(16, _EDGES_AT_ONCE // max(1, points.n_features // 16))):
         ids, inverse = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
         values = points.take(ids)
         squares = np.empty(stop - start, np.float32)
-        scan.pair_squares(values[inverse[: stop - start]], values[inverse[stop - start :]], squares)
+        squares_of(values[inverse[: stop - start]], values[inverse[stop - start :]], squares)
         scan.count_bins(squares, histogram, -1)

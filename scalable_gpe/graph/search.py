@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
+from scalable_gpe.graph import jaccard, sparse_rows
 from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample
-from scalable_gpe.io.rows import Rows
+from scalable_gpe.io.rows import InputRows, Rows
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 
@@ -21,6 +23,7 @@ Indices = Callable[[np.ndarray], np.ndarray]
 
 _TREE_FEATURES = 8
 _BRUTE_ROWS = 20_000
+_WIDE = 2000  # features from which sparse rows stay sparse in a search by brute force
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,29 @@ class NeighborLists(Protocol):
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
-def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int) -> str:
+class RowKind(Enum):
+    """How distances between rows are computed: in compiled loops, or by products of matrices."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    JACCARD = "jaccard"
+
+
+def row_kind(rows: InputRows) -> RowKind:
+    """The kind of an input; sparse rows that are not wide are read as dense ones."""
+    if rows.metric == "jaccard":
+        return RowKind.JACCARD
+    # centred rows have no zeros
+    sparse = rows.is_sparse and rows.n_features > _WIDE and rows.metric != "correlation"
+    return RowKind.SPARSE if sparse else RowKind.DENSE
+
+
+def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int, metric: str = "euclidean") -> str:
     """Choose the search for these points: an exact one if that is affordable."""
     if method != "auto":
         return method
+    if metric == "jaccard":
+        return "brute" if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points else "pynndescent"
     if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points:
         return "kdtree" if n_features <= 3 and n_points > 1000 and 4 * n_neighbors < n_points else "brute"
     return "kdtree" if n_features <= _TREE_FEATURES else "cells"
@@ -64,10 +86,11 @@ def search(
     parameters: SearchParameters,
     context: Context,
     name: str,
+    kind: RowKind = RowKind.DENSE,
 ) -> NeighborLists:
     """Find `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method != "cells":
-        return _IndexedLists(points, n_neighbors, method, parameters.random_state, context)
+        return _IndexedLists(points, n_neighbors, method, parameters.random_state, context, kind)
     from scalable_gpe.graph.cells.rounds import search_cells
 
     found = search_cells(
@@ -109,9 +132,9 @@ class _StoredLists:
 
 
 class _Index(NamedTuple):
-    """All rows, and a function that finds the neighbours of some of them."""
+    """All rows (an array or a CSR matrix), and a function that finds the neighbours of some of them."""
 
-    X: np.ndarray
+    X: Any
     indices: Indices
 
 
@@ -122,8 +145,11 @@ class _IndexedLists:
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
 
-    def __init__(self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context) -> None:
+    def __init__(
+        self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context, kind: RowKind
+    ) -> None:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
+        self._kind = RowKind.DENSE if kind is RowKind.SPARSE and method != "brute" else kind
         self._random_state, self._n_jobs = random_state, context.workers.n_jobs
         self._key = (context.token, context.scratch())
         self._found: Panel | None = None
@@ -135,10 +161,15 @@ class _IndexedLists:
 
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
-        X = np.ascontiguousarray(self._points.read(0, self._points.n_rows))
-        searches = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
-        order, indices = searches[self._method](X, self._n_neighbors, self._random_state, self._n_jobs)
+        X, search = self._read(), _SEARCHES[self._kind][self._method]
+        order, indices = search(X, self._n_neighbors, self._random_state, self._n_jobs)
         return _Index(X, indices), order
+
+    def _read(self) -> Any:
+        """All rows as an array, or as a sparse matrix."""
+        if self._kind is RowKind.SPARSE:
+            return sparse_rows.read_sparse(self._points)
+        return np.ascontiguousarray(self._points.read(0, self._points.n_rows))
 
     @cached_property
     def _index(self) -> _Index:
@@ -149,7 +180,7 @@ class _IndexedLists:
     def _make(self) -> _Index:
         if self._found is None:
             return self._search()[0]
-        return _Index(np.ascontiguousarray(self._points.read(0, self._points.n_rows)), self._found.whole().__getitem__)
+        return _Index(self._read(), self._found.whole().__getitem__)
 
     def __getstate__(self) -> object:
         here = ("_index", "order")
@@ -157,7 +188,8 @@ class _IndexedLists:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows in storage order."""
-        return np.take(self._index.X, self._shared_order.rows(start, stop), axis=0)
+        X, order = self._index.X, self._shared_order.rows(start, stop)
+        return X[order].toarray().astype(np.float32) if self._kind is RowKind.SPARSE else np.take(X, order, axis=0)
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists with exact distances."""
@@ -167,9 +199,10 @@ class _IndexedLists:
         rows = self._shared_order.rows(start, stop)
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
-        loops.list_squares(X, rows, neighbors, squared)
-        if self._method != "brute":  # whose lists are in order
-            loops.order_lists(neighbors, squared, np.arange(len(X)))
+        squares = {RowKind.JACCARD: jaccard.list_squares, RowKind.SPARSE: sparse_rows.list_squares}
+        squares.get(self._kind, loops.list_squares)(X, rows, neighbors, squared)
+        if self._method != "brute" or self._kind is not RowKind.DENSE:  # dense lists of brute force are in order
+            loops.order_lists(neighbors, squared, np.arange(X.shape[0]))
         return neighbors, squared
 
 
@@ -188,13 +221,49 @@ def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> t
     return np.arange(len(X)), AllPairs(X, n_neighbors).neighbors
 
 
+def _brute_sparse(X: Any, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    def indices(rows: np.ndarray) -> np.ndarray:
+        return drop_self(sparse_rows.nearest(X, rows, n_neighbors + 1), rows)
+
+    return np.arange(X.shape[0]), indices
+
+
+def _brute_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    def indices(rows: np.ndarray) -> np.ndarray:
+        return drop_self(jaccard.nearest(X, rows, n_neighbors + 1), rows)
+
+    return np.arange(len(X)), indices
+
+
 def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    found = repair(X, _descent(X, n_neighbors, random_state, n_jobs, "euclidean"))
+    return locality(X), found.__getitem__
+
+
+def _pynndescent_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+    found = _descent(X, n_neighbors, random_state, n_jobs, "jaccard")
+    rows = unsound_rows(found)
+    if len(rows):
+        found = found.copy()
+        found[rows] = drop_self(jaccard.nearest(X, rows, n_neighbors + 1), rows)
+    return locality(X), found.__getitem__
+
+
+def _descent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int, metric: str) -> np.ndarray:
+    """Lists of pynndescent, without the rows themselves."""
     from pynndescent import NNDescent
 
+    seed = random_state % 2**31
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
-    index = NNDescent(writable, n_neighbors=n_neighbors + 1, random_state=random_state % 2**31, n_jobs=n_jobs)
-    found = repair(X, drop_self(index.neighbor_graph[0], np.arange(len(X))))
-    return locality(X), found.__getitem__
+    index = NNDescent(writable, n_neighbors=n_neighbors + 1, metric=metric, random_state=seed, n_jobs=n_jobs)
+    return drop_self(index.neighbor_graph[0], np.arange(len(X)))
+
+
+_SEARCHES: dict[RowKind, dict[str, Callable[[Any, int, int, int], tuple[np.ndarray, Indices]]]] = {
+    RowKind.DENSE: {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent},
+    RowKind.SPARSE: {"brute": _brute_sparse},
+    RowKind.JACCARD: {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard},
+}
 
 
 def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -208,15 +277,20 @@ def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Search again, exactly, for rows whose list has a -1, a repeat or the row itself."""
-    ranked = np.sort(indices, axis=1)
-    bad = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
-    bad |= (indices == np.arange(len(indices))[:, None]).any(axis=1)
-    rows = np.flatnonzero(bad)
+    rows = unsound_rows(indices)
     if not len(rows):
         return indices
     indices = indices.copy()
     indices[rows] = AllPairs(X, indices.shape[1]).neighbors(rows)
     return indices
+
+
+def unsound_rows(indices: np.ndarray) -> np.ndarray:
+    """Rows whose list has a -1, a repeat or the row itself."""
+    ranked = np.sort(indices, axis=1)
+    bad = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    bad |= (indices == np.arange(len(indices))[:, None]).any(axis=1)
+    return np.flatnonzero(bad)
 
 
 def locality(X: np.ndarray) -> np.ndarray:

@@ -237,10 +237,12 @@ def _weights(block: Block, epsilon: float, scales: LocalScales | None) -> np.nda
 def _lost_mass(kernel: SparseKernel) -> float | None:
     """``1 - sum K_sparse / sum K_dense`` over sampled rows, the diagonal left out; None without points."""
     graph = kernel.graph
-    if graph is None or graph.scan is None or graph.points is None or kernel.epsilon is None:
+    if graph is None or graph.scan is None or kernel.epsilon is None:
         return None
     if kernel.scales is None:
         return graph.scan.lost_mass(kernel.stored_epsilon)
+    if graph.points is None:
+        return None
     dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
     return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
 
@@ -363,8 +365,11 @@ def _check_matrix(csr: Any) -> None:
         raise ValueError("kernel must be symmetric; it is not. Use (kernel + kernel.T) / 2.")
 
 
-def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndarray:
-    """``S K S V`` (``K V`` without a scale) for an array V of the user's rows."""
+def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None, root: np.ndarray | None = None) -> np.ndarray:
+    """``S K S V`` (``K V`` without a scale) for an array V of the user's rows.
+
+    `root` are the roots of the sample weights; both sides are multiplied by them.
+    """
     values = np.asarray(other)
     if values.ndim not in (1, 2) or values.shape[0] != kernel.shape[1] or values.dtype.kind not in "fiub":
         raise ValueError(
@@ -372,7 +377,9 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
             f"{values.shape} of {values.dtype}."
         )
     dtype = np.float32 if values.dtype == np.float32 else np.float64
-    columns = np.ascontiguousarray(kernel.storage_order.collect(values.astype(dtype).reshape(len(values), -1)))
+    given = values.astype(dtype).reshape(len(values), -1)
+    given = given if root is None else (given * root[:, None]).astype(dtype)
+    columns = np.ascontiguousarray(kernel.storage_order.collect(given))
     if scale is not None:
         columns = np.ascontiguousarray((columns * scale[:, None]).astype(dtype))
     panels = Panels(kernel.context)
@@ -381,11 +388,13 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None) -> np.ndar
     sweep(kernel, Product(factor), source, target, kernel.context, purpose="product")
     result = target.rows(0, len(columns))
     panels.clear()
-    return kernel.storage_order.spread(result).reshape(values.shape)
+    product = kernel.storage_order.spread(result)
+    product = product if root is None else (product * root[:, None]).astype(dtype)
+    return product.reshape(values.shape)
 
 
-def to_scipy(kernel: SparseKernel, scale: np.ndarray | None) -> Any:
-    """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order."""
+def to_scipy(kernel: SparseKernel, scale: np.ndarray | None, root: np.ndarray | None = None) -> Any:
+    """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order; `root` as in `apply`."""
     from scipy.sparse import csr_matrix
 
     edges, n_points = kernel.edges, kernel.edges.n_points
@@ -397,8 +406,8 @@ def to_scipy(kernel: SparseKernel, scale: np.ndarray | None) -> Any:
         data = data * scale[columns] * np.repeat(scale, edges.degree)
         matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
     n_rows = kernel.storage_order.n_rows
-    ones = np.ones(n_rows, matrix.dtype)
-    choose = csr_matrix((ones, kernel.storage_order.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
+    chosen = np.ones(n_rows, matrix.dtype) if root is None else root
+    choose = csr_matrix((chosen, kernel.storage_order.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
     full = (choose @ matrix @ choose.T).tocsr()
     full.sort_indices()
     return full

@@ -1,6 +1,6 @@
 """Both normalisations as one diagonal scaling: A = S K S."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panels, replaced
 from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
+from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
 from scalable_gpe.storage.keys import heat_name
 from scalable_gpe.storage.protocol import read_whole, write_whole
@@ -24,20 +25,22 @@ _SAVE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class HeatMetadata:
-    """Metadata of a heat kernel: how its scaling was found."""
+    """Metadata of a heat kernel: how its scaling was found, and whether rows have weights."""
 
     normalization: str
     n_iter: int
     residual: float
     converged: bool
     warning: str | None = None
+    weighted: bool = False
 
 
 @dataclass(frozen=True, repr=False)
 class HeatKernel(StoredResult):
     """The operator A = S K S, which is never formed; ``@`` multiplies in the user's order.
 
-    ``residual`` is the largest difference of a row sum from 1 (bistochastic), or 0 (symmetric).
+    ``residual`` is the largest difference of a row sum from 1 (bistochastic), or 0 (symmetric). With sample weights w,
+    S holds their roots: ``A sqrt(w) = sqrt(w)`` for the bistochastic kernel.
     """
 
     kernel: SparseKernel
@@ -49,6 +52,7 @@ class HeatKernel(StoredResult):
     residual: float
     converged: bool
     warning: str | None = None
+    given_weight: SampleWeight | None = None
 
     def _made_from(self) -> SparseKernel:
         return self.kernel
@@ -71,12 +75,27 @@ class HeatKernel(StoredResult):
     @property
     def scale(self) -> np.ndarray:
         """The diagonal of S, one number per row of the input."""
-        return self.kernel.storage_order.spread(self.scale_points)
+        scale, root = self.kernel.storage_order.spread(self.scale_points), self._root_weight
+        return scale if root is None else scale * root
 
     @property
+    def sample_weight(self) -> np.ndarray | None:
+        """The sample weights, one number per row of the input; None without weights."""
+        return None if self.given_weight is None else self.given_weight.values
+
+    @property
+    def _root_weight(self) -> np.ndarray | None:
+        return None if self.given_weight is None else np.sqrt(self.given_weight.values)
+
+    @cached_property
     def weights(self) -> np.ndarray:
-        """Multiplicities of the points (storage order)."""
-        return self.kernel.weights
+        """Weights of the points (storage order): multiplicities, or sums of the sample weights of their rows."""
+        return _point_weights(self.kernel, self.given_weight)
+
+    @cached_property
+    def total_weight(self) -> float:
+        """Sum of all weights: the number of rows without sample weights."""
+        return float(self.shape[0]) if self.given_weight is None else float(self.given_weight.values.sum())
 
     @cached_property
     def step_scale(self) -> np.ndarray:
@@ -92,7 +111,7 @@ class HeatKernel(StoredResult):
     @property
     def n_isolated(self) -> int:
         """Number of rows that, with their duplicates, keep more than 0.99 of their heat."""
-        return int(self.weights[self.isolated].sum())
+        return int(self.kernel.weights[self.isolated].sum())
 
     @property
     def is_centred(self) -> bool:
@@ -107,11 +126,11 @@ class HeatKernel(StoredResult):
         return [("normalization", self.normalization), ("scaling", scaling), isolated, *self.kernel.summary()]
 
     def __matmul__(self, other: Any) -> np.ndarray:
-        return apply(self.kernel, other, self.scale_points)
+        return apply(self.kernel, other, self.scale_points, self._root_weight)
 
     def to_scipy(self) -> Any:
         """Return the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
-        return to_scipy(self.kernel, self.scale_points)
+        return to_scipy(self.kernel, self.scale_points, self._root_weight)
 
 
 @dataclass(frozen=True)
@@ -151,7 +170,12 @@ class RootScale:
 
 
 def heat_kernel(
-    kernel: Any, normalization: str = "bistochastic", *, tol: float = 1e-8, max_iter: int = 1000
+    kernel: Any,
+    normalization: str = "bistochastic",
+    *,
+    tol: float = 1e-8,
+    max_iter: int = 1000,
+    sample_weight: Any = None,
 ) -> HeatKernel:
     r"""Normalise a kernel to a discrete heat kernel :math:`A = S K S`.
 
@@ -171,6 +195,9 @@ def heat_kernel(
         Largest difference of a row sum from 1.
     max_iter : int
         Largest number of products; then the iteration stops with a warning, and the result is still usable.
+    sample_weight : array-like (N,), optional
+        Weight of each row, above 0; a row of weight 3 counts as three equal rows. With :math:`W = diag(w)` the sums
+        over j above are weighted by w_j, and :math:`A = W^{1/2} S K S W^{1/2}`.
 
     Returns
     -------
@@ -190,7 +217,8 @@ def heat_kernel(
         if not hasattr(kernel, "tocsr"):
             raise TypeError(f"kernel must be a SparseKernel or a scipy sparse matrix; got {type(kernel).__name__}.")
         kernel = from_scipy(kernel)
-    return complete_alone(HeatStage(kernel, normalization, tol, max_iter), kernel.context, ConvergenceWarning)
+    weight = check_sample_weight(sample_weight, kernel.shape[0])
+    return complete_alone(HeatStage(kernel, normalization, tol, max_iter, weight), kernel.context, ConvergenceWarning)
 
 
 @dataclass(frozen=True)
@@ -201,11 +229,13 @@ class HeatStage:
     normalization: str
     tol: float = SINKHORN_TOL
     max_iter: int = SINKHORN_PRODUCTS
+    sample_weight: SampleWeight | None = None
 
     @property
     def name(self) -> str:
         """Name of the heat kernel."""
-        return heat_name(self.kernel.name, self.normalization, self.tol, self.max_iter)
+        weights = None if self.sample_weight is None else self.sample_weight.content
+        return heat_name(self.kernel.name, self.normalization, self.tol, self.max_iter, weights)
 
     def find(self, context: Context) -> HeatKernel | None:
         """Return the complete heat kernel, or None."""
@@ -214,12 +244,16 @@ class HeatStage:
 
     def make(self, context: Context) -> HeatKernel:
         """Compute the scale, and commit it."""
+        given = self.sample_weight
+        m = _point_weights(self.kernel, given)
         if self.normalization == "symmetric":
-            scale, metadata = _symmetric(self.kernel, context), HeatMetadata("symmetric", 2, 0.0, True)
+            scale, metadata = _symmetric(self.kernel, m, context), HeatMetadata("symmetric", 2, 0.0, True)
         else:
-            scale, metadata = _bistochastic(self.kernel, self.tol, self.max_iter, context, self.name)
+            scale, metadata = _bistochastic(self.kernel, m, self.tol, self.max_iter, context, self.name)
         write_whole(context.store.table(f"{self.name}/scale", scale.shape, np.float64), scale)
-        context.store.commit(self.name, metadata)
+        if given is not None:
+            write_whole(context.store.table(f"{self.name}/weights", given.values.shape, np.float64), given.values)
+        context.store.commit(self.name, replace(metadata, weighted=given is not None))
         return open_heat(self.kernel, context, self.name)
 
 
@@ -241,7 +275,20 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
         residual=metadata.residual,
         converged=metadata.converged,
         warning=metadata.warning,
+        given_weight=_open_weight(kernel, context, name) if metadata.weighted else None,
     )
+
+
+def _open_weight(kernel: SparseKernel, context: Context, name: str) -> SampleWeight:
+    values = read_whole(context.store.open_table(f"{name}/weights"))
+    if values.shape != (kernel.shape[0],) or not (np.isfinite(values) & (values > 0)).all():
+        raise DamageError(f"array '{name}/weights' is damaged: {CANNOT_BE_RIGHT}", f"{name}/weights")
+    return SampleWeight(values)
+
+
+def _point_weights(kernel: SparseKernel, sample_weight: SampleWeight | None) -> np.ndarray:
+    """Weights of the points: multiplicities, or sums of the sample weights of their rows."""
+    return kernel.weights if sample_weight is None else sample_weight.of_points(kernel.storage_order)
 
 
 def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose: str) -> np.ndarray:
@@ -273,8 +320,7 @@ def _root_v(heat: HeatKernel) -> np.ndarray:
     return root
 
 
-def _symmetric(kernel: SparseKernel, context: Context) -> np.ndarray:
-    m = kernel.weights
+def _symmetric(kernel: SparseKernel, m: np.ndarray, context: Context) -> np.ndarray:
     with context.workers.progress.stage("heat", 2):
         q = row_sums(kernel, m, context, "heat")
         v = row_sums(kernel, m / q, context, "heat") / q
@@ -290,11 +336,11 @@ class _SinkhornState:
 
 
 def _bistochastic(
-    kernel: SparseKernel, tol: float, max_iter: int, context: Context, name: str
+    kernel: SparseKernel, m: np.ndarray, tol: float, max_iter: int, context: Context, name: str
 ) -> tuple[np.ndarray, HeatMetadata]:
     """Damped Sinkhorn iteration ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 within `tol`; stores v = m / d."""
-    m = kernel.weights
-    panels = Panels(context, f"{name}/saved", _SAVE_SECONDS)
+    weights, panels = Panels(context), Panels(context, f"{name}/saved", _SAVE_SECONDS)
+    step = SinkhornStep(weights.of(m))
     saved = panels.load(_SinkhornState)
     done, v = (saved[0].n_iter, saved[1]["v"]) if saved else (0, panels.of(m.copy()))
     spare = panels.new(m.shape, np.float64)
@@ -303,7 +349,7 @@ def _bistochastic(
         context.workers.progress.advance(done)
         for n_iter in range(done + 1, max_iter + 1):
             with replaced(spare) as after:
-                residuals = sweep(kernel, SinkhornStep(kernel), v, after, context, purpose="heat")
+                residuals = sweep(kernel, step, v, after, context, purpose="heat")
             residual = float(np.max(residuals))  # NaN propagates
             converged = residual <= tol
             if converged:
@@ -311,6 +357,7 @@ def _bistochastic(
             v, spare = after, v
             panels.offer(_SinkhornState(n_iter), {"v": v})
     scale = v.rows(0, len(m)) / m
+    weights.clear()
     panels.clear()
     warning = None
     if not converged:

@@ -37,13 +37,6 @@ class RowVector(Protocol):
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
-class Weights(Protocol):
-    """Multiplicities of all points."""
-
-    @property
-    def weights(self) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
 class Accumulator:
     """A sum that grows by `share` times the new rows of a sweep: `old` is read, `new` is written."""
@@ -123,12 +116,12 @@ class RowSums:
 class SinkhornStep:
     """One damped step on v = m / d: ``out = m / sqrt(d * K v)``; returns the largest difference of a row sum from 1."""
 
-    points: Weights
+    weights: RowVector
 
     def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> float:
         from scalable_gpe.loops import sparse
 
-        weights = self.points.weights
+        weights = self.weights.rows(block.first, block.stop)
         return float(sparse.sinkhorn_step(block.indptr, block.indices, block.values, source, weights, block.first, out))
 
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
-METRICS = ("euclidean", "cosine")
+METRICS = ("euclidean", "cosine", "correlation", "hamming", "jaccard")
 _SAMPLE = 1024  # rows that are looked at before any work
 _BYTES_AT_ONCE = 2**24
 _USUAL = (-20, 40)  # powers of two between which the largest value is left as it is: float32 holds its squares
@@ -45,7 +46,8 @@ class InputRows:
     """Rows of the user's input.
 
     Input wider than float32 is shifted by `offset` before it is rounded, so that large offsets (dates, coordinates)
-    do not swallow the differences between rows. With the cosine metric rows have length 1 and are not shifted.
+    do not swallow the differences between rows. Other metrics than euclidean map each row, so that straight-line
+    distances of the mapped rows are those of the metric; these rows are not shifted.
     Very small and very large values are multiplied by a power of two, so that float32 holds the squares of distances.
 
     Attributes
@@ -93,6 +95,11 @@ class InputRows:
         return self.source.resident
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the input is a sparse matrix."""
+        return isinstance(self.source, SparseSource)
+
+    @property
     def shared(self) -> bool:
         """Whether other processes can read the same rows: an input in a file or a store."""
         return self.source.shared
@@ -107,11 +114,15 @@ class InputRows:
 
     def sample(self) -> np.ndarray:
         """Rows at even steps, at most 1024: the input's fingerprint."""
-        return self.take(_sample_ids(self.n_rows))
+        return np.concatenate(list(self.sample_parts()))
+
+    def sample_parts(self) -> Iterator[np.ndarray]:
+        """The rows of `sample` in parts, none of them large."""
+        return (self.take(ids) for ids in _sample_parts(self.source))
 
     def steps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Cut a range into ranges that are read at once."""
-        rows = max(256, min(65_536, _BYTES_AT_ONCE // (8 * self.n_features)))
+        rows = rows_at_once(self.n_features)
         return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
 
     def with_units(self, offset: np.ndarray | None, exponent: int) -> "InputRows":
@@ -124,13 +135,13 @@ class InputRows:
 
     def largest(self, start: int, stop: int) -> float:
         """Largest absolute value of some rows after the shift, in the units of the input."""
-        if self.metric == "cosine":
+        if self.metric in _MAPS:
             return 1.0
         return _largest(self.source.rows(slice(start, stop)), self.offset, np.arange(start, stop), self.name)
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        if self.metric == "cosine":
-            values = _unit(np.asarray(values, dtype=np.float64), ids, self.name)
+        if self.metric in _MAPS:
+            values = _MAPS[self.metric](np.ascontiguousarray(values, dtype=np.float64), ids, self.name)
         elif self.offset is not None:
             values = np.asarray(values, dtype=np.float64) - self.offset
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -178,21 +189,45 @@ def open_rows(
     X = _read(X, storage_options)
     source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
-    ids = _sample_ids(int(source.shape[0]))
-    values = source.rows(ids)
-    # sparse rows keep their zeros: they are never shifted
-    shifted = metric == "euclidean" and not isinstance(source, SparseSource)
-    offset = _offset(values, ids, name) if shifted else None
-    # the exponent of the sample, until all rows have been looked at
-    exponent = 0 if metric == "cosine" else choose_exponent(_largest(values, offset, ids, name), name)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
-    rows = InputRows(source, metric, names, offset, name, exponent, annotations)
+    rows = InputRows(source, metric, names, None, name, annotations=annotations)
+    return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
+
+
+def _checked(rows: InputRows) -> InputRows:
+    """The rows with the units of a sample, until all rows have been looked at; the sample is checked."""
+    (ids,) = _sample_parts(rows.source)
+    values, name = rows.source.rows(ids), rows.name
+    offset = _offset(values, ids, name) if rows.metric == "euclidean" else None
+    exponent = 0 if rows.metric in _MAPS else choose_exponent(_largest(values, offset, ids, name), name)
+    rows = rows.with_units(offset, exponent)
     rows._convert(values, ids)
     return rows
 
 
-def _sample_ids(n_rows: int) -> np.ndarray:
-    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
+def _checked_sparse(rows: InputRows) -> InputRows:
+    """The same for sparse rows, in parts; they keep their zeros, so they are never shifted."""
+    if rows.metric not in _MAPS:
+        parts = _sample_parts(rows.source)
+        largest = max(_largest(rows.source.rows(ids), None, ids, rows.name) for ids in parts)
+        rows = rows.with_exponent(choose_exponent(largest, rows.name))
+    for _ in rows.sample_parts():
+        pass
+    return rows
+
+
+def _sample_parts(source: Source) -> list[np.ndarray]:
+    """Numbers of rows at even steps; those of sparse rows in parts, which are made dense one by one."""
+    n_rows, n_features = (int(size) for size in source.shape)
+    ids = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
+    if not isinstance(source, SparseSource):
+        return [ids]
+    return [ids[start:stop] for start, stop in ranges(len(ids), rows_at_once(n_features))]
+
+
+def rows_at_once(n_features: int) -> int:
+    """Rows that are read at once."""
+    return max(16, min(65_536, _BYTES_AT_ONCE // (8 * n_features)))
 
 
 def _check_shape(shape: tuple[int, ...], name: str, min_rows: int) -> None:
@@ -226,20 +261,57 @@ def _largest(values: np.ndarray, offset: np.ndarray | None, ids: np.ndarray, nam
     return float(max(extremes))
 
 
+# --- metrics: rows whose straight-line distances are those of the metric (but for jaccard) ---------------
+
+
 def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     """Rows divided by their lengths."""
-    checks.check_finite(values, name, ids if len(ids) else 0)
-    # a power of two per row, so that no square overflows or underflows
-    values = np.ldexp(values, -np.frexp(np.abs(values).max(axis=1, initial=0))[1][:, None])
+    values = _scaled(values, ids, name)
     length = np.sqrt((values * values).sum(axis=1))
-    if not (length > 0).all():
-        zero = ids[length == 0]
-        raise ValueError(
-            Message(
-                f"`metric='cosine'` has no meaning for rows of zeros; got {checks.rows_named(zero)}. Drop them first."
-            )
-        )
+    _refuse(length == 0, ids, "`metric='cosine'` has no meaning for rows of zeros; got {rows}. Drop them first.")
     return np.ascontiguousarray(values / length[:, None], dtype=np.float32)
+
+
+def _centred_unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
+    """Rows minus their means, divided by their lengths."""
+    values = _scaled(values, ids, name)
+    constant = values.max(axis=1) == values.min(axis=1)
+    _refuse(constant, ids, "`metric='correlation'` has no meaning for constant rows; got {rows}. Drop them first.")
+    return _unit(values - values.mean(axis=1)[:, None], ids, name)
+
+
+def _scaled(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
+    """Finite rows, each multiplied by a power of two, so that no square overflows or underflows."""
+    checks.check_finite(values, name, ids if len(ids) else 0)
+    scaled: np.ndarray = np.ldexp(values, -np.frexp(np.abs(values).max(axis=1, initial=0))[1][:, None])
+    return scaled
+
+
+def _shares(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
+    """Rows of 0 and 1 divided by the root of their length: squared distances are shares of differing entries."""
+    return np.ascontiguousarray(_binary(values, ids, name) / np.sqrt(values.shape[1]), dtype=np.float32)
+
+
+def _binary(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
+    """Rows of 0 and 1 as they are; their distances are computed elsewhere."""
+    other = ((values != 0) & (values != 1)).any(axis=1)
+    text = f"`{name}` must hold 0 and 1 only (or bool) for this `metric`; got other values in {{rows}}."
+    _refuse(other, ids, f"{text} Set a threshold first, or choose another metric.")
+    return values
+
+
+def _refuse(wrong: np.ndarray, ids: np.ndarray, text: str) -> None:
+    """Raise an error that names the wrong rows."""
+    if wrong.any():
+        raise ValueError(Message(text.format(rows=checks.rows_named(ids[wrong]))))
+
+
+_MAPS: dict[str, Callable[[np.ndarray, np.ndarray, str], np.ndarray]] = {
+    "cosine": _unit,
+    "correlation": _centred_unit,
+    "hamming": _shares,
+    "jaccard": _binary,
+}
 
 
 # --- kinds of input -------------------------------------------------------------------------------

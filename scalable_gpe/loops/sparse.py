@@ -150,7 +150,7 @@ def row_sums(indptr, indices, data, vector, out):
 
 @njit(nogil=True, cache=True)
 def sinkhorn_step(indptr, indices, data, vector, weights, first_row, out):
-    """One damped step for the rows of a block, on v = m / d: ``out = m / sqrt(d * K v)``.
+    """One damped step for the rows of a block, on v = m / d: ``out = m / sqrt(d * K v)``; `weights` are theirs.
 
     Returns the largest difference of a row sum, ``(K v) / d``, from 1.
     """
@@ -159,12 +159,11 @@ def sinkhorn_step(indptr, indices, data, vector, weights, first_row, out):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
             total += data[e] * vector[indices[e]]
-        row = first_row + i
-        d = weights[row] / vector[row]
+        d = weights[i] / vector[first_row + i]
         off = abs(total / d - 1.0)
         if not off <= worst:  # NaN propagates
             worst = off
-        out[i] = weights[row] / np.sqrt(d * total)
+        out[i] = weights[i] / np.sqrt(d * total)
     return worst
 
 

@@ -68,7 +68,8 @@ def gp_embedding(
 
     .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
 
-    For a converged bistochastic kernel the columns of G are centred, which shifts all points by the same vector.
+    For a converged bistochastic kernel the columns of G are centred, which shifts all points by the same vector. If the
+    heat kernel has sample weights, :math:`Y = W^{-1/2} A^p G / \sqrt{k}`.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def removed_direction(heat: HeatKernel, *, top: bool) -> Removed:
     With `top` the eigenvector with eigenvalue 1 of any kernel: the sum of all powers would be little else.
     """
     if heat.is_centred or (top and heat.normalization == "bistochastic"):
-        return Removed(np.ones(heat.kernel.edges.n_points), float(heat.shape[0]))
+        return Removed(np.ones(heat.kernel.edges.n_points), heat.total_weight)
     if not top:
         return Removed(None)
     return Removed(top_eigenvector(heat) / np.sqrt(heat.weights))
@@ -97,10 +97,13 @@ def _weighted(entries: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 
 def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """``P'G``: entries of G, summed over the rows of each of some points."""
-    storage_order = heat.kernel.storage_order
+    """``P'G``: entries of G, times the root of the sample weight, summed over the rows of each of some points."""
+    storage_order, weight = heat.kernel.storage_order, heat.sample_weight
     rows, bounds = storage_order.rows_by_point
-    entries = sketch.entries(rows[bounds[start] : bounds[stop]], columns)
+    wanted = rows[bounds[start] : bounds[stop]]
+    entries = sketch.entries(wanted, columns)
+    if weight is not None:
+        entries *= np.sqrt(weight[wanted])[:, None]
     if storage_order.group is None:
         return entries
     return np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)

@@ -58,6 +58,7 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     -------
     points : ndarray (N, k) of float64
         Columns of unit eigenvectors times their eigenvalue to the power t; the largest entry of each is positive.
+        With sample weights w, eigenvectors are divided by sqrt(w): the sum of w_i v_i^2 is 1, as for repeated rows.
     eigenvalues : ndarray (k,)
         In descending order. The pair that holds both has the attribute ``n_kernel_components``, the number of
         components c (weights below 1e-12 of the diagonal do not connect rows).

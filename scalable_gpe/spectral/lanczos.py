@@ -172,7 +172,7 @@ class Lanczos:
             rows, out, constant = slice(*piece), probes.room(*piece), top.room(*piece)
             random.fill_bernoulli(out, heat.kernel.storage_order.user_row[rows], columns, seed)
             out *= np.sqrt(heat.step_scale[rows] / n_points)[:, None]
-            constant[:] = np.sqrt(heat.step_scale[rows] * heat.weights[rows] / heat.shape[0])[:, None]
+            constant[:] = np.sqrt(heat.step_scale[rows] * heat.weights[rows] / heat.total_weight)[:, None]
             probes.put(piece[0], out)
             top.put(piece[0], constant)
 

@@ -44,9 +44,10 @@ def matrix_name(content: bytes) -> str:
     return f"kernel/matrix-{hashlib.sha256(content).hexdigest()[:12]}"
 
 
-def heat_name(kernel: str, normalization: str, tol: float, max_iter: int) -> str:
-    """Name of the heat kernel of a kernel."""
-    return f"heat/{_digest(_key(kernel), normalization, tol, max_iter)}"
+def heat_name(kernel: str, normalization: str, tol: float, max_iter: int, weights: str | None = None) -> str:
+    """Name of the heat kernel of a kernel; `weights` is a checksum of the sample weights."""
+    more = () if weights is None else ("sample_weight", weights)
+    return f"heat/{_digest(_key(kernel), normalization, tol, max_iter, *more)}"
 
 
 def sketch_name(heat: str, kind: str, seed: int, precision: str, tol: float) -> str:

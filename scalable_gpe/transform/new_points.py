@@ -27,7 +27,7 @@ from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.io.rows import InputRows, Rows, open_rows
+from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
@@ -35,9 +35,10 @@ from scalable_gpe.storage.blocks import ranges, take_rows
 
 _LEAF = 64
 _MOST_LEAVES = 2**18
-_CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
+CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
 _BATCH_ROWS = 1024
 _BLOCK_LEAVES = 256
+_BLOCK_ENTRIES = 2**22  # wide rows: fewer leaves in a block
 _HEADS_AT_ONCE = 1024
 _LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
@@ -92,7 +93,7 @@ class NewRows:
 
 
 @dataclass
-class _Chunk:
+class Chunk:
     """Some new rows, and what the search has found for them so far."""
 
     rows: np.ndarray
@@ -103,13 +104,26 @@ class _Chunk:
     hits: list[tuple[np.ndarray, np.ndarray]]
 
 
+class Search(Protocol):
+    """Finds the nearest points of new rows, and the points that would list them."""
+
+    def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[Chunk]: ...
+
+
+class NewRowsSource(Protocol):
+    """New rows, read in ranges."""
+
+    @property
+    def n_rows(self) -> int: ...
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+
+
 class NewPoints:
     """Finds the rows a(x, .) of new points, batch by batch, and applies them to values at the training points."""
 
     def __init__(self, graph: NeighborGraph, heat: HeatKernel, metric: str = "euclidean") -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
-        self._points = _check_points(graph)
-        self._leaves = _Leaves(self._points, graph.radius, self._context)
+        self._search = self._make_search()
         self._user_row = graph.storage_order.user_row
         weights = heat.weights
         self._vectors: tuple[np.ndarray, ...]
@@ -119,13 +133,27 @@ class NewPoints:
         else:
             self._vectors = (weights * heat.scale_points,)
 
+    @property
+    def _batch_rows(self) -> int:
+        return _BATCH_ROWS
+
+    def _make_search(self) -> Search:
+        if self._metric == "jaccard":
+            raise ValueError(
+                Message(
+                    "transform does not know `metric='jaccard'`. Embed old and new rows together, or use 'hamming'."
+                )
+            )
+        self._points = _check_points(self._graph)
+        return _Leaves(self._points, self._graph.radius, self._context)
+
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
         rows = self._open(X, storage_options)
         dtypes = [np.dtype(one.values.dtype) for one in extensions]
         out = [np.empty((rows.n_rows, one.width), dtype) for one, dtype in zip(extensions, dtypes, strict=True)]
         distance = np.empty(rows.n_rows)
-        batches = ranges(rows.n_rows, _BATCH_ROWS)
+        batches = ranges(rows.n_rows, self._batch_rows)
         with self._context.workers.progress.stage("transform", len(batches)):
             for start, stop in batches:
                 found = self._batch(rows.read(start, stop), extensions, dtypes)
@@ -135,7 +163,7 @@ class NewPoints:
                 self._context.workers.progress.advance()
         return NewRows(out, distance)
 
-    def _open(self, X: Any, storage_options: StorageOptions | None) -> InputRows:
+    def _open(self, X: Any, storage_options: StorageOptions | None) -> NewRowsSource:
         rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
         if rows.n_features != self._points.n_features:
             raise ValueError(
@@ -148,7 +176,7 @@ class NewPoints:
     def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]) -> NewRows:
         from scalable_gpe.loops import new_points as loops
 
-        chunks = self._leaves.search(rows, self._graph.n_neighbors, self._user_row)
+        chunks = self._search.search(rows, self._graph.n_neighbors, self._user_row)
         match = np.concatenate([chunk.match for chunk in chunks])
         joined = self._context.workers.here.map(lambda chunk: self._weigh(chunk), chunks, count=False)
         counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
@@ -172,14 +200,14 @@ class NewPoints:
             results.append(result)
         return NewRows(results, np.concatenate([self._distance(chunk) for chunk in chunks]))
 
-    def _distance(self, chunk: _Chunk) -> np.ndarray:
+    def _distance(self, chunk: Chunk) -> np.ndarray:
         """Distance of each row to its nearest point, in units of the length scale of that point."""
         kernel = self._heat.kernel
         scale = np.sqrt(kernel.stored_epsilon) if kernel.scales is None else kernel.scales.sigma[chunk.nearest[:, 0]]
         units: np.ndarray = np.sqrt(chunk.best[:, 0]) / scale
         return units
 
-    def _weigh(self, chunk: _Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _weigh(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Pattern, weights and scale of some rows."""
         from scalable_gpe.loops import new_points as loops
 
@@ -197,7 +225,7 @@ class NewPoints:
         scale = 1 / sums[0] if len(sums) == 1 else 1 / np.sqrt(sums[0] * sums[1])
         return indptr, points, weights, scale
 
-    def _exponents(self, chunk: _Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> None:
+    def _exponents(self, chunk: Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> None:
         """Turn squared distances into the exponents of the kernel, the largest of each row 0."""
         from scalable_gpe.loops import new_points as loops
 
@@ -262,7 +290,8 @@ class _Leaves:
         self._safe = float(np.sqrt(1e37 / n_features))
         # screening adds up float32 squares: its relative error is below this
         self._slack = 1 - 4e-7 * (n_features + 8)
-        self._blocks = ranges(self._n_leaves, _BLOCK_LEAVES)
+        at_once = max(1, min(_BLOCK_LEAVES, _BLOCK_ENTRIES // (self._size * n_features)))
+        self._blocks = ranges(self._n_leaves, at_once)
         self._held: dict[tuple[int, int], np.ndarray] = {}
         self._hold = context.plan.holds(4 * self._n_leaves * self._size * n_features)
         context.workers.here.map(self._box, self._blocks, count=False)
@@ -284,15 +313,15 @@ class _Leaves:
         padded[: len(rows)] = rows
         return np.ascontiguousarray(padded.reshape(-1, self._size, rows.shape[1]).transpose(0, 2, 1))
 
-    def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[_Chunk]:
+    def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[Chunk]:
         """Find the nearest points of each row, and the points that would list it."""
         chunks = self._context.workers.here.map(
-            lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), _CHUNK_ROWS), count=False
+            lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), CHUNK_ROWS), count=False
         )
         for blocks in self._groups():
             read = [(block, self._read(block)) for block in blocks]
 
-            def one(chunk: _Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
+            def one(chunk: Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
                 for block, leaves in read:
                     self._visit(chunk, block, leaves, user_row)
 
@@ -310,7 +339,7 @@ class _Leaves:
         """Type of the screening sums: float64 where squares might overflow."""
         return np.float32 if max(self._largest, float(np.abs(rows).max())) < self._safe else np.float64
 
-    def _start(self, rows: np.ndarray, n_neighbors: int) -> _Chunk:
+    def _start(self, rows: np.ndarray, n_neighbors: int) -> Chunk:
         from scalable_gpe.loops import new_points as loops
 
         n_rows = len(rows)
@@ -320,9 +349,9 @@ class _Leaves:
             loops.seed_limits(rows, self._heads, sums, best, limits)
             best[:] = np.inf
         nearest = np.full((n_rows, n_neighbors), -1, np.int32)
-        return _Chunk(rows, limits / self._slack, best, nearest, np.full(n_rows, -1, np.int64), [])
+        return Chunk(rows, limits / self._slack, best, nearest, np.full(n_rows, -1, np.int64), [])
 
-    def _visit(self, chunk: _Chunk, block: tuple[int, int], leaves: np.ndarray, user_row: np.ndarray) -> None:
+    def _visit(self, chunk: Chunk, block: tuple[int, int], leaves: np.ndarray, user_row: np.ndarray) -> None:
         from scalable_gpe.loops import new_points as loops
 
         dtype = self._dtype(chunk.rows)

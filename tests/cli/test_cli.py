@@ -149,8 +149,10 @@ def test_neighbors_instead_of_points(tmp_path, capsys):
     lists = csr_matrix((graph.distances.ravel(), (rows, graph.indices.ravel())), shape=(600, 600))
     save_npz(tmp_path / "lists.npz", lists)
     arguments = ["embed", "-", str(tmp_path / "s.zarr"), "--neighbors-file", str(tmp_path / "lists.npz")]
-    assert cli.main([*arguments, "--power", "4"]) == 0
+    np.save(tmp_path / "w.npy", np.linspace(1, 2, 600))
+    assert cli.main([*arguments, "--power", "4", "--sample-weight", str(tmp_path / "w.npy")]) == 0
     assert "unknown: neighbors were given without X" in capsys.readouterr().out
+    assert (gpe.open(tmp_path / "s.zarr").heat.sample_weight == np.linspace(1, 2, 600)).all()
 
 
 def test_row_names_from_a_table_to_an_export(folder, tmp_path, capsys):
@@ -227,6 +229,12 @@ def test_each_command_has_help_with_an_example(command, capsys):
 MISTAKES = [
     (["embed", "nothing.npy", "s.zarr"], "there is no file 'nothing.npy'"),
     (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "error: --metric must be"),
+    (["embed", "points.npy", "s.zarr", "--metric", "hamming"], "error: INPUT must hold 0 and 1 only"),
+    (["embed", "points.npy", "s.zarr", "--sample-weight", "w.csv"], "error: --sample-weight must be a .npy file"),
+    (
+        ["embed", "points.npy", "s.zarr", "--sample-weight", "points.npy"],
+        "--sample-weight must hold one number for each",
+    ),
     (["embed", "points.npy", "s.zarr", "--epsilon", "-1"], "error: --epsilon must be"),
     (["embed", "points.npy", "s.zarr", "--neighbors", "600"], "--n-neighbors must be between 1 and 599"),
     (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),

@@ -104,7 +104,8 @@ CASES = {
         2,
         "memory",
         patches,
-        {"n_neighbors": 8, "n_components": 6, "power": [2, 12], "method": "cells", "recall": 0.9, "tol": 1e-2},
+        {"n_neighbors": 8, "n_components": 6, "power": [2, 12], "method": "cells", "recall": 0.9, "tol": 1e-2}
+        | {"sample_weight": np.linspace(0.5, 3, 3000)},
         {"panel_columns": 4, "save_seconds": 0.0},
     ),
     "brute force, local": (

@@ -1,0 +1,57 @@
+"""Sample weights: how much each row counts, as if it were there that many times."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe import checks
+from scalable_gpe.errors import Message
+from scalable_gpe.graph.storage_order import StorageOrder
+
+_RANGE = (1e-12, 1e12)  # float32 holds their roots, and what is divided by them
+
+
+@dataclass(frozen=True, eq=False)
+class SampleWeight:
+    """Weights of the user's rows, in their order."""
+
+    values: np.ndarray
+
+    @cached_property
+    def content(self) -> str:
+        """Checksum of the weights; it enters the name of the heat kernel."""
+        return hashlib.sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:12]
+
+    def of_points(self, storage_order: StorageOrder) -> np.ndarray:
+        """Sums over the rows of each point (storage order)."""
+        return storage_order.collect(self.values)
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> SampleWeight | None:
+    """Check one weight per row; None if all are 1, which is the same as no weights.
+
+    Examples
+    --------
+    >>> check_sample_weight([1, 1, 2.5], 3).values.tolist()
+    [1.0, 1.0, 2.5]
+    """
+    if sample_weight is None:
+        return None
+    values = np.asarray(sample_weight)
+    if values.dtype.kind not in "fiu":
+        raise TypeError(Message(f"`{name}` must hold numbers, one per row; got dtype {values.dtype}."))
+    if values.shape != (n_rows,):
+        raise ValueError(Message(f"`{name}` must hold one number for each of the {n_rows} rows; got {values.shape}."))
+    values = values.astype(np.float64)
+    wrong = np.flatnonzero(~((values >= _RANGE[0]) & (values <= _RANGE[1])))
+    if wrong.size:
+        raise ValueError(
+            Message(
+                f"`{name}` must lie between {_RANGE[0]:g} and {_RANGE[1]:g}; others in {checks.rows_named(wrong)}. "
+                "Drop rows without weight, or divide all weights by a constant."
+            )
+        )
+    return None if (values == 1).all() else SampleWeight(values)

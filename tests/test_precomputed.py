@@ -1,0 +1,168 @@
+"""Distances and kernels in place of points: embed, estimators, new rows."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier, kneighbors_graph
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
+
+import scalable_gpe as gpe
+from scalable_gpe import exact
+
+ESTIMATORS = [gpe.GaussianProcessEmbedding, gpe.DiffusionMap]
+NORMALIZATIONS = ["bistochastic", "symmetric"]
+
+
+@pytest.fixture(scope="module")
+def torus():
+    X = gpe.datasets.torus(130, random_state=4)
+    return X[:100], X[100:]
+
+
+def close(got, expected, tol=1e-5):
+    np.testing.assert_allclose(got, expected, atol=tol * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("epsilon", [0.3, "local"])
+def test_distances_are_as_good_as_points(torus, normalization, epsilon):
+    """Also for new rows, which are given by their distances to the training rows."""
+    X, new = torus
+    options = {"n_neighbors": 12, "epsilon": epsilon, "normalization": normalization, "power": 5, "progress": False}
+    model = gpe.GaussianProcessEmbedding(4, metric="precomputed", **options).fit(cdist(X, X))
+    points = gpe.embed(X, n_components=4, **options)
+    close(model.embedding_, points.points)
+    close(model.transform(cdist(new, X)), points.transform(new))
+    assert (model.transform(cdist(X, X)) == model.embedding_).all()
+    assert model.result_.parameters["metric"] == "precomputed"
+    assert get_tags(model).input_tags.pairwise and not get_tags(gpe.DiffusionMap()).input_tags.pairwise
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_sparse_distances_of_neighbours(torus, estimator, tmp_path):
+    """As scikit-learn's transformers make them; each row may list itself."""
+    X, new = torus
+    options = {"power": 5, "epsilon": 0.3, "progress": False}
+    graph = kneighbors_graph(X, 12, mode="distance")
+    model = estimator(3, metric="precomputed", store=tmp_path / "run.zarr", **options).fit(graph)
+    points = estimator(3, n_neighbors=12, **options).fit(X)
+    close(np.asarray(model.embedding_[:]), points.embedding_)
+    far = csr_matrix(np.where(cdist(new, X) < 3, cdist(new, X), 0))
+    close(model.transform(far), points.transform(new))
+    opened = gpe.open(tmp_path / "run.zarr")
+    if estimator is gpe.GaussianProcessEmbedding:
+        close(opened.transform(cdist(new, X)), points.transform(new))
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_a_kernel_against_the_dense_formula(torus, normalization):
+    X, new = torus
+    K, rows = (np.exp(-(cdist(one, X) ** 2) / 0.5) for one in (X, new))
+    K[K < 1e-6] = 0
+    w = np.linspace(0.5, 2, 100)
+    model = gpe.GaussianProcessEmbedding(
+        4, metric="precomputed_kernel", normalization=normalization, power=5, precision="double", random_state=3
+    )
+    model.fit(K, sample_weight=w)
+    normalise = exact.symmetric if normalization == "symmetric" else exact.bistochastic
+    A, G = normalise(K, sample_weight=w), gpe.sketch_matrix(100, 4, random_state=3)
+    if normalization == "bistochastic":
+        G = G - np.outer(np.sqrt(w), np.sqrt(w) @ G) / w.sum()
+    close(model.embedding_, exact.gp_embedding(A, G, 5) / np.sqrt(w)[:, None])
+    close(model.transform(K), model.embedding_)
+    assert (model.fit_transform(csr_matrix(K), sample_weight=w) == model.embedding_).all()
+    assert model.report_["converged"] and model.epsilon_ is None
+    whole = gpe.embed(X, n_neighbors=99, epsilon=0.5, power=5, n_components=4, normalization=normalization)
+    close(clone(model).set_params(random_state=0, precision="single").fit(K).embedding_, whole.points, 1e-3)
+    kernel = clone(model).set_params(random_state=0).fit(K)
+    close(kernel.transform(rows), whole.transform(new), 1e-3)
+
+
+def test_a_kernel_with_principal_axes_and_all_scales(torus):
+    X, _ = torus
+    K = np.exp(-(cdist(X, X) ** 2) / 0.5)
+    model = gpe.GaussianProcessEmbedding(2, metric="precomputed_kernel", n_sketch=16, horizon=64).fit(K)
+    close(model.transform(K[:20]), model.embedding_[:20])
+    assert (model.power_, model.horizon_) == ("all", 64)
+
+
+def test_diffusion_map_of_a_kernel(torus):
+    X, new = torus
+    K, rows = (np.exp(-(cdist(one, X) ** 2) / 0.5) for one in (X, new))
+    model = gpe.DiffusionMap(3, metric="precomputed_kernel").fit(K)
+    points = gpe.DiffusionMap(3, n_neighbors=99, epsilon=0.5).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, points.eigenvalues_, rtol=1e-5)
+    close(model.embedding_, points.embedding_, 1e-4)
+    close(model.transform(rows), points.transform(new), 1e-3)
+    close(model.transform(K), model.embedding_, 1e-4)
+
+
+@pytest.mark.parametrize("metric", ["precomputed", "precomputed_kernel"])
+def test_cross_validation_and_pickling(metric):
+    """Scikit-learn cuts rows and columns of a pairwise matrix."""
+    label = np.arange(60) % 2
+    X = np.random.default_rng(0).normal(size=(60, 2)) + 5 * label[:, None]
+    D = cdist(X, X) if metric == "precomputed" else np.exp(-(cdist(X, X) ** 2) / 4)
+    model = gpe.GaussianProcessEmbedding(8, metric=metric, power=4, epsilon=4.0, progress=False)
+    assert cross_val_score(make_pipeline(model, KNeighborsClassifier(5)), D, label, cv=3).mean() > 0.9
+    again = pickle.loads(pickle.dumps(model.fit(D)))
+    assert again.transform(D).tobytes() == model.transform(D).tobytes()
+
+
+def with_value(value, i=3, j=5):
+    D = np.ones((9, 9)) - np.eye(9)
+    D[i, j] = value
+    return D
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("metric", "X", "message"),
+    [
+        ("precomputed", np.ones((9, 8)), "X must be a square matrix of distances"),
+        ("precomputed", csr_matrix(np.ones((9, 8))), "X must be a square matrix of distances"),
+        ("precomputed", with_value(-1.0), "at least 0 .* some are negative"),
+        ("precomputed", csr_matrix(with_value(-1.0)), "at least 0 .* some are negative"),
+        ("precomputed", with_value(2.0), "must be symmetric .* rows 3, 5 and the columns"),
+        ("precomputed", with_value(2.0, 4, 4), "zeros on its diagonal .* row 4"),
+        ("precomputed_kernel", np.ones((9, 8)), "kernel must be a square matrix"),
+        ("precomputed_kernel", with_value(1.0) + 1, "positive diagonal|symmetric"),
+        ("precomputed_kernel", with_value(0.5) + np.eye(9), "kernel must be symmetric"),
+        ("precomputed_kernel", with_value(1.0), "kernel must have a positive diagonal"),
+        ("precomputed_kernel", with_value(-1.0) + np.eye(9), "some are negative"),
+    ],
+)
+def test_matrices_that_are_refused(estimator, metric, X, message):
+    if message == "positive diagonal|symmetric":
+        X[3, 5] = 7
+    with pytest.raises(ValueError, match=message):
+        estimator(2, metric=metric, progress=False).fit(X)
+
+
+def test_other_mistakes(torus):
+    X, new = torus
+    D = cdist(X, X)
+    result = gpe.embed(D, metric="precomputed", n_components=2, power=2, progress=False)
+    with pytest.raises(ValueError, match="distances to the 100 training rows"):
+        result.transform(cdist(new, X[:50]))
+    with pytest.raises(ValueError, match="a distance to some training row"):
+        result.transform(csr_matrix((3, 100)))
+    with pytest.raises(ValueError, match="needs the distances as X, without neighbors="):
+        gpe.embed(D, metric="precomputed", neighbors=csr_matrix(D))
+    with pytest.raises(TypeError, match="an array or a sparse matrix of distances"):
+        gpe.embed("points.npy", metric="precomputed")
+    kernel = gpe.GaussianProcessEmbedding(2, metric="precomputed_kernel", power=2)
+    with pytest.raises(ValueError, match="Leave store out"):
+        clone(kernel).set_params(store="run.zarr").fit(D + 1)
+    with pytest.raises(ValueError, match="power='auto' needs points"):
+        clone(kernel).set_params(power="auto").fit(np.exp(-D))
+    with pytest.raises(ValueError, match=r"positive kernel with some training row .* row 1"):
+        kernel.fit(np.exp(-D)).transform(np.exp(-D[:3]) * [[1], [0], [1]])
+    audit = gpe.audit(result, D, n_exact=20)
+    assert audit["recall"] is None
