@@ -5,7 +5,8 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from scalable_gpe.cli.commands import make_parser
@@ -24,10 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(parser)
     command, options = parse(parser, words)
     names = OptionNames(command.options)
-    if options.quiet:
-        logging.getLogger("scalable_gpe").setLevel(logging.ERROR)
     try:
-        with plain_warnings(names):
+        with plain_warnings(names), _log_level(quiet=options.quiet):
             command.run(options)
             sys.stdout.flush()
         return 0
@@ -43,6 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         say(f"{PROGRAM}: error: {_explain(error, names)}")
         return 1
+
+
+@contextmanager
+def _log_level(*, quiet: bool) -> Iterator[None]:
+    """Log errors only, if a command is to be quiet; a program that calls `main` gets its level back."""
+    logger = logging.getLogger("scalable_gpe")
+    level = logger.level
+    logger.setLevel(logging.ERROR if quiet else level)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _explain(error: Exception, names: OptionNames) -> str:
