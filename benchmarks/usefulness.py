@@ -35,12 +35,12 @@ from truth import DATA, Truth, load, role
 POWERS = (16, 64, 256, 1024, 4096)
 HORIZONS = (1024, 4096)
 TIMES = (1, 4, 16, 64)
-COMPONENTS = 16
+COMPONENTS = 32
 TOLERANCE = {"labels": 0.02, "NMI": 0.02, "few": 0.02, "rho": 0.04}
 PEERS = ["UMAP", "PHATE"]
 PARTS = ["sketches", "wide", "horizons", "eigenvectors", "parameters", *PEERS]
 _NOTHING = 1e-10  # the slowest change that is left of a power, below which nothing is
-N_SKETCH = 64
+N_SKETCH = 128
 WIDE = f"all, n_sketch={N_SKETCH}"
 DECISIVE = ("branching", "digits", "Fashion-MNIST", "swiss roll", "torus")
 PARAMETERS: dict[str, dict[str, object]] = {
@@ -437,7 +437,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--umap-rows", type=int, default=10_000, help="largest data set for UMAP")
     parser.add_argument("--phate-rows", type=int, default=5_000, help="largest data set for PHATE")
     parser.add_argument(
-        "--quick", action="store_true", help="a quarter of the size, two seeds, 16 components, no peers"
+        "--quick", action="store_true", help="a quarter of the size, two seeds, 32 components, no peers"
     )
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="JSON files of earlier runs to start from")
     parser.add_argument("--json", type=Path)

@@ -8,7 +8,7 @@ copyright = "2026, the scalable_gpe developers"
 version = release = scalable_gpe.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"
 napoleon_google_docstring = False

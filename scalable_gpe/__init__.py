@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scalable_gpe.spectral.diffusion_map import diffusion_map
     from scalable_gpe.spectral.lanczos import spectrum
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # name -> the module that defines it, and its name there where that is another one
 _MODULE_OF = {

@@ -122,7 +122,7 @@ def test_the_audit_tests_the_law_on_the_wide_columns_and_the_error_of_what_is_ke
 
 def test_bad_widths_are_refused():
     X = some_points()
-    with pytest.raises(ValueError, match="n_sketch must be at least n_components=16"):
+    with pytest.raises(ValueError, match="n_sketch must be at least n_components=32"):
         gpe.embed(X, n_sketch=8)
     with pytest.raises(TypeError, match="n_sketch must be a whole number"):
         gpe.embed(X, n_sketch=64.5)
