@@ -101,5 +101,5 @@ def test_compare(run, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "umap" else find(name))
     lines = run("compare.py", "--rows", 500, "--out", "compare.png").splitlines()
     assert len(lines) == 9
-    assert all(re.search("2 dimensions: labels 0.*16 dimensions: labels 0", line) for line in lines)
+    assert all(re.search("2 dimensions: labels 0.*32 dimensions: labels 0", line) for line in lines)
     assert (tmp_path / "compare.png").stat().st_size > 10_000
