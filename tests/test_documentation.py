@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scalable_gpe
@@ -40,7 +41,9 @@ def test_python_in_the_readme(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
-    assert 1 <= float(names["L"]) < 100
+    assert names["Y"].shape == (5000, 32) and names["new"].shape == (100, 32)
+    np.testing.assert_array_equal(names["large"].points[:], names["Y"])
+    assert (tmp_path / "branches.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
