@@ -95,7 +95,7 @@ def _measured(embedding: Embedding, audit: bool | Audit) -> Audit | None:
 
 
 def _page(embedding: Embedding, audit: Audit | None, view: View, title: str) -> str:
-    style = asset("page.css") + style_rules(() if view.color is None else view.color.shades("dark"))
+    style = asset("page.css") + style_rules(() if view.color is None else view.color.shades("light"))
     heading = title or f"Embedding of {view.n_rows:,} rows in {view.n_components} dimensions"
     return document(
         heading, body=_main(embedding, audit, view, heading), style=style, data=view.to_json(), script=asset("page.js")

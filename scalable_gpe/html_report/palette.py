@@ -6,13 +6,14 @@ import numpy as np
 
 from scalable_gpe.colors import DENSITIES, channels, color_ramp
 
-BACKGROUND = "#0f0f17"  # dark: single points stay visible in every colour
-RAMP = DENSITIES["dark"]
+BACKGROUND = "#ffffff"
+COUNTS = DENSITIES["light"]  # from one point per pixel to the most
+NUMBERS = DENSITIES["dark"]  # viridis, of a column of numbers
 
 
 def style_rules(labels: Sequence[str] = ()) -> str:
     """CSS rules of these colours, and of those of labels: inline style attributes would need a weaker policy."""
-    ramps = {"#ramp": RAMP, "#ramp.counts": RAMP[1:]}  # counts start one step up, where a single point is visible
+    ramps = {"#ramp": NUMBERS, "#ramp.counts": COUNTS}
     return "\n".join(
         [
             f":root {{ --canvas: {BACKGROUND}; }}",
@@ -28,4 +29,4 @@ def style_rules(labels: Sequence[str] = ()) -> str:
 
 def density_palette() -> np.ndarray:
     """256 x 3 colours: the background, then the ramp in 255 steps."""
-    return np.vstack([channels(BACKGROUND), color_ramp(RAMP, 255)]).astype(np.uint8)
+    return np.vstack([channels(BACKGROUND), color_ramp(COUNTS, 255)]).astype(np.uint8)

@@ -15,7 +15,7 @@ import numpy as np
 from scalable_gpe.checks import Power
 from scalable_gpe.colors import ColorColumn, color_column
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.html_report.palette import BACKGROUND, RAMP, density_palette
+from scalable_gpe.html_report.palette import BACKGROUND, COUNTS, NUMBERS, density_palette
 from scalable_gpe.png import data_address, png
 from scalable_gpe.projection import PointArray, blocks, edges_of, plane_axes, powers_of
 
@@ -89,7 +89,7 @@ class View:
             "first": [0, min(1, len(self.axes) - 1)],
             "powers": [_power_json(one) for one in self.powers],
             "color": None if self.color is None else _color_json(self.color),
-            "ramp": RAMP,
+            "ramp": COUNTS if self.color is None else NUMBERS,
             "background": BACKGROUND,
         }
         return json.dumps(data)
@@ -108,7 +108,7 @@ def _power_json(view: PowerView) -> dict[str, object]:
 
 def _color_json(color: ColorColumn) -> dict[str, object]:
     if color.labels:
-        return {"shades": color.shades("dark"), "values": _base64(color.values.astype(np.uint8))}
+        return {"shades": color.shades("light"), "values": _base64(color.values.astype(np.uint8))}
     clipped = np.clip(color.values, color.low, color.high)
     return {"shades": None, "values": _base64(_to_steps(clipped, color.low, color.high).astype("<u2"))}
 

@@ -152,15 +152,15 @@
 
   const drawAxes = (side, ratio, shown) => {
     pen.font = `${11 * ratio}px system-ui, sans-serif`;
-    pen.fillStyle = "rgba(255,255,255,0.85)";
+    pen.fillStyle = "rgba(38,38,38,0.85)";
     pen.lineJoin = "round";
     const place = (value, at) => ((value - at + shown.half) / (2 * shown.half)) * side;
     const write = (text, x, y) => { pen.strokeText(text, x, y); pen.fillText(text, x, y); };
     const bar = (x1, y1, x2, y2) => {
-      pen.strokeStyle = "rgba(255,255,255,0.45)";
+      pen.strokeStyle = "rgba(38,38,38,0.45)";
       pen.lineWidth = ratio;
       pen.beginPath(); pen.moveTo(x1, y1); pen.lineTo(x2, y2); pen.stroke();
-      pen.strokeStyle = "rgba(15,15,23,0.85)";  // behind letters, so that points do not hide them
+      pen.strokeStyle = "rgba(255,255,255,0.85)";  // behind letters, so that points do not hide them
       pen.lineWidth = 4 * ratio;
     };
     pen.textAlign = "center";
@@ -175,7 +175,7 @@
       bar(0, y, 6 * ratio, y);
       if (y > 24 * ratio && y < side - 30 * ratio) write(text, 9 * ratio, y + 4 * ratio);
     }
-    pen.fillStyle = "rgba(255,255,255,0.95)";
+    pen.fillStyle = "rgba(38,38,38,0.95)";
     pen.textAlign = "right";
     write(`${data.axes[state.x]} →`, side - 10 * ratio, side - 28 * ratio);
     pen.textAlign = "left";
