@@ -51,6 +51,12 @@ def njit(**options: Any) -> Callable[[Any], Any]:
     return compiled
 
 
+# the search: loops that compile faster without unused wrappers; `inner` ones are called by other loops alone
+_SEARCH = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+search_loop = njit(**_SEARCH, error_model="numpy")
+inner_loop = njit(**_SEARCH, error_model="numpy", no_cpython_wrapper=True)
+
+
 class _Listener(event.Listener):
     """Tells when the compiler begins and ends; loops that call others are compiled within each other."""
 

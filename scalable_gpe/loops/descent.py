@@ -7,16 +7,10 @@ whichever order; what an entry is compared with before it is offered (the last e
 another thread improves that list) only saves work. So lists do not depend on the number of threads.
 """
 
-from typing import Any
-
 import numpy as np
 
-from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.compiled import inner_loop, search_loop
 from scalable_gpe.loops.vectors import fetch, four_squares
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_loop = njit(**_OPTIONS)
-_inner = njit(**{**_OPTIONS, "no_cpython_wrapper": True})
 
 EMPTY = np.uint64(2**64 - 1)  # an entry of a list
 NOTHING = np.uint32(2**32 - 1)  # an entry of a sample
@@ -26,17 +20,17 @@ _LOW = np.uint64(0x0001_0001_0001_0001)
 _HIGH = np.uint64(0x8000_8000_8000_8000)
 
 
-@_inner
+@inner_loop
 def _row_of(entry):
     return np.int64((entry & _ROW) >> np.uint64(1))
 
 
-@_inner
+@inner_loop
 def _entry(bits, row, new):
     return np.uint64(bits) << np.uint64(32) | np.uint64(row) << np.uint64(1) | new
 
 
-@_inner
+@inner_loop
 def _place(lists, row, n, entry):
     """Position of an entry in a list that holds `n` entries, or -1 if the list holds it or is better throughout."""
     t = n
@@ -48,7 +42,7 @@ def _place(lists, row, n, entry):
     return t
 
 
-@_inner
+@inner_loop
 def _insert(lists, row, n, entry):
     """Insert an entry into a list that holds `n` entries, unless it is there; return how many it holds then."""
     t = _place(lists, row, n, entry)
@@ -61,7 +55,7 @@ def _insert(lists, row, n, entry):
     return n
 
 
-@_inner
+@inner_loop
 def _push(lists, reach, row, entry):
     """Insert an entry into a list that may be full; the last one is dropped.
 
@@ -71,7 +65,7 @@ def _push(lists, reach, row, entry):
     reach[row] = np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32))
 
 
-@_inner
+@inner_loop
 def _append_rows(X, row, others, lists, n, new, four, squares, bits):
     """Insert the rows `others`, -1 where there is none, into the list of a row that holds `n` entries."""
     for t in range(0, others.shape[1], 4):
@@ -88,7 +82,7 @@ def _append_rows(X, row, others, lists, n, new, four, squares, bits):
     return n
 
 
-@_loop
+@search_loop
 def start_lists(X, known, found, first, last, lists, reach):
     """Fill the lists of the rows `first` to `last`: `known` neighbours are old entries, `found` ones are new.
 
@@ -106,7 +100,7 @@ def start_lists(X, known, found, first, last, lists, reach):
         reach[row] = np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32))
 
 
-@_inner
+@inner_loop
 def _ticket(owner, other, seed, mask):
     """A random number above the bits of `mask`, and the row `other` below: the lowest ones are sampled."""
     z = np.uint64(owner) << np.uint64(32) ^ np.uint64(other) ^ seed
@@ -116,7 +110,7 @@ def _ticket(owner, other, seed, mask):
     return np.uint32(z) & ~mask | np.uint32(other)
 
 
-@_inner
+@inner_loop
 def _enter(sample, owner, ticket):
     """Keep a ticket among the lowest of its owner, once."""
     last = sample.shape[1] - 1
@@ -132,14 +126,14 @@ def _enter(sample, owner, ticket):
     sample[owner, t] = ticket
 
 
-@_inner
+@inner_loop
 def _clear(sample, first, last):
     for row in range(first, last):
         for t in range(sample.shape[1]):
             sample[row, t] = NOTHING
 
 
-@_inner
+@inner_loop
 def _enter_all(sample, row, others, n, own, first, last, seed, mask, tickets, highest):
     """Enter the entries `others` of the list of a row for that row, and the row for each of them."""
     end = sample.shape[1] - 1
@@ -155,7 +149,7 @@ def _enter_all(sample, row, others, n, own, first, last, seed, mask, tickets, hi
             _enter(sample, row, _ticket(row, others[t], seed, mask))
 
 
-@_loop
+@search_loop
 def count_new(lists, first, last, n_new):
     """Number of new entries in the list of each row `first` to `last`."""
     for row in range(first, last):
@@ -168,7 +162,7 @@ def count_new(lists, first, last, n_new):
         n_new[row] = n
 
 
-@_loop
+@search_loop
 def sample_new(lists, n_new, first, last, seed, mask, sample):
     """Sample, for each row `first` to `last`, new entries of its list, and rows in whose lists it is a new entry."""
     _clear(sample, first, last)
@@ -187,7 +181,7 @@ def sample_new(lists, n_new, first, last, seed, mask, sample):
         _enter_all(sample, row, others, n, first <= row < last, first, last, seed, mask, tickets, highest)
 
 
-@_loop
+@search_loop
 def sample_old(lists, n_new, active, first, last, seed, mask, sample):
     """The same for entries that are not new, for rows that are `active`: they have a sample of new ones."""
     _clear(sample, first, last)
@@ -211,7 +205,7 @@ def sample_old(lists, n_new, active, first, last, seed, mask, sample):
         _enter_all(sample, row, others, n, False, first, last, seed, mask, tickets, highest)
 
 
-@_loop
+@search_loop
 def mark_sampled(lists, first, last, seed, mask, sample):
     """Mark the entries that were sampled as old ones."""
     for row in range(first, last):
@@ -226,7 +220,7 @@ def mark_sampled(lists, first, last, seed, mask, sample):
                 lists[row, t] = entry & ~_NEW
 
 
-@_loop
+@search_loop
 def join(X, labels, unused, fresh, old, mask, first, last, start, lists, reach, targets, entries):
     """Compare the rows sampled by each of the rows `start` to `last`: new ones with each other and with old ones.
 
@@ -302,7 +296,7 @@ def join(X, labels, unused, fresh, old, mask, first, last, start, lists, reach, 
     return last, n_sent
 
 
-@_loop
+@search_loop
 def insert(lists, reach, first, last, targets, entries, n_sent):
     """Insert those entries whose targets are among the rows `first` to `last`."""
     for sender in range(targets.shape[0]):
@@ -311,7 +305,7 @@ def insert(lists, reach, first, last, targets, entries, n_sent):
                 _push(lists, reach, targets[sender, e], entries[sender, e])
 
 
-@_loop
+@search_loop
 def listed_rows(lists, first, last, out):
     """The rows of the lists, -1 for an empty entry."""
     for row in range(first, last):

@@ -6,23 +6,17 @@ Distances that only rank candidates come from matrix products around a local mea
 returned are float64 sums of float32 rows (`vectors.exact_square`).
 """
 
-from typing import Any
-
 import numpy as np
 
-from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.compiled import inner_loop, search_loop
 from scalable_gpe.loops.vectors import exact_square, projection
 
-# the loops compile faster without unused wrappers
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_loop = njit(**_OPTIONS)
-_inner = njit(**{**_OPTIONS, "no_cpython_wrapper": True})
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
 _ROUNDING = np.float32(4e-6)  # error of a squared distance from scalar products, relative to the squared norm
 _UNSAFE = np.float32(1e-4)  # below this share of the squared norm it is not precise enough
 
 
-@_inner
+@inner_loop
 def _mix(state):
     """One step of splitmix64: a well mixed 64-bit number from a counter."""
     z = state + np.uint64(0x9E3779B97F4A7C15)
@@ -31,7 +25,7 @@ def _mix(state):
     return z ^ (z >> np.uint64(31))
 
 
-@_inner
+@inner_loop
 def _direction(Z, rows, seed, n_powers, mean, direction):
     """A random direction weighted by the spread of `rows`; more powers bring it closer to the principal one."""
     n_features = Z.shape[1]
@@ -77,13 +71,13 @@ def _direction(Z, rows, seed, n_powers, mean, direction):
             direction[f] /= largest
 
 
-@_inner
+@inner_loop
 def _project(Z, rows, mean, direction, values):
     for i in range(rows.shape[0]):
         values[i] = projection(Z, rows[i], mean, direction)
 
 
-@_inner
+@inner_loop
 def _split_at(values, rows, middle):
     """Order `rows` so that the `middle` smallest by (value, row) come first (quickselect)."""
     low, high = 0, rows.shape[0] - 1
@@ -109,7 +103,7 @@ def _split_at(values, rows, middle):
             break
 
 
-@_loop
+@search_loop
 def split_nodes(Z, rows, bounds, first, last, leaf_rows, seed, n_powers, means, directions, thresholds):
     """Halve those of the nodes `first` to `last` that hold more than `leaf_rows` rows.
 
@@ -127,7 +121,7 @@ def split_nodes(Z, rows, bounds, first, last, leaf_rows, seed, n_powers, means, 
             thresholds[node] = values[middle]
 
 
-@_loop
+@search_loop
 def route_rows(X, means, directions, thresholds, n_levels, cells):
     """The cell of each row in a tree whose levels are stored one after the other (node i has children 2i+1, 2i+2)."""
     value = np.empty(1, np.float32)
@@ -141,7 +135,7 @@ def route_rows(X, means, directions, thresholds, n_levels, cells):
         cells[i] = node - ((1 << n_levels) - 1)
 
 
-@_inner
+@inner_loop
 def _lists(neighbors, row):
     for t in range(neighbors.shape[0]):  # noqa: SIM110
         if neighbors[t] == row:
@@ -149,7 +143,7 @@ def _lists(neighbors, row):
     return False
 
 
-@_inner
+@inner_loop
 def _insert(neighbors, distances, row, distance):
     """Insert `row` into a list sorted by (distance, row) that does not hold it; the last one is dropped."""
     t = neighbors.shape[0] - 1
@@ -161,13 +155,13 @@ def _insert(neighbors, distances, row, distance):
     neighbors[t] = row
 
 
-@_inner
+@inner_loop
 def _n_lanes(n_neighbors):
     """Number of minima that bound the k-th distance: enough for a tight bound, a multiple of 64 for the compiler."""
     return 64 * (1 + 2 * (n_neighbors + 1) // 64)
 
 
-@_inner
+@inner_loop
 def _minima(values, whole, lanes):
     """lanes[t] is the least of values[t], values[t + n_lanes], ... before `whole`."""
     n_lanes = lanes.shape[0]
@@ -179,7 +173,7 @@ def _minima(values, whole, lanes):
             lanes[t] = block[t] if block[t] < lanes[t] else lanes[t]
 
 
-@_inner
+@inner_loop
 def _bound(lanes, n_wanted):
     """A number that at least `n_wanted` of the lanes do not exceed, and not many more."""
     low = high = lanes[0]
@@ -200,7 +194,7 @@ def _bound(lanes, n_wanted):
     return high
 
 
-@_inner
+@inner_loop
 def _offer(x, square, product, block, squares, candidates, own, neighbors, distances, values, lanes):
     """Offer all candidates to the list of one row: candidate j is block[j], the row is x.
 
@@ -237,7 +231,7 @@ def _offer(x, square, product, block, squares, candidates, own, neighbors, dista
                             limit = min(limit, distances[last] - square + slack)
 
 
-@_inner
+@inner_loop
 def _difference(x, y):
     a = b = c = d = np.float32(0)
     whole = x.shape[0] - x.shape[0] % 4
@@ -251,7 +245,7 @@ def _difference(x, y):
     return (a + b) + (c + d)
 
 
-@_inner
+@inner_loop
 def _square(x):
     a = b = c = d = np.float32(0)
     whole = x.shape[0] - x.shape[0] % 4
@@ -265,7 +259,7 @@ def _square(x):
     return (a + b) + (c + d)
 
 
-@_inner
+@inner_loop
 def _gather(Z, rows, mean, block, square):
     """The rows around `mean`, and their squared norms."""
     for i in range(rows.shape[0]):
@@ -275,7 +269,7 @@ def _gather(Z, rows, mean, block, square):
         square[i] = np.dot(block[i], block[i]) if Z.shape[1] > 128 else _square(block[i])
 
 
-@_inner
+@inner_loop
 def _mean(Z, rows, mean):
     for f in range(Z.shape[1]):
         mean[f] = 0
@@ -286,7 +280,7 @@ def _mean(Z, rows, mean):
         mean[f] /= np.float32(rows.shape[0])
 
 
-@_loop
+@search_loop
 def compare_leaves(Z, rows, bounds, first, last, neighbors, distances):
     """Improve the lists of the rows of each leaf by all pairs of its rows: one matrix product per leaf.
 
@@ -315,7 +309,7 @@ def compare_leaves(Z, rows, bounds, first, last, neighbors, distances):
             _offer(block[i], square[i], product[i], block, square, members, own, near, far, values, lanes)
 
 
-@_loop
+@search_loop
 def settle_rows(X, names, first, last, candidates, neighbors, distances):
     """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
 
@@ -334,7 +328,7 @@ def settle_rows(X, names, first, last, candidates, neighbors, distances):
                     _insert(neighbors[row], distances[row], names[other], distance)
 
 
-@_loop
+@search_loop
 def scan_block(sample, squares, first, last, block, block_squares, rows, neighbors, distances):
     """Offer the rows that `block` holds (their numbers are `rows`) to the lists of some sampled rows."""
     lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
@@ -357,7 +351,7 @@ def scan_block(sample, squares, first, last, block, block_squares, rows, neighbo
         )
 
 
-@_loop
+@search_loop
 def permute_rows(X, order):
     """Reorder rows in place: row i becomes the former row order[i]."""
     n_rows, n_features = X.shape
