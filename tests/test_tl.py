@@ -69,7 +69,7 @@ def content(adata: "anndata.AnnData", ours: str = "gpe") -> dict[str, object]:
     parts = {"X": np.asarray(adata.X), "obs": adata.obs.to_dict(), "var": adata.var.to_dict()}
     for part in ("obsm", "varm", "obsp", "varp", "layers", "uns"):
         for key, value in getattr(adata, part).items():
-            if ours not in key:
+            if key is not None and ours not in key:  # None: X among the layers, in anndata 0.13
                 parts[f"{part}/{key}"] = value.toarray() if hasattr(value, "toarray") else value
     return parts
 

@@ -19,7 +19,7 @@ _PCA = "X_pca"
 
 def is_anndata(value: Any) -> bool:
     """Whether a value is an AnnData object."""
-    return any(one.__name__ == "AnnData" and one.__module__.startswith("anndata.") for one in type(value).__mro__)
+    return any(one.__name__ == "AnnData" and one.__module__.split(".")[0] == "anndata" for one in type(value).__mro__)
 
 
 def read_anndata(adata: Any, key: str | None = None) -> Points:

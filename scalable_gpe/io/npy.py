@@ -6,6 +6,7 @@ Other processes are sent the name of the file and open it themselves.
 import io
 import mmap
 from collections.abc import Callable, Iterator
+from tokenize import TokenError
 from typing import Any, TypeGuard
 from zipfile import BadZipFile
 
@@ -16,7 +17,10 @@ from scalable_gpe.io.sources import ArraySource, At
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
 # what numpy raises for headers that are not sound
-_NOT_NPY = (ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError, SyntaxError, BadZipFile)
+_NOT_NPY = (
+    *(ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError, SyntaxError, BadZipFile),
+    TokenError,
+)
 _HEADER = 2**16  # bytes that hold the header of any file of numbers
 _SPAN = 2**24  # bytes of a mapped file within which rows are taken at once
 _FEW = 64  # rows that are taken at once wherever they are
