@@ -70,6 +70,7 @@ def test_every_input_and_format(source, target, tmp_path):
     if source == "lazy":
         pytest.importorskip("xarray")
         given = anndata.experimental.read_lazy(tmp_path / "cells.zarr")
+        adata = given.to_memory()  # with pandas 3, texts come back with another mark for missing ones
     else:
         given = adata if source == "object" else tmp_path / source
     result = embed(given)
