@@ -471,8 +471,16 @@ def test_after_warm_up_an_embedding_compiles_nothing(tmp_path):
 
 def test_interrupt(tmp_path):
     """Ctrl-C in a real process: 130, and one line with the command that resumes."""
-    command = [*COMMAND, "demo", "--points", "20000", "--power", "4096", "-k", "256", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    command = [*COMMAND, "demo", "--points", "20000", "--power", "4096", "-k", "64", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        # tests that run in the background of a shell inherit that it is ignored
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler),
+    )
     heat = tmp_path / "out" / "embedding-20000.zarr" / "heat"
     deadline = time.monotonic() + 60
     while not heat.exists() and time.monotonic() < deadline:
