@@ -11,6 +11,8 @@ from scalable_gpe.errors import logger
 
 Callback = Callable[[str, int, int], Any]
 
+_SWEEPS = {"heat", "interval", "sketch", "audit"}  # stages whose pieces are sweeps over K
+
 
 class Progress:
     """Counts finished pieces of each stage; `show` is None (a bar in a terminal or notebook), False or a callable."""
@@ -75,7 +77,8 @@ class Progress:
             return None
         from tqdm.auto import tqdm
 
-        return tqdm(total=total, desc=name, leave=False, mininterval=0.2)
+        unit = " sweeps" if name in _SWEEPS else " pieces"
+        return tqdm(total=total, desc=name, unit=unit, leave=False, mininterval=0.2)
 
 
 def _in_notebook() -> bool:
