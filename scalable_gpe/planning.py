@@ -16,6 +16,7 @@ from scalable_gpe.graph.search import choose_method
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.sketch.gaussian_process import check_sketch
 from scalable_gpe.spectral.horizon import LONGEST
+from scalable_gpe.storage.blocks import block_rows
 
 _TRIAL_ROWS = 30_000
 _FIRST_ROWS = 2_000  # of the run before the trial, which compiles
@@ -134,7 +135,8 @@ class Cost:
         }
 
     def _sweep(self, width: int) -> float:
-        return self.size.nnz * (7e-10 + 6e-11 * width)
+        n_blocks = -(-self.size.n_rows // block_rows(self.size.n_rows))
+        return self.size.nnz * (7e-10 + 6e-11 * width) + 3e-5 * n_blocks
 
     def _search(self) -> float:
         n_rows, n_features, n_neighbors = self.size.n_rows, self.size.n_features, self.size.n_neighbors
