@@ -13,6 +13,7 @@ from scalable_gpe.checks import Power
 from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
+from scalable_gpe.plot.datashading import datashade, has_datashader
 from scalable_gpe.plot.figures import (
     axes_for,
     make_room,
@@ -27,12 +28,15 @@ from scalable_gpe.plot.themes import Theme, theme_of
 from scalable_gpe.projection import Limits, PointArray, Projection, limits_of, pixels, points_of, powers_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
+_MANY = 1_000_000  # points from which datashader draws them, if it is installed
 _FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a density
 _PANELS = 4  # in one row
 _PIXELS = (150, 600)  # fewest and most of a density
 _FEW_VOTES = 64  # labels up to which votes are counted in a table
 
 Components = Sequence[int] | Literal["principal"]
+Engine = Literal["auto", "matplotlib", "datashader"]
+_ENGINES = ("auto", "matplotlib", "datashader")
 
 
 def scatter(
@@ -48,6 +52,7 @@ def scatter(
     ax: Any = None,
     theme: ThemeName = "light",
     max_labels: int | None = None,
+    engine: Engine = "auto",
 ) -> Any:
     """Draw the principal plane of an embedding: each point up to 100,000 of them, else the density on a log scale.
 
@@ -86,6 +91,11 @@ def scatter(
     max_labels : int, optional
         Keep so many of the labels, the most frequent ones, and join the others in a grey label "other". By default
         each label is drawn: 20 have colours of their own, more repeat them paler, then darker.
+    engine : {"auto", "matplotlib", "datashader"}
+        What draws the density. "datashader" (extra ``datashader``) draws at the resolution of the screen, mixes the
+        colours of labels that share a pixel, and shows sparse and dense regions equally well, without a scale of
+        counts. "auto" takes it from a million points on if it is installed. Up to 100,000 points each one is
+        drawn by matplotlib, unless you ask for "datashader".
 
     Returns
     -------
@@ -99,6 +109,7 @@ def scatter(
     'principal axis 1'
     """
     look = theme_of(theme)
+    checks.check_choice(engine, _ENGINES, "engine")
     # the default title says which power was taken
     projection, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
     n_rows = len(projection.points)
@@ -106,7 +117,7 @@ def scatter(
     inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
     given, ax = ax, axes_for(ax, solid=len(limits) == 3)
     set_background(ax, look, whole=given is None)
-    notes = _draw(ax, projection, column, inside, limits, look)
+    notes = _draw(ax, projection, column, inside, limits, look, engine)
     if legend:
         add_legend([ax], column, color_label, look)
         if given is None:
@@ -150,6 +161,7 @@ def powers(
     title: str | None = None,
     theme: ThemeName = "light",
     max_labels: int | None = None,
+    engine: Engine = "auto",
 ) -> Any:
     """Draw an embedding at each of its powers, side by side: the same points at finer and coarser scales.
 
@@ -157,7 +169,7 @@ def powers(
     ----------
     embedding : Embedding
         An embedding of one or several powers.
-    components, color, color_label, theme, max_labels
+    components, color, color_label, theme, max_labels, engine
         As in `scatter`.
     title : str, optional
         Title above all panels; by default the number of points and of dimensions.
@@ -199,6 +211,7 @@ def powers(
             ax=panel,
             theme=theme,
             max_labels=max_labels,
+            engine=engine,
         )
     add_legend(panels, column, color_label, look)
     make_room(panels[-1])
@@ -214,7 +227,13 @@ def default_title(n_rows: int, power: Power | None) -> str:
 
 
 def _draw(
-    ax: Any, projection: Projection, column: ColorColumn | None, inside: np.ndarray, limits: list[Limits], theme: Theme
+    ax: Any,
+    projection: Projection,
+    column: ColorColumn | None,
+    inside: np.ndarray,
+    limits: list[Limits],
+    theme: Theme,
+    engine: Engine,
 ) -> list[str]:
     """Draw points or their density; return what the reader must know about points that are not shown."""
     points, n_inside = projection.points, int(inside.sum())
@@ -225,10 +244,14 @@ def _draw(
         kept = kept[np.unique(np.linspace(0, n_inside - 1, min(n_inside, _FEW_SOLID)).astype(np.int64))]
         _draw_points(ax, points[kept], None if column is None else column[kept], theme)
         return ([f"{len(kept):,} of {len(points):,} points drawn"] if len(kept) < n_inside else []) + notes
-    if len(points) <= _FEW:
-        _draw_points(ax, points[inside], None if column is None else column[inside], theme)
+    shown, colors = points[inside], None if column is None else column[inside]
+    if engine == "datashader" or (engine == "auto" and len(points) >= _MANY and has_datashader()):
+        image = datashade(shown, colors, limits, _screen_pixels(ax), theme)
+        ax.imshow(image, origin="lower", extent=(*limits[0], *limits[1]), interpolation="nearest")
+    elif len(points) <= _FEW:
+        _draw_points(ax, shown, colors, theme)
     else:
-        _draw_density(ax, points[inside], None if column is None else column[inside], limits, theme)
+        _draw_density(ax, shown, colors, limits, theme)
     return notes
 
 
@@ -265,6 +288,11 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
 def _n_pixels(ax: Any) -> int:
     """Pixels of a density: somewhat larger than those of the screen, which would leave out some of smaller ones."""
     return int(np.clip(100 * _side(ax), *_PIXELS))
+
+
+def _screen_pixels(ax: Any) -> int:
+    """Pixels of a picture at the resolution of the figure, or of a screen."""
+    return int(_side(ax) * max(ax.figure.dpi, 150))
 
 
 def _side(ax: Any) -> float:
