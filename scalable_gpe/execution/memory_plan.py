@@ -18,6 +18,7 @@ _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 PART_ROWS = 2**18
+WIDE = 128  # features beyond which rows are searched by their projection and in bytes
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
@@ -297,7 +298,8 @@ def longest_list(n_neighbors: int) -> int:
 def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
     """Bytes that the search of a part needs per row: the row, its list, two samples, and a few numbers."""
     lists = 8 * (longest_list(n_neighbors) + list_length(n_neighbors))
-    return 4 * n_features + lists + 40
+    in_bytes = n_features if n_features > WIDE else 0
+    return 4 * n_features + in_bytes + lists + 40
 
 
 def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:

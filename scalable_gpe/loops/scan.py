@@ -6,19 +6,28 @@ Samples are stored feature by feature, so that the inner loop runs over samples;
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.vectors import TILE, tile_squares
 
 _BIN_SHIFT = np.int64(16)  # of the bits of a float32: 128 bins per octave
 N_BINS = 1 << 15
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _squares(samples, block, i, squares):
+@njit(nogil=True, cache=True)
+def _squares(samples, block, first, squares):
+    """``squares[r, m]`` of the rows first + r and all samples, for four rows or what is left; returns how many."""
+    n = min(4, block.shape[0] - first)
+    if samples.shape[1] % TILE == 0:
+        last = block.shape[0] - 1
+        tile_squares(samples, block, first, min(first + 1, last), min(first + 2, last), min(first + 3, last), squares)
+        return n
     squares[:] = 0
-    for f in range(samples.shape[0]):
-        x = block[i, f]
-        for m in range(samples.shape[1]):
-            step = x - samples[f, m]
-            squares[m] += step * step
+    for r in range(n):
+        for f in range(samples.shape[0]):
+            x = block[first + r, f]
+            for m in range(samples.shape[1]):
+                step = x - samples[f, m]
+                squares[r, m] += step * step
+    return n
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -42,16 +51,17 @@ def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
 
     If ``histogram`` has bins, it counts the squared distances above 0 of all samples, by the leading bits.
     """
-    squares = np.empty(samples.shape[1], np.float32)
+    squares = np.empty((4, samples.shape[1]), np.float32)
     counting, last = histogram.shape[0] > 0, ids_kept.shape[1] - 1
-    for i in range(block.shape[0]):
-        _squares(samples, block, i, squares)
-        for m in range(samples.shape[1]):
-            if ids[i] != own[m]:
-                if _before(squares[m], ids[i], squares_kept[m, last], ids_kept[m, last]):
-                    _keep(squares[m], ids[i], m, squares_kept, ids_kept)
-                if counting and squares[m] > 0:
-                    histogram[_bin(squares[m])] += 1
+    for first in range(0, block.shape[0], 4):
+        for r in range(_squares(samples, block, first, squares)):
+            i, square = first + r, squares[r]
+            for m in range(samples.shape[1]):
+                if ids[i] != own[m]:
+                    if _before(square[m], ids[i], squares_kept[m, last], ids_kept[m, last]):
+                        _keep(square[m], ids[i], m, squares_kept, ids_kept)
+                    if counting and square[m] > 0:
+                        histogram[_bin(square[m])] += 1
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -73,28 +83,30 @@ def dense_mass(samples, own, block, ids, epsilon, scale, mass):
 
     ``epsilon`` belongs to the samples, ``scale`` to the rows of the block.
     """
-    squares = np.empty(samples.shape[1], np.float32)
-    for i in range(block.shape[0]):
-        _squares(samples, block, i, squares)
-        for m in range(samples.shape[1]):
-            width = epsilon[m] * scale[i]
-            if squares[m] < 60 * width and ids[i] != own[m]:
-                mass[m] += np.exp(-np.float64(squares[m]) / width)
+    squares = np.empty((4, samples.shape[1]), np.float32)
+    for first in range(0, block.shape[0], 4):
+        for r in range(_squares(samples, block, first, squares)):
+            i, square = first + r, squares[r]
+            for m in range(samples.shape[1]):
+                width = epsilon[m] * scale[i]
+                if square[m] < 60 * width and ids[i] != own[m]:
+                    mass[m] += np.exp(-np.float64(square[m]) / width)
 
 
 @njit(nogil=True, cache=True)
 def count_closer(samples, own, block, ids, limits, counts):
     """``counts[m, c]`` grows by the rows of a block with ``limits[m, c - 1] <= d^2 < limits[m, c]``."""
     last = limits.shape[1] - 1
-    squares = np.empty(samples.shape[1], np.float32)
-    for i in range(block.shape[0]):
-        _squares(samples, block, i, squares)
-        for m in range(samples.shape[1]):
-            if squares[m] < limits[m, last] and ids[i] != own[m]:
-                c = 0
-                while squares[m] >= limits[m, c]:
-                    c += 1
-                counts[m, c] += 1
+    squares = np.empty((4, samples.shape[1]), np.float32)
+    for first in range(0, block.shape[0], 4):
+        for r in range(_squares(samples, block, first, squares)):
+            i, square = first + r, squares[r]
+            for m in range(samples.shape[1]):
+                if square[m] < limits[m, last] and ids[i] != own[m]:
+                    c = 0
+                    while square[m] >= limits[m, c]:
+                        c += 1
+                    counts[m, c] += 1
 
 
 @njit(nogil=True, cache=True)

@@ -9,7 +9,7 @@ returned are float64 sums of float32 rows (`vectors.exact_square`).
 import numpy as np
 
 from scalable_gpe.loops.compiled import inner_loop, search_loop
-from scalable_gpe.loops.vectors import exact_square, projection
+from scalable_gpe.loops.vectors import exact_square, four_squares, projection
 
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
 _ROUNDING = np.float32(4e-6)  # error of a squared distance from scalar products, relative to the squared norm
@@ -310,6 +310,39 @@ def compare_leaves(Z, rows, bounds, first, last, neighbors, distances):
 
 
 @search_loop
+def compare_byte_leaves(Q, rows, bounds, first, last, neighbors, distances):
+    """The same for rows of bytes: sums of squares in whole numbers."""
+    size = 0
+    for leaf in range(first, last):
+        size = max(size, bounds[leaf + 1] - bounds[leaf])
+    block = np.empty((size, Q.shape[1]), np.int8)
+    squares = np.empty(4, np.float32)
+    for leaf in range(first, last):
+        members = rows[bounds[leaf] : bounds[leaf + 1]]
+        m = members.shape[0]
+        for i in range(m):
+            block[i] = Q[members[i]]
+        for i in range(m):
+            for j in range(i + 1, m, 4):
+                end = min(j + 4, m)
+                squares[0], squares[1], squares[2], squares[3] = four_squares(
+                    block, i, j, min(j + 1, m - 1), min(j + 2, m - 1), min(j + 3, m - 1)
+                )
+                for t in range(j, end):
+                    _consider(neighbors[members[i]], distances[members[i]], members[t], squares[t - j])
+                    _consider(neighbors[members[t]], distances[members[t]], members[i], squares[t - j])
+
+
+@inner_loop
+def _consider(neighbors, distances, row, distance):
+    """Insert `row` into a list unless the list holds it or is better throughout."""
+    last = neighbors.shape[0] - 1
+    nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
+    if nearer and not _lists(neighbors, row):
+        _insert(neighbors, distances, row, distance)
+
+
+@search_loop
 def settle_rows(X, names, first, last, candidates, neighbors, distances):
     """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
 
@@ -349,6 +382,17 @@ def scan_block(sample, squares, first, last, block, block_squares, rows, neighbo
             values,
             lanes,
         )
+
+
+@search_loop
+def quantize_rows(X, first, last, mean, per_step, out):
+    """Round the rows `first` to `last`, less a mean, to whole steps of at most 127; `out` may have more columns."""
+    for row in range(first, last):
+        for f in range(X.shape[1]):
+            value = np.rint((X[row, f] - mean[f]) * per_step)
+            out[row, f] = np.int8(min(max(value, np.float32(-127)), np.float32(127)))
+        for f in range(X.shape[1], out.shape[1]):
+            out[row, f] = 0
 
 
 @search_loop

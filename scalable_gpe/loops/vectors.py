@@ -15,15 +15,21 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 _FLOAT, _DOUBLE, _INDEX = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
-_BYTES = ir.IntType(8).as_pointer()
+_BYTE, _SHORT, _INTEGER = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+_BYTES = _BYTE.as_pointer()
+TILE = 32  # samples that are compared together
+BYTES_AT_ONCE = 32  # rows of bytes are a multiple of this long
 Terms = Callable[..., list[tuple[Any, Any]]]
 
 
 @intrinsic
 def four_squares(typing_context, X, row, a, b, c, d):
-    """Squared distances of a row to four others, float32."""
+    """Squared distances of a row to four others, float32. Rows are float32, or bytes (see `quantize_rows`)."""
+    whole = X.dtype == types.int8
 
     def code(context, builder, signature, values):
+        if whole:
+            return cgutils.pack_array(builder, _byte_squares(context, builder, signature, values))
         return cgutils.pack_array(builder, _squares(context, builder, signature, values, _FLOAT))
 
     return types.UniTuple(types.float32, 4)(X, *[types.intp] * 5), code
@@ -37,6 +43,26 @@ def exact_square(typing_context, X, row, other):
         return _squares(context, builder, signature, values, _DOUBLE)[0]
 
     return types.float64(X, types.intp, types.intp), code
+
+
+@intrinsic
+def tile_squares(typing_context, samples, block, a, b, c, d, out):
+    """Squared distances of four rows of `block` to all samples: out[r, m], float32, features added one after the other.
+
+    Samples are stored feature by feature; their number is a multiple of `TILE`. The sums of 32 samples and four rows
+    stay in registers.
+    """
+
+    def code(context, builder, signature, values):
+        arrays = [
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args, values, strict=True)
+            if kind != types.intp
+        ]
+        _tile(builder, *arrays, values[2:6])
+        return context.get_dummy_value()
+
+    return types.void(samples, block, *[types.intp] * 4, out), code
 
 
 @intrinsic
@@ -91,6 +117,71 @@ def _squares(context: Any, builder: Any, signature: Any, values: Any, number: An
         return [(difference, difference) for difference in differences]
 
     return _summed(builder, rows, n_features, squares, len(rows) - 1, number)
+
+
+def _tile(builder: Any, samples: Any, block: Any, out: Any, rows: Any) -> None:
+    n_features, n_samples = (builder.extract_value(samples.shape, axis) for axis in (0, 1))
+    kind, none, one = ir.VectorType(_FLOAT, 16), ir.Constant(_INDEX, 0), ir.Constant(_INDEX, 1)
+    starts = [builder.gep(block.data, [builder.mul(row, n_features)]) for row in rows]
+    parts = range(0, TILE, 16)
+    sums = {(r, part): cgutils.alloca_once(builder, kind) for r in range(len(rows)) for part in parts}
+    with cgutils.for_range_slice(builder, none, n_samples, ir.Constant(_INDEX, TILE), _INDEX) as (first, _):
+        for total in sums.values():
+            builder.store(ir.Constant(kind, [0.0] * 16), total)
+        with cgutils.for_range_slice(builder, none, n_features, one, _INDEX) as (feature, _):
+            at = builder.gep(samples.data, [builder.add(builder.mul(feature, n_samples), first)])
+            some = {part: _load(builder, at, ir.Constant(_INDEX, part), 16, kind) for part in parts}
+            for r, start in enumerate(starts):
+                value = _everywhere(builder, builder.load(builder.gep(start, [feature])), kind)
+                for part in parts:
+                    step = builder.fsub(value, some[part])
+                    total = sums[r, part]
+                    builder.store(builder.fadd(builder.load(total), builder.fmul(step, step)), total)
+        for (r, part), total in sums.items():
+            place = builder.add(first, ir.Constant(_INDEX, part))
+            place = builder.add(place, builder.mul(n_samples, ir.Constant(_INDEX, r)))
+            target = builder.bitcast(builder.gep(out.data, [place]), kind.as_pointer())
+            builder.store(builder.load(total), target).align = 4
+
+
+def _everywhere(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector of one number."""
+    empty, none = ir.Constant(kind, ir.Undefined), ir.Constant(_INTEGER, 0)
+    first = builder.insert_element(empty, value, none)
+    return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(_INTEGER, kind.count), [0] * kind.count))
+
+
+def _byte_squares(context: Any, builder: Any, signature: Any, values: Any) -> list[Any]:
+    """The same for rows of bytes, in whole numbers; neighbouring products are added as one instruction does it."""
+    array = context.make_array(signature.args[0])(context, builder, values[0])
+    n_features = builder.extract_value(array.shape, 1)
+    row, *others = [builder.gep(array.data, [builder.mul(one, n_features)]) for one in values[1:]]
+    half = BYTES_AT_ONCE // 2
+    sums = [cgutils.alloca_once_value(builder, ir.Constant(ir.VectorType(_INTEGER, half), [0] * half)) for _ in others]
+    none, step = ir.Constant(_INDEX, 0), ir.Constant(_INDEX, BYTES_AT_ONCE)
+    with cgutils.for_range_slice(builder, none, n_features, step, _INDEX) as (feature, _):
+        own = _shorts(builder, row, feature)
+        for other, total in zip(others, sums, strict=True):
+            difference = builder.sub(_shorts(builder, other, feature), own)
+            wide = builder.sext(difference, ir.VectorType(_INTEGER, BYTES_AT_ONCE))
+            squares = builder.mul(wide, wide)
+            pairs = builder.add(*(_every_other(builder, squares, first) for first in (0, 1)))
+            builder.store(builder.add(builder.load(total), pairs), total)
+    return [builder.sitofp(_sum(builder, builder.load(total), half), _FLOAT) for total in sums]
+
+
+def _shorts(builder: Any, row: Any, feature: Any) -> Any:
+    """Bytes of a row as numbers of 16 bits."""
+    stored = ir.VectorType(_BYTE, BYTES_AT_ONCE)
+    loaded = builder.load(builder.bitcast(builder.gep(row, [feature]), stored.as_pointer()))
+    loaded.align = 1
+    return builder.sext(loaded, ir.VectorType(_SHORT, BYTES_AT_ONCE))
+
+
+def _every_other(builder: Any, vector: Any, first: int) -> Any:
+    places = list(range(first, vector.type.count, 2))
+    kind = ir.VectorType(_INTEGER, len(places))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(kind, places))
 
 
 def _summed(builder: Any, rows: list[Any], n_features: Any, terms: Terms, n_sums: int, number: Any) -> list[Any]:
@@ -153,7 +244,7 @@ def _sum(builder: Any, vector: Any, width: int) -> Any:
             )
             for first in (0, width)
         ]
-        vector = builder.fadd(*halves)
+        vector = (builder.add if vector.type.element == _INTEGER else builder.fadd)(*halves)
         if width == 1:
             vector = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
     return vector

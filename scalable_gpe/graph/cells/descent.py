@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.threads import Threads
-from scalable_gpe.graph.cells.trees import Floats, Ints
+from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints
 from scalable_gpe.loops import descent as loops
 
 _MAX_STEPS = 20
@@ -61,14 +61,16 @@ class Labels:
         return np.uint64(fields.view(np.uint64)[0])
 
 
-def start_lists(X: Floats, known: Ints, found: Ints, length: int, threads: Threads) -> SortedLists:
+def start_lists(X: Floats | Bytes, known: Ints, found: Ints, length: int, threads: Threads) -> SortedLists:
     """Lists of the neighbours that are known from earlier rounds, and of those found by trees, which are new."""
     entries, reach = np.full((len(X), length), loops.EMPTY, np.uint64), np.full(len(X), loops.NOTHING, np.uint32)
     threads.loop(loops.start_lists, len(X), (X, known, found), (entries, reach))
     return SortedLists(entries, reach)
 
 
-def descend(X: Floats, labels: Labels, lists: SortedLists, n_sampled: int, seeds: Seeds, threads: Threads) -> None:
+def descend(
+    X: Floats | Bytes, labels: Labels, lists: SortedLists, n_sampled: int, seeds: Seeds, threads: Threads
+) -> None:
     """Improve the lists until few entries are new."""
     n_rows, entries = len(X), lists.entries
     mask = np.uint32((1 << n_rows.bit_length()) - 1)
@@ -88,7 +90,7 @@ def descend(X: Floats, labels: Labels, lists: SortedLists, n_sampled: int, seeds
 
 
 def _join(
-    X: Floats,
+    X: Floats | Bytes,
     labels: Labels,
     fresh: np.ndarray,
     old: np.ndarray,

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.graph.cells.descent import Labels, descend, listed_rows, start_lists
 from scalable_gpe.graph.cells.plan import SearchPlan
+from scalable_gpe.graph.cells.quantized import in_bytes
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable
 from scalable_gpe.graph.cells.threads import Threads
-from scalable_gpe.graph.cells.trees import Floats, Ints, compare_leaves, grow, reduced, repair, root
+from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, repair, root
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import inverse_order
 
@@ -89,15 +90,19 @@ def search_part(
     if earlier is not None and earlier.origins is not None:
         labels.add(earlier.origins[order])
         n_trees = 1  # most rows have found their neighbours: only those near a border have not
+    quantized = None if reduction is None else in_bytes(X, threads)
+    compared = X if quantized is None else quantized
     # a projection ranks rows of a leaf only roughly: then they are compared again
-    found = _from_trees(Z, leaves, labels if Z is X else None, n_trees, plan, seeds, threads)
+    rough = reduction is not None and quantized is None
+    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, n_trees, plan, seeds, threads)
     del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
-    lists = start_lists(X, known, found, plan.list_length, threads)
+    lists = start_lists(compared, known, found, plan.list_length, threads)
     del known, found
-    descend(X, labels, lists, plan.n_sampled, seeds, threads)
+    descend(compared, labels, lists, plan.n_sampled, seeds, threads)
     candidates = listed_rows(lists, threads)
-    del lists
+    n_settled = plan.n_neighbors + _SPARE if quantized is None else plan.list_length
+    del lists, compared, quantized
 
     names = names[order]
     shape = len(X), plan.n_neighbors
@@ -105,13 +110,14 @@ def search_part(
         near, far = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
     else:
         near, far = earlier.lists(order)
-    threads.loop(loops.settle_rows, len(X), (X, names), (candidates[:, : plan.n_neighbors + _SPARE], near, far))
+    threads.loop(loops.settle_rows, len(X), (X, names), (candidates[:, :n_settled], near, far))
     repair(X, names, near, far)
     return order, near, far
 
 
 def _from_trees(
     Z: Floats,
+    compared: Floats | Bytes,
     leaves: NDArray[np.int64],
     labels: Labels | None,
     n_trees: int,
@@ -119,14 +125,17 @@ def _from_trees(
     seeds: Seeds,
     threads: Threads,
 ) -> Ints:
-    """The nearest rows of each row among those in its leaves; Z is in the order of the first tree."""
+    """The nearest rows of each row among those in its leaves, in the order of the first tree.
+
+    Trees are grown on Z; the rows of a leaf are compared as `compared` has them.
+    """
     shape = len(Z), plan.list_length
     neighbors, distances = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
     rows = np.arange(len(Z), dtype=np.int32)
     for tree in range(n_trees):
         if tree > 0:
             rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
-        compare_leaves(threads, Z, rows, leaves, neighbors, distances)
+        compare_leaves(threads, compared, rows, leaves, neighbors, distances)
         if labels is not None:
             labels.add_leaves(rows, leaves)
     return neighbors

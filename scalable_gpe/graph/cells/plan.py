@@ -91,5 +91,5 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
         list_length=min(length, part_rows - 1),
         n_sampled=min(length, 40),
         n_trees=2,
-        n_reduced=64 if n_features > 128 else 0,
+        n_reduced=64 if n_features > memory_plan.WIDE else 0,
     )

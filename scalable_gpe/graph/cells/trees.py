@@ -11,13 +11,15 @@ from scalable_gpe.loops import search as loops
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
+Bytes = NDArray[np.int8]
 
 
 def compare_leaves(
-    threads: Threads, Z: Floats, rows: Ints, leaves: NDArray[np.int64], neighbors: Ints, distances: Floats
+    threads: Threads, Z: Floats | Bytes, rows: Ints, leaves: NDArray[np.int64], neighbors: Ints, distances: Floats
 ) -> None:
     """Improve the lists by all pairs of rows of one leaf; leaves are disjoint, so their order does not matter."""
-    threads.loop(loops.compare_leaves, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
+    loop = loops.compare_byte_leaves if Z.dtype == np.int8 else loops.compare_leaves
+    threads.loop(loop, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
 
 
 def root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
