@@ -2,6 +2,7 @@
 
     python benchmarks/run.py                       a million points, some minutes
     python benchmarks/run.py --points 20000        a quick look
+    python benchmarks/run.py --check               fail if a value is far from what to aim at
 
 It prints one table and writes it to benchmarks.json (--json). A row names what was measured, against what, and the
 value to aim at. Seconds are not comparable between machines; ratios nearly are.
@@ -19,7 +20,7 @@ import scalable_gpe as gpe
 import stages
 import sweeps
 from labels import label_agreement
-from measure import Row, show
+from measure import Row, check, show
 
 
 def main() -> None:
@@ -30,6 +31,8 @@ def main() -> None:
     facts = {"points": options.points, "features": options.features, "neighbors": options.neighbors}
     facts |= {"cores": os.cpu_count(), "version": gpe.__version__, "rows": [asdict(row) for row in rows]}
     options.json.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    if options.check:
+        check(rows)
 
 
 def measure_all(options: argparse.Namespace) -> list[Row]:
@@ -40,7 +43,7 @@ def measure_all(options: argparse.Namespace) -> list[Row]:
     rows += sweeps.sinkhorn(embedding.heat)
     rows += sweeps.high_power(embedding.heat, options)
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        rows += stages.fresh_process(X, Path(folder), options)
+        rows += stages.fresh_process(X, Path(folder), options, embedding.report)
         rows += sweeps.out_of_core(embedding, Path(folder) / "run.zarr")
     return rows + label_agreement()
 
@@ -56,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory-limit", default="1.5GB", help="of the fresh process that works out of core")
     parser.add_argument("--no-pynndescent", action="store_true", help="leave out pynndescent, which compiles for 37 s")
     parser.add_argument("--scratch", help="where points and store of the fresh process go")
+    parser.add_argument("--check", action="store_true", help="fail if a value is beyond its limit, which has a margin")
     parser.add_argument("--json", type=Path, default=Path("benchmarks.json"))
     return parser.parse_args()
 

@@ -18,7 +18,9 @@ import json, sys
 import scalable_gpe as gpe
 given = json.loads(sys.argv[1])
 result = gpe.embed(given.pop("X"), progress=False, **given)
-print(json.dumps({"peak": result.report["peak_memory"], "limit": result.parameters["memory_limit"]}))
+report = result.report
+found = {"peak": report["peak_memory"], "limit": result.parameters["memory_limit"]}
+print(json.dumps(found | {"seconds": sum(report["stage_seconds"].values())}))
 """
 
 
@@ -45,8 +47,16 @@ def pipeline(X: np.ndarray, options: argparse.Namespace) -> tuple[list[Row], Any
     ratio = (lambda value: None) if theirs is None else (lambda value: value / theirs)
     split = ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())
     rows = [
-        Row("graph stage / pynndescent", ratio(seconds["graph"]), "x", "", f"recall {report['recall']:.4f}"),
-        Row("all after the graph / pynndescent", ratio(after), "x", "<= 0.25", split),
+        Row(
+            "graph stage / pynndescent",
+            ratio(seconds["graph"]),
+            "x",
+            "<= 0.8",
+            f"recall {report['recall']:.4f}",
+            "<= 1.3",
+        ),
+        Row("all after the graph / pynndescent", ratio(after), "x", "<= 0.25", split, "<= 0.5"),
+        Row("the whole embedding / pynndescent", ratio(seconds["graph"] + after), "x", "<= 1", "", "<= 1.6"),
     ]
     return rows, embedding
 
@@ -62,8 +72,8 @@ def _pynndescent(X: np.ndarray, n_neighbors: int) -> float:
     return timed(lambda: search(np.array(X)))[0]
 
 
-def fresh_process(X: np.ndarray, folder: Path, options: argparse.Namespace) -> list[Row]:
-    """Measure the peak memory of a process that embeds the same points out of core."""
+def fresh_process(X: np.ndarray, folder: Path, options: argparse.Namespace, in_memory: dict[str, Any]) -> list[Row]:
+    """Measure the peak memory of a process that embeds the same points out of core, and its time against memory."""
     np.save(folder / "X.npy", X)
     given = {"X": str(folder / "X.npy"), "store": str(folder / "run.zarr"), "memory_limit": options.memory_limit}
     given |= {"n_neighbors": options.neighbors, "n_components": options.components, "power": options.power}
@@ -71,4 +81,9 @@ def fresh_process(X: np.ndarray, folder: Path, options: argparse.Namespace) -> l
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     detail = f"{found['peak'] / 1e6:.0f} MB of {found['limit'] / 1e6:.0f} MB; X has {X.nbytes / 1e6:.0f} MB"
-    return [Row("peak memory out of core / memory_limit", found["peak"] / found["limit"], "x", "<= 1", detail)]
+    here = sum(in_memory["stage_seconds"].values())
+    times = f"{found['seconds']:.1f} s and {here:.1f} s, the graph included"
+    return [
+        Row("peak memory out of core / memory_limit", found["peak"] / found["limit"], "x", "<= 1", detail, "<= 1"),
+        Row("out of core / in memory", found["seconds"] / here, "x", "<= 1.25", times, "<= 2"),
+    ]

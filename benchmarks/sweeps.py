@@ -35,7 +35,7 @@ def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
     bandwidth = _bandwidth()
     detail = f"{moved / 1e6:.0f} MB at least, memory copies at {bandwidth / 1e9:.1f} GB/s"
     return [
-        Row(f"scipy / our product, {width} columns", theirs / ours, "x", ">= 6", f"{ours:.3f} s"),
+        Row(f"scipy / our product, {width} columns", theirs / ours, "x", ">= 6", f"{ours:.3f} s", ">= 3"),
         Row("bytes moved per product / memory bandwidth", moved / ours / bandwidth, "x", "", detail),
     ]
 
@@ -62,7 +62,7 @@ def sinkhorn(heat: HeatKernel) -> list[Row]:
     theirs = _paper_products(heat)
     more = "more than " if theirs > _MOST_PRODUCTS else ""
     detail = f"the paper's iteration: {more}{min(theirs, _MOST_PRODUCTS)}"
-    return [Row("Sinkhorn to 1e-8", heat.n_iter, "sweeps", "<= 45", detail)]
+    return [Row("Sinkhorn to 1e-8", heat.n_iter, "sweeps", "<= 45", detail, "<= 45")]
 
 
 def _paper_products(heat: HeatKernel) -> int:
@@ -98,8 +98,9 @@ def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
             "sweeps",
             "<= 150",
             f"plain powers: {power}",
+            "<= 150",
         ),
-        Row(f"median error of distances, power {power}", float(np.median(error)), "", "<= 1e-4", detail),
+        Row(f"median error of distances, power {power}", float(np.median(error)), "", "<= 1e-4", detail, "<= 1e-4"),
     ]
 
 
@@ -116,10 +117,52 @@ def _plain(heat: HeatKernel, power: int) -> np.ndarray:
 
 
 def out_of_core(embedding: Any, store: Path) -> list[Row]:
-    """Compare a sweep that reads every block of K from the store with one in memory."""
+    """Compare a sweep that reads every block of K from the store with one in memory, and two readers with one."""
     with block_sizes(resident_bytes=0):
+        edges = gpe.open(store).heat.kernel.edges
+        edges = edges.with_values(edges.values)  # without reading ahead
+        readers = {n: best_of(lambda n=n: _read_all(edges, n), 3) for n in (1, 2)}
+        held = best_of(lambda: _read_nothing(edges), 3)
         stored = gpe.open(store)
         ratios = {
             width: _sweep_seconds(stored.heat, width) / _sweep_seconds(embedding.heat, width) for width in (16, 64)
         }
-    return [Row(f"sweep from the store / in memory, {width} columns", ratio, "x") for width, ratio in ratios.items()]
+    speed = f"{8 * embedding.kernel.nnz / readers[1] / 1e9:.1f} GB/s with one"
+    return [
+        *(
+            Row(f"sweep from the store / in memory, {width} columns", ratio, "x", "", "", "<= 3.5")
+            for width, ratio in ratios.items()
+        ),
+        Row("bytes per second of two readers / one", readers[1] / readers[2], "x", ">= 1.9", speed),
+        Row(
+            "interpreter's lock held per sweep / sweep in memory",
+            held / _sweep_seconds(embedding.heat, 16),
+            "x",
+            "<= 0.06",
+            f"{held * 1e3:.1f} ms for {edges.n_blocks} blocks; 16 readers queue at 1/16",
+        ),
+    ]
+
+
+def _read_all(edges: Any, n_readers: int) -> None:
+    """Read all blocks once, with so many threads."""
+
+    def read(number: int) -> None:
+        with edges.lend(number):
+            pass
+
+    with ThreadPoolExecutor(n_readers) as pool:
+        list(pool.map(read, range(edges.n_blocks)))
+
+
+def _read_nothing(edges: Any) -> None:
+    """Do everything that reading all blocks takes, but for the reading and the checksums, which release the lock."""
+    from scalable_gpe.storage import arrays
+    from scalable_gpe.storage.backends import LocalBackend
+
+    kept = LocalBackend.read_into, arrays.check
+    LocalBackend.read_into, arrays.check = lambda *_, **__: None, lambda *_: None  # type: ignore[method-assign]
+    try:
+        _read_all(edges, 1)
+    finally:
+        LocalBackend.read_into, arrays.check = kept  # type: ignore[method-assign]

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
-LEFT_OUT = {"graph stage / pynndescent", "all after the graph / pynndescent"}
+LEFT_OUT = {
+    "graph stage / pynndescent",
+    "all after the graph / pynndescent",
+    "the whole embedding / pynndescent",
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def done(tmp_path_factory):
 def test_the_table_has_its_rows(done):
     printed, metadata = done
     names = [row["what"] for row in metadata["rows"]]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 17
     assert all(name in printed for name in names)
     assert {row["what"] for row in metadata["rows"] if row["value"] is None} == LEFT_OUT
     assert all(row["value"] > 0 for row in metadata["rows"] if row["value"] is not None)
@@ -114,3 +118,22 @@ def test_the_table_of_the_cluster(tmp_path):
     assert len(rows) == 6 and all(name in printed for name in rows)
     assert all(value > 0 for value in rows.values())
     assert rows["bytes through the scheduler per sweep, 8 blocks: 16,384 points / 8,192"] < 1.5
+
+
+def test_values_beyond_their_limits_fail(benchmarks):
+    from measure import Row, check
+
+    good = [Row("a", 1.0, "x", "<= 0.8", "", "<= 1.2"), Row("b", None, "x", "", "", "<= 1"), Row("c", 5.0, "x", "<= 1")]
+    check(good)
+    with pytest.raises(SystemExit, match=r"speed: 2 x, limit >= 3"):
+        check([*good, Row("speed", 2.0, "x", ">= 6", "", ">= 3")])
+
+
+def test_stages_with_one_thread_and_with_two(benchmarks):
+    import argparse
+
+    from cores import compare
+
+    options = argparse.Namespace(points=2000, features=10, neighbors=8, components=8, power=4)
+    rows = compare(options)
+    assert len(rows) == 8 and all(row.value is not None for row in rows)
