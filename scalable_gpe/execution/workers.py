@@ -58,6 +58,10 @@ class Workers:
         """Number of pieces of quick work per task."""
         return 1
 
+    def blocks_per_task(self, n_blocks: int) -> int:
+        """Number of neighbouring blocks that one task of a sweep works on, one after the other."""
+        return 1
+
     def map(
         self,
         function: Callable[[Item], Result],

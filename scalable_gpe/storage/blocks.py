@@ -5,19 +5,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+_SMALL, _MOST = 8192, 65_536  # rows of a block
+
 
 def block_rows(n_rows: int) -> int:
     """Rows of one block: a function of the number of rows alone, so that blocks on disk never change.
 
+    From half a million rows on there are 64 blocks or more, so that 64 threads have one each.
+
     Examples
     --------
     >>> block_rows(3_000), block_rows(1_000_000), block_rows(100_000_000)
-    (1024, 32768, 65536)
+    (1024, 15360, 65536)
     """
     rows = 1024
-    while rows * 32 < n_rows and rows < 65_536:
+    while rows * 32 < n_rows and rows < _SMALL:
         rows *= 2
-    return rows
+    return max(rows, min(n_rows // 64 // 1024 * 1024, _MOST))
 
 
 def ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
