@@ -11,17 +11,17 @@ _SMALL, _MOST = 8192, 65_536  # rows of a block
 def block_rows(n_rows: int) -> int:
     """Rows of one block: a function of the number of rows alone, so that blocks on disk never change.
 
-    From half a million rows on there are 64 blocks or more, so that 64 threads have one each.
+    A power of two, because sums are made of chunks of 8192 rows. A million rows have blocks for 62 threads.
 
     Examples
     --------
     >>> block_rows(3_000), block_rows(1_000_000), block_rows(100_000_000)
-    (1024, 15360, 65536)
+    (1024, 16384, 65536)
     """
     rows = 1024
-    while rows * 32 < n_rows and rows < _SMALL:
+    while rows * (32 if rows < _SMALL else 64) < n_rows and rows < _MOST:
         rows *= 2
-    return max(rows, min(n_rows // 64 // 1024 * 1024, _MOST))
+    return rows
 
 
 def ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
