@@ -8,6 +8,19 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+__all__ = [
+    "GPEError",
+    "StoreError",
+    "DamageError",
+    "MemoryLimitError",
+    "GPEWarning",
+    "ConvergenceWarning",
+    "RecallWarning",
+    "TruncationWarning",
+    "ConnectivityWarning",
+    "VanishingWarning",
+]
+
 logger = logging.getLogger("scalable_gpe")
 
 _LIBRARY = str(Path(__file__).parent)

@@ -96,7 +96,7 @@ def neighbor_graph(
 
     Parameters
     ----------
-    X : array-like of shape (N, d)
+    X : array-like (N, d)
         numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, AnnData object, or a path or URL (see
         `read_points`).
     n_neighbors : int, optional

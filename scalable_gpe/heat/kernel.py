@@ -40,8 +40,15 @@ class KernelMetadata:
 class SparseKernel(StoredResult):
     """Symmetric sparse matrix K with unit diagonal, in CSR row blocks; ``@`` multiplies in the user's order.
 
-    ``epsilon`` is the bandwidth. With epsilon="local" each row has its own ``sigma``, and ``epsilon`` is the median of
-    sigma^2.
+    Attributes
+    ----------
+    epsilon : float or None
+        The bandwidth. With epsilon="local" each row has its own `sigma`, and this is the median of sigma^2. None for a
+        matrix that was given to `heat_kernel`.
+    lost_mass : float or None
+        Share of the dense kernel's mass outside the neighbour lists; None if the graph was made without X.
+    graph : NeighborGraph or None
+        The graph that the kernel was made from; None for a matrix that was given to `heat_kernel`.
     """
 
     context: Context

@@ -39,8 +39,20 @@ class HeatMetadata:
 class HeatKernel(StoredResult):
     """The operator A = S K S, which is never formed; ``@`` multiplies in the user's order.
 
-    ``residual`` is the largest difference of a row sum from 1 (bistochastic), or 0 (symmetric). With sample weights w,
-    S holds their roots: ``A sqrt(w) = sqrt(w)`` for the bistochastic kernel.
+    With sample weights w, S holds their roots: ``A sqrt(w) = sqrt(w)`` for the bistochastic kernel.
+
+    Attributes
+    ----------
+    kernel : SparseKernel
+        K.
+    normalization : str
+        "bistochastic" or "symmetric".
+    n_iter : int
+        Sweeps over K that the scaling took.
+    residual : float
+        The largest difference of a row sum from 1 (bistochastic), or 0 (symmetric).
+    converged : bool
+        Whether the residual reached its tolerance.
     """
 
     kernel: SparseKernel

@@ -9,9 +9,21 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Quadrature of the spectral density: `nodes` in [-1, 1], and `weights` that sum to 1 (less if G is centred).
+    """Quadrature of the spectral density of A.
 
-    ``size(p)`` is |A^p G| / |G| for a random G; ``effective_rank(p)`` is (tr A^2p)^2 / tr A^4p.
+    ``size(p)`` is ``|A^p G| / |G|`` for a random G; ``effective_rank(p)`` is (tr A^2p)^2 / tr A^4p.
+
+    Attributes
+    ----------
+    nodes, weights : ndarray
+        Eigenvalues in [-1, 1] and the share of the spectrum that each stands for. The shares sum to 1 (less if G is
+        centred).
+    lower : float
+        A lower bound of the spectrum.
+    n_points : int
+        Number of distinct rows, the number of eigenvalues.
+    n_sweeps : int
+        Passes over K that were made.
     """
 
     nodes: np.ndarray
