@@ -59,6 +59,28 @@ def test_the_papers_experiments_run(tmp_path):
     assert len(table) == len(in_source("docs/paper-results.csv").read_text(encoding="utf-8").splitlines())
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and Sphinx make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_files_lead_somewhere():
+    links = [
+        (page, target)
+        for page in [*in_source("docs").glob("*.md"), *SOURCE.glob("*.md")]
+        for target in re.findall(
+            r"\]\((?!https?://|mailto:|#scalable_gpe)([^)\s]+)\)", page.read_text(encoding="utf-8")
+        )
+    ]
+    assert len(links) > 100
+    for page, target in links:
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        assert to.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(to), f"{page.name}: {target}"
+
+
 def test_every_test_that_a_page_names_exists():
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", in_source("docs/reliability.md").read_text(encoding="utf-8"))
     assert len(named) > 30
