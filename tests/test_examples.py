@@ -103,3 +103,19 @@ def test_compare(run, tmp_path, monkeypatch):
     assert len(lines) == 9
     assert all(re.search("2 dimensions: labels 0.*32 dimensions: labels 0", line) for line in lines)
     assert (tmp_path / "compare.png").stat().st_size > 10_000
+
+
+def pictures(folder):
+    return sorted(path.stem for path in folder.glob("*.png") if path.stat().st_size > 10_000)
+
+
+def test_one_picture_of_the_gallery(run, tmp_path):
+    run("gallery.py", "--points", 300, "--only", "sketch", "--out", "pictures")
+    assert pictures(tmp_path / "pictures") == ["sketch"]
+
+
+@pytest.mark.slow
+def test_gallery(run, tmp_path):
+    run("gallery.py", "--points", 800, "--out", "pictures")
+    shown = re.findall(r"figures/gallery/(\w+)\.png", (EXAMPLES.parent / "docs/gallery.md").read_text(encoding="utf-8"))
+    assert pictures(tmp_path / "pictures") == sorted(shown) == pictures(EXAMPLES.parent / "docs/figures/gallery")
