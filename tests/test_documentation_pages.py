@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 WITH_PICTURES = ["choosing-parameters.md", "quickstart.md"]
 PAGES = [*WITH_PICTURES, "audit.md", "interchange.md", "isolated-rows.md", "larger-than-memory.md", "new-points.md"]
-PAGES += ["report-page.md", "all-scales.md", "progress-and-logging.md", "errors.md"]
+PAGES += ["report-page.md", "all-scales.md", "progress-and-logging.md", "errors.md", "index.md"]
 
 
 def python_of(page: Path) -> list[str]:
