@@ -131,6 +131,18 @@ def test_the_version_is_in_one_place():
     assert "\nversion:" not in (ROOT.parent / "CITATION.cff").read_text(encoding="utf-8")
 
 
+def test_the_conda_recipe_says_the_same():
+    import yaml
+
+    project = project_table()
+    recipe = yaml.safe_load((ROOT.parent / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == gpe.__version__
+    assert f">={recipe['context']['python_min']}" == project["requires-python"]
+    required = [line for line in recipe["requirements"]["run"] if not line.startswith(("__unix", "python "))]
+    as_in_conda = [line.replace("dask>", "dask-core>").replace(">", " >") for line in project["dependencies"]]
+    assert sorted(required) == sorted(as_in_conda)
+
+
 def test_typed():
     assert (ROOT / "py.typed").exists()
 
