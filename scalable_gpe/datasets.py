@@ -321,7 +321,7 @@ def branches(
     .. math:: x(t) = a + t (b - a) + \sum_{m=1}^4 \tfrac{7}{\sqrt m} \sin(\pi m t) v_m + \text{noise}, \qquad
               0 \le t \le 1
 
-    with random unit vectors v, so that no plane shows how the parts hang together; the noise is as wide as the curves
+    with random unit vectors v, so that no plane shows how the parts are connected; the noise is as wide as the curves
     are apart in such a plane. Points are rarer towards the end of a branch.
 
     Parameters
