@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             chosen = f" ({result.report['epsilon']:.2g})" if given.get("epsilon") == "auto" else ""
             planes[title + chosen] = laid_on(reference, result.principal(2)[0])
         path = options.out / f"{name}.png"
-        draw(planes, parts).savefig(path, dpi=100)
+        draw(planes, parts).savefig(path, dpi=125)
         print(path)
 
 
@@ -72,7 +72,7 @@ def draw(planes: Mapping[str, np.ndarray], parts: np.ndarray) -> Any:
     """One row of planes, coloured by part."""
     from scalable_gpe.plot.figures import new_figure
 
-    figure = new_figure(2.7 * len(planes) + 1.1, 3.1)
+    figure = new_figure(2.1 * len(planes) + 1.1, 2.55)
     axes = figure.subplots(1, len(planes))
     for ax, (title, plane) in zip(axes, planes.items(), strict=True):
         gpe.plot.scatter(plane, color=parts, title=title, legend=ax is axes[-1], ax=ax)
