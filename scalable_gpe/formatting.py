@@ -45,7 +45,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     reasons = report.get("reasons", {})
 
     def figure(name: str, form: str) -> str:
-        value = report[name]
+        value = report.get(name)  # reports of earlier versions lack some
         return f"unknown: {reasons.get(name, 'not measured')}" if value is None else form.format(value)
 
     error = f" +- {report['recall_error']:.2g}" if report["recall_error"] else ""
@@ -56,6 +56,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
         ("connected components", _components(report)),
         ("recall", figure("recall", "{:.4f}") + error),
+        ("missing weight", figure("missing_weight", "{:.2%}")),
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}")),
         ("Sinkhorn", _sinkhorn(iterations, residual, report["converged"])),

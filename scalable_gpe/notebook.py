@@ -19,7 +19,7 @@ _MAX_COLUMNS = 64
 _N_PIECES = 16  # ranges of rows that are read from a store
 _READ_SECONDS = 0.15  # then the picture is drawn from what was read
 _SIDE = 180  # pixels of the picture
-_MEASURED = ("rows", "graph", "connected components", "epsilon", "recall", "lost mass", "Sinkhorn")
+_MEASURED = ("rows", "graph", "connected components", "epsilon", "recall", "missing weight", "lost mass", "Sinkhorn")
 
 
 def embedding_card(embedding: Embedding) -> Html:

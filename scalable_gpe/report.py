@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import ConnectivityWarning, Message, VanishingWarning, warn
+from scalable_gpe.errors import ConnectivityWarning, Message, RecallWarning, VanishingWarning, warn
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
@@ -65,6 +65,7 @@ class Report:
     n_sketch: int | None = None
     kept_variance: float | dict[Power, float] | None = None
     n_kernel_components: int | None = None
+    missing_weight: float | None = None
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,6 +109,7 @@ def make_report(
         recall=graph.recall,
         recall_error=graph.metadata.recall_error,
         lost_mass=kernel.lost_mass,
+        missing_weight=kernel.missing_weight,
         sinkhorn_iterations=heat.n_iter if bistochastic else None,
         sinkhorn_residual=heat.residual if bistochastic else None,
         converged=heat.converged,
@@ -137,6 +139,7 @@ def make_report(
     memory = None if memory_warning is None else str(Message(memory_warning))
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
     texts = [text for text in earlier if text is not None]
+    texts += _warn_about_recall(graph, report.missing_weight)
     texts += [str(Message(text)) for plan in plans.values() if (text := plan.warning) is not None]
     texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
@@ -167,9 +170,12 @@ def _reasons(
     else:
         reasons["epsilon"] = "the median of sigma^2: with local length scales each row has its own sigma"
     if graph.scan is None:
-        reasons |= dict.fromkeys(("recall", "recall_error", "lost_mass"), "neighbors were given without X")
+        missing = ("recall", "recall_error", "lost_mass", "missing_weight")
+        reasons |= dict.fromkeys(missing, "neighbors were given without X")
     elif kernel.lost_mass is None:
         reasons["lost_mass"] = "with local length scales it is known for straight-line distances only"
+    if graph.scan is not None and kernel.missing_weight is None:
+        reasons["missing_weight"] = "the graph is of an earlier version, which did not measure it"
     if heat.normalization != "bistochastic":
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"
@@ -183,8 +189,8 @@ def _reasons(
     if parameters.n_sketch is None:
         reasons |= dict.fromkeys(("n_sketch", "kept_variance"), "the columns of the sketch are kept as they are")
     if sketch.horizon is None:
-        missing = ("horizon", "horizon_capped", "relaxation_time")
-        reasons |= dict.fromkeys(missing, "only the sum of all powers has a horizon")
+        names = ("horizon", "horizon_capped", "relaxation_time")
+        reasons |= dict.fromkeys(names, "only the sum of all powers has a horizon")
     elif sketch.horizon.relaxation_time is None:
         reasons["relaxation_time"] = "the horizon was given" if not sketch.horizon.capped else "longer than can be told"
     if sketch.horizon is not None and sketch.horizon.capped:
@@ -195,6 +201,17 @@ def _reasons(
     if parameters.power != AUTO:
         reasons["power_curve"] = "the power was given"
     return reasons
+
+
+def _warn_about_recall(graph: NeighborGraph, missing_weight: float | None) -> list[str]:
+    """Say what a search with too low recall costs, which only the kernel tells; return the texts."""
+    if graph.metadata.warning is None or not missing_weight:
+        return []
+    text = (
+        f"the true neighbours that the search has not found hold {missing_weight:.1%} of the kernel's weight: expect "
+        "distances between near rows to be off by about that share, beside the error of the sketch."
+    )
+    return [warn(text, RecallWarning)]
 
 
 def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) -> list[str]:

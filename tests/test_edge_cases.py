@@ -242,8 +242,8 @@ def test_the_report_is_complete_and_plain():
     X = np.random.default_rng(0).standard_normal((80, 2))
     keys = """
         n_rows n_distinct n_duplicates n_isolated n_connected_components n_neighbors method epsilon nnz recall
-        recall_error lost_mass sinkhorn_iterations sinkhorn_residual converged power sweeps lambda_min polynomial_error
-        stage_seconds total_seconds peak_memory versions n_kernel_components
+        recall_error lost_mass missing_weight sinkhorn_iterations sinkhorn_residual converged power sweeps lambda_min
+        polynomial_error stage_seconds total_seconds peak_memory versions n_kernel_components
     """.split()  # noqa: SIM905
     lists = gpe.neighbor_graph(X, 5)
     for options in (

@@ -30,7 +30,7 @@ from scalable_gpe.graph.neighbors import (
 )
 from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
-from scalable_gpe.graph.recall import ExactSample, PairSquares, exact_sample, measure_graph
+from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
 from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, choose_method, row_kind, search
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, open_rows
@@ -330,11 +330,12 @@ class _Finish:
             scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user, squares_of)
             _save(self.context, f"{name}/missing", scan.missing, len(scan.missing))
             _save(self.context, f"{name}/listed", scan.listed, len(scan.listed))
+            _save_nearest(scan.nearest, self.context, name)
             metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
             if target is not None and scan.recall + scan.recall_error < target:
                 text = (
                     f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below `recall={target}`. "
-                    "Raise `n_neighbors`, or choose `method='brute'`."
+                    "Raise `n_neighbors`, or choose `method='brute'`; missing_weight of the report says what it costs."
                 )
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
         unfinished.complete(name, store)
@@ -374,6 +375,15 @@ def _graph_order(indices: np.ndarray) -> np.ndarray:
 
 def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | None = None) -> None:
     write_whole(context.store.table(name, values.shape, values.dtype, shard_rows), values)
+
+
+def _save_nearest(nearest: TrueNeighbors | None, context: Context, name: str) -> None:
+    if nearest is None:
+        return
+    _save(context, f"{name}/nearest_distances", nearest.distances, len(nearest.distances))
+    _save(context, f"{name}/nearest_held", nearest.held.astype(np.uint8), len(nearest.held))
+    numbers = np.column_stack([nearest.points, nearest.neighbors])
+    _save(context, f"{name}/nearest", numbers, len(numbers))
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:

@@ -11,9 +11,9 @@ from scalable_gpe import checks
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, Message
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph import jaccard
-from scalable_gpe.graph.edges import Edges, open_edges
+from scalable_gpe.graph.edges import Edges, check_points, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
-from scalable_gpe.graph.recall import Scan
+from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import METRICS, InputRows, Rows
@@ -195,7 +195,8 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     scan = None
     if metadata.recall is not None and metadata.recall_error is not None:
         missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))
-        scan = Scan(metadata.recall, metadata.recall_error, missing, listed)
+        nearest = _open_nearest(context, name, metadata.n_points)
+        scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
         kept = store.find_table(f"{name}/points")
         points = points if kept is None else TableRows(kept)
     if isinstance(points, InputRows) and points.metric == "jaccard":
@@ -215,6 +216,17 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         scan=scan,
         metadata=_renamed(metadata),
     )
+
+
+def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors | None:
+    """The true neighbours of sampled points; graphs of earlier versions have none."""
+    store = context.store
+    if store.find_table(f"{name}/nearest") is None:
+        return None
+    tables = ("nearest", "nearest_distances", "nearest_held")
+    numbers, distances, held = (read_whole(store.open_table(f"{name}/{table}")) for table in tables)
+    check_points(numbers, n_points, f"{name}/nearest")
+    return TrueNeighbors(numbers[:, 0], numbers[:, 1:], distances, held.astype(bool))
 
 
 def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:

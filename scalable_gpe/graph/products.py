@@ -37,6 +37,7 @@ def exact_sample(
     own = np.sort(np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False))
     samples, histogram = read(points.take(own)), np.zeros(scan.N_BINS, np.int64)
     best = np.full((len(own), n_neighbors), np.inf, np.float32)
+    ids = np.full((len(own), n_neighbors), -1, np.int64)
     pieces = ranges(n_points, rows_at_once(max(len(own), points.n_features)))
     with context.workers.progress.stage("recall", len(pieces)):
         for start, stop in pieces:
@@ -44,9 +45,20 @@ def exact_sample(
             here = np.flatnonzero((own >= start) & (own < stop))
             squares[here, own[here] - start] = np.inf
             scan.count_bins(squares[np.isfinite(squares)], histogram, 1)
-            best = np.sort(np.concatenate([best, squares], axis=1), axis=1)[:, :n_neighbors]
+            ids, best = _nearer(ids, best, np.arange(start, stop), squares)
             context.workers.progress.advance()
-    return ExactSample(own, best, histogram, n_points)
+    return ExactSample(own, best, ids, histogram, n_points)
+
+
+def _nearer(ids: np.ndarray, best: np.ndarray, rows: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest of those known (sorted) and of further rows, sorted by squared distance."""
+    n_neighbors = best.shape[1]
+    both = np.concatenate([best, squares], axis=1)
+    numbers = np.concatenate([ids, np.broadcast_to(rows, squares.shape)], axis=1)
+    chosen = np.argpartition(both, n_neighbors - 1, axis=1)[:, :n_neighbors]
+    both, numbers = np.take_along_axis(both, chosen, 1), np.take_along_axis(numbers, chosen, 1)
+    order = np.lexsort((numbers, both))
+    return np.take_along_axis(numbers, order, 1), np.take_along_axis(both, order, 1)
 
 
 def rows_at_once(row_entries: int) -> int:

@@ -1,4 +1,4 @@
-"""Exact scans of sampled points: recall of the neighbour lists, and the mass that the kernel leaves out.
+"""Exact scans of sampled points: recall of the neighbour lists, and the weight and the mass that they lack.
 
 There is one scan: it compares sampled points with all points, block by block, with a compiled loop. A `ScanLoop`
 defines the loop and how the results of blocks are merged.
@@ -7,7 +7,7 @@ defines the loop and how the results of blocks are merged.
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -148,13 +148,15 @@ def recall_standard_error(shares: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class ExactSample:
-    """Sampled points with the exact squared distances of their nearest neighbours, and a histogram of all distances.
+    """Sampled points with their true neighbours, nearest first, and a histogram of all distances.
 
-    `points` are numbers in the order of the source, ascending.
+    `points` are numbers in the order of the source, ascending; so are `neighbors`, the rows at the squared distances
+    `nearest`.
     """
 
     points: np.ndarray
     nearest: np.ndarray
+    neighbors: np.ndarray
     histogram: np.ndarray
     n_points: int
 
@@ -173,9 +175,14 @@ class ExactSample:
 
     def shares(self, lengths: np.ndarray) -> np.ndarray:
         """Share of true neighbours in the list of each sampled point."""
-        reach = np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
-        found: np.ndarray = (lengths <= reach[:, None]).mean(axis=1)
+        found: np.ndarray = (lengths <= self.reach[:, None]).mean(axis=1)
         return found
+
+    @property
+    def reach(self) -> np.ndarray:
+        """Distance of each sampled point to its last true neighbour, and a little more than rounding."""
+        reach: np.ndarray = np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
+        return reach
 
 
 def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:
@@ -188,7 +195,29 @@ def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Con
     found = scan_points(points, own, NearestLoop(n_neighbors, N_BINS), context, "recall")
     histogram = np.zeros(N_BINS, np.int64)
     histogram[found.bins] = found.counts
-    return ExactSample(own, found.squares, histogram, n_points)
+    return ExactSample(own, found.squares, found.ids, histogram, n_points)
+
+
+@dataclass(frozen=True)
+class TrueNeighbors:
+    """The true neighbours of sampled points, nearest first; points are numbers in storage order.
+
+    `held` says which of them the graph holds, in the list of either point.
+    """
+
+    points: np.ndarray
+    neighbors: np.ndarray
+    distances: np.ndarray
+    held: np.ndarray
+
+    def missing_weight(self, epsilon: float | np.ndarray) -> float:
+        """``sum K_ij`` over the true neighbours that the graph lacks, as a share of the sum over all of them.
+
+        `epsilon` is the bandwidth, or one for each pair.
+        """
+        weights = np.exp(-(self.distances.astype(np.float64) ** 2) / epsilon)
+        total = float(weights.sum())
+        return float(weights[~self.held].sum()) / total if total > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -196,13 +225,15 @@ class Scan:
     """Summary of the exact distances from sampled points to all others.
 
     ``missing`` counts, in fine bins of the squared distance, the pairs that the graph leaves out; ``listed`` holds the
-    distances of the pairs that it has. Together they give the lost mass for every epsilon.
+    distances of the pairs that it has. Together they give the lost mass for every epsilon. ``nearest`` is None in
+    stores of earlier versions.
     """
 
     recall: float
     recall_error: float
     missing: np.ndarray
     listed: np.ndarray
+    nearest: TrueNeighbors | None = None
 
     def lost_mass(self, epsilon: float) -> float:
         """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out."""
@@ -241,13 +272,35 @@ def measure_graph(
     lengths = np.empty((len(own), lists.shape[1]))
     lengths[ascending] = lists.take(own[ascending])
     recall, error = sample.recall(lengths)
-    rows = [(own[i], columns.copy(), values.copy()) for i, columns, values in edges.rows(own)]
+    rows = []
+    for i, columns, values in edges.rows(own):
+        others = columns != own[i]
+        rows.append(_GraphRow(i, columns[others], values[others]))
     missing = sample.histogram.copy()
-    _subtract_listed(
-        points, [(row, columns[columns != row]) for row, columns, _ in rows], missing, squares_of or scan.pair_squares
-    )
-    listed = np.concatenate([values[columns != row] for row, columns, values in rows])
-    return Scan(recall, error, np.maximum(missing, 0), listed)
+    _subtract_listed(points, [(own[i], columns) for i, columns, _ in rows], missing, squares_of or scan.pair_squares)
+    listed = np.concatenate([lengths for _, _, lengths in rows])
+    return Scan(recall, error, np.maximum(missing, 0), listed, _true_neighbors(sample, by_user, rows))
+
+
+class _GraphRow(NamedTuple):
+    """The row of a sampled point in the symmetric graph, without the point itself."""
+
+    sample: int
+    columns: np.ndarray
+    lengths: np.ndarray
+
+
+def _true_neighbors(sample: ExactSample, by_user: np.ndarray, rows: Sequence[_GraphRow]) -> TrueNeighbors:
+    """Look for the true neighbours of the sampled points in the graph."""
+    neighbors, reach = by_user[sample.neighbors], sample.reach
+    held = np.ones(neighbors.shape, bool)
+    for i, columns, lengths in rows:
+        absent = np.flatnonzero(~np.isin(neighbors[i], columns))
+        # another row that is as far as the last true neighbour is as good as that one
+        n_absent = held.shape[1] - np.count_nonzero(lengths <= reach[i])
+        held[i, absent[: max(n_absent, 0)]] = False
+    own = by_user[sample.points].astype(np.int32)
+    return TrueNeighbors(own, neighbors.astype(np.int32), np.sqrt(sample.nearest), held)
 
 
 def _subtract_listed(

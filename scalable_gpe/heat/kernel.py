@@ -34,6 +34,7 @@ class KernelMetadata:
     sigma: ScaleMetadata | None = None
     warning: str | None = None
     n_connected_components: int | None = None
+    missing_weight: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +48,8 @@ class SparseKernel(StoredResult):
         matrix that was given to `heat_kernel`.
     lost_mass : float or None
         Share of the dense kernel's mass outside the neighbour lists; None if the graph was made without X.
+    missing_weight : float or None
+        Share of the kernel's weight between true neighbours that the search missed; None if it was not measured.
     graph : NeighborGraph or None
         The graph that the kernel was made from; None for a matrix that was given to `heat_kernel`.
     """
@@ -61,6 +64,7 @@ class SparseKernel(StoredResult):
     scales: LocalScales | None = None
     warning: str | None = None
     counted_components: int | None = None
+    missing_weight: float | None = None
 
     @cached_property
     def n_connected_components(self) -> int:
@@ -112,6 +116,7 @@ class SparseKernel(StoredResult):
             ("entries", f"{self.nnz:,} ({self.nnz / self.storage_order.n_points:.1f} per row)"),
             ("epsilon", "of the given matrix" if self.epsilon is None else f"{self.epsilon:.6g}{scales}"),
             ("lost mass", "not measured" if self.lost_mass is None else f"{self.lost_mass:.2%}"),
+            ("missing weight", "not measured" if self.missing_weight is None else f"{self.missing_weight:.2%}"),
             *known,
         ]
 
@@ -224,7 +229,7 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
             TruncationWarning,
         )
     sigma = None if scales is None else scales.metadata
-    context.store.commit(name, KernelMetadata(shown, lost, sigma, warning, n_connected))
+    context.store.commit(name, KernelMetadata(shown, lost, sigma, warning, n_connected, _missing_weight(kernel)))
     return open_kernel(graph, context, name)
 
 
@@ -252,6 +257,17 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
         return None
     dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
     return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
+
+
+def _missing_weight(kernel: SparseKernel) -> float | None:
+    """Weight of true neighbours that the graph lacks, as a share of that of all; None if it was not measured."""
+    nearest = None if kernel.graph is None or kernel.graph.scan is None else kernel.graph.scan.nearest
+    if nearest is None:
+        return None
+    if kernel.scales is None:
+        return nearest.missing_weight(kernel.stored_epsilon)
+    sigma, others = (kernel.scales.sigma[some].astype(np.float64) for some in (nearest.points, nearest.neighbors))
+    return nearest.missing_weight(sigma[:, None] * others)
 
 
 @dataclass(frozen=True)
@@ -317,6 +333,7 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
         scales=scales,
         warning=metadata.warning,
         counted_components=metadata.n_connected_components,
+        missing_weight=metadata.missing_weight,
     )
 
 

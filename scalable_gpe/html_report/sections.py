@@ -38,7 +38,7 @@ def tiles(embedding: Embedding, audit: Audit | None) -> Html:
     n_duplicates = report["n_duplicates"]
     shown = [
         _tile("rows", f"{report['n_rows']:,}", f"{n_duplicates:,} duplicates" if n_duplicates else ""),
-        _tile("neighbours found", _share(report["recall"], "{:.1%}"), "recall, on sampled rows"),
+        _tile("neighbours found", _share(report["recall"], "{:.1%}"), _missing(report.get("missing_weight"))),
         _tile("kernel mass lost", _share(report["lost_mass"], "{:.2%}"), "by keeping neighbours only"),
     ]
     if audit:
@@ -54,6 +54,11 @@ def tiles(embedding: Embedding, audit: Audit | None) -> Html:
 
 def _tile(name: str, value: str, note: str) -> Html:
     return element("div", element("dt", text(name)), element("dd", text(value), element("small", text(note))))
+
+
+def _missing(weight: float | None) -> str:
+    """What the neighbours cost that were not found."""
+    return "recall, on sampled rows" if not weight else f"recall; the others hold {weight:.2%} of the weight"
 
 
 def _share(value: float | None, form: str) -> str:
