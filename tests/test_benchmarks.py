@@ -88,6 +88,21 @@ def test_data_sets_are_split_by_turns(benchmarks):
     assert roles[::2] == ["choose"] * len(roles[::2]) and roles[1::2] == ["report"] * len(roles[1::2])
 
 
+def test_what_recall_is_worth(benchmarks, tmp_path):
+    from recall import main
+
+    out = tmp_path / "recall.json"
+    text = main(["--quick", "--json", str(out)])
+    known = json.loads(out.read_text(encoding="utf-8"))["losses"]
+    exact, narrow, *poor, deleted = known
+    assert exact["missing_weight"] == 0.0 and narrow["errors"]["all, near"] > 0.02
+    assert [one["graph"] for one in poor] == ["search", "search"] and deleted["graph"] == "deleted"
+    assert poor[0]["recall"] < poor[1]["recall"] < 1 and poor[0]["missing_weight"] > poor[1]["missing_weight"] > 0
+    assert all(poor[0]["errors"][name] > poor[1]["errors"][name] > 0 for name in ("16, near", "all, near"))
+    assert text.count("nested clusters") == 5 and "rank correlation" in text
+    assert main(["--data", "--json", str(out)]) == text  # nothing new: the tables of the file
+
+
 @pytest.mark.slow
 def test_usefulness_writes_its_tables(tmp_path):
     script, out, text = SCRIPT.with_name("usefulness.py"), tmp_path / "figures.json", tmp_path / "tables.md"

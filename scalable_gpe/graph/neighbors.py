@@ -225,6 +225,8 @@ def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors |
         return None
     tables = ("nearest", "nearest_distances", "nearest_held")
     numbers, distances, held = (read_whole(store.open_table(f"{name}/{table}")) for table in tables)
+    if distances.ndim != 2 or held.shape != distances.shape or numbers.shape != (len(held), held.shape[1] + 1):
+        raise DamageError(f"array '{name}/nearest' is damaged: {CANNOT_BE_RIGHT}", f"{name}/nearest")
     check_points(numbers, n_points, f"{name}/nearest")
     return TrueNeighbors(numbers[:, 0], numbers[:, 1:], distances, held.astype(bool))
 
