@@ -208,8 +208,8 @@ def _warn_about_recall(graph: NeighborGraph, missing_weight: float | None) -> li
     if graph.metadata.warning is None or not missing_weight:
         return []
     text = (
-        f"the true neighbours that the search has not found hold {missing_weight:.1%} of the kernel's weight: expect "
-        "distances between near rows to be off by about that share, beside the error of the sketch."
+        f"the true neighbours that the search missed hold {missing_weight:.1%} of the kernel's weight. Distances "
+        "between near rows are off by about that share at all scales, and by up to a few times as much at a single power."
     )
     return [warn(text, RecallWarning)]
 

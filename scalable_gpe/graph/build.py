@@ -378,12 +378,9 @@ def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | Non
 
 
 def _save_nearest(nearest: TrueNeighbors | None, context: Context, name: str) -> None:
-    if nearest is None:
-        return
-    _save(context, f"{name}/nearest_distances", nearest.distances, len(nearest.distances))
-    _save(context, f"{name}/nearest_held", nearest.held.astype(np.uint8), len(nearest.held))
-    numbers = np.column_stack([nearest.points, nearest.neighbors])
-    _save(context, f"{name}/nearest", numbers, len(numbers))
+    if nearest is not None:
+        pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
+        _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:

@@ -11,7 +11,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, Message
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph import jaccard
-from scalable_gpe.graph.edges import Edges, check_points, open_edges
+from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
@@ -220,15 +220,14 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
 
 def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors | None:
     """The true neighbours of sampled points; graphs of earlier versions have none."""
-    store = context.store
-    if store.find_table(f"{name}/nearest") is None:
+    table = context.store.find_table(f"{name}/nearest")
+    if table is None:
         return None
-    tables = ("nearest", "nearest_distances", "nearest_held")
-    numbers, distances, held = (read_whole(store.open_table(f"{name}/{table}")) for table in tables)
-    if distances.ndim != 2 or held.shape != distances.shape or numbers.shape != (len(held), held.shape[1] + 1):
+    pairs = read_whole(table)
+    if pairs.ndim != 2 or pairs.shape[1] != 4 or not ((pairs[:, :2] >= 0) & (pairs[:, :2] < n_points)).all():
         raise DamageError(f"array '{name}/nearest' is damaged: {CANNOT_BE_RIGHT}", f"{name}/nearest")
-    check_points(numbers, n_points, f"{name}/nearest")
-    return TrueNeighbors(numbers[:, 0], numbers[:, 1:], distances, held.astype(bool))
+    numbers = pairs[:, :2].astype(np.int64)
+    return TrueNeighbors(numbers[:, 0], numbers[:, 1], pairs[:, 2], pairs[:, 3] > 0)
 
 
 def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:

@@ -200,9 +200,9 @@ def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Con
 
 @dataclass(frozen=True)
 class TrueNeighbors:
-    """The true neighbours of sampled points, nearest first; points are numbers in storage order.
+    """Pairs of a sampled point and a true neighbour of it, as numbers in storage order.
 
-    `held` says which of them the graph holds, in the list of either point.
+    `held` says whether the graph has the pair, in the list of either point.
     """
 
     points: np.ndarray
@@ -299,8 +299,8 @@ def _true_neighbors(sample: ExactSample, by_user: np.ndarray, rows: Sequence[_Gr
         # another row that is as far as the last true neighbour is as good as that one
         n_absent = held.shape[1] - np.count_nonzero(lengths <= reach[i])
         held[i, absent[: max(n_absent, 0)]] = False
-    own = by_user[sample.points].astype(np.int32)
-    return TrueNeighbors(own, neighbors.astype(np.int32), np.sqrt(sample.nearest), held)
+    own = np.repeat(by_user[sample.points], held.shape[1])
+    return TrueNeighbors(own, neighbors.ravel(), np.sqrt(sample.nearest).ravel(), held.ravel())
 
 
 def _subtract_listed(

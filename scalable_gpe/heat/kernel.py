@@ -266,8 +266,8 @@ def _missing_weight(kernel: SparseKernel) -> float | None:
         return None
     if kernel.scales is None:
         return nearest.missing_weight(kernel.stored_epsilon)
-    sigma, others = (kernel.scales.sigma[some].astype(np.float64) for some in (nearest.points, nearest.neighbors))
-    return nearest.missing_weight(sigma[:, None] * others)
+    left, right = (kernel.scales.sigma[some].astype(np.float64) for some in (nearest.points, nearest.neighbors))
+    return nearest.missing_weight(left * right)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ from scipy.spatial.distance import cdist
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import RecallWarning
+from scalable_gpe.formatting import report_lines
 from scalable_gpe.graph import build
 from scalable_gpe.graph.cells import descent, rounds
+from scalable_gpe.html_report.sections import tiles
 from scalable_gpe.report import Report
 from scalable_gpe.storage.records import from_json
 
@@ -110,9 +112,12 @@ def test_the_warning_says_what_low_recall_costs(monkeypatch):
     X = np.random.default_rng(0).standard_normal((2000, 20))
     options = {"n_neighbors": 8, "method": "cells", "power": 2, "n_components": 2}
     with pytest.warns(RecallWarning, match="missing_weight of the report"):
-        poor = gpe.embed(X, recall=0.99, **options).report
+        result = gpe.embed(X, recall=0.99, **options)
+    poor = result.report
     text = f"hold {poor['missing_weight']:.1%} of the kernel's weight"
     assert 0.1 < poor["missing_weight"] < 0.5
+    assert ("missing weight", f"{poor['missing_weight']:.2%}") in report_lines(poor, None)
+    assert f"the others hold {poor['missing_weight']:.2%} of the weight" in str(tiles(result, None))
     assert [text in warning for warning in poor["warnings"]].count(True) == 1
     asked = gpe.embed(X, recall=0.1, **options).report  # no more than was asked for: no warning
     assert asked["missing_weight"] > 0.1 and not any("true neighbours" in warning for warning in asked["warnings"])
