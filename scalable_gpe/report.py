@@ -209,7 +209,7 @@ def _warn_about_recall(graph: NeighborGraph, missing_weight: float | None) -> li
         return []
     text = (
         f"the true neighbours that the search missed hold {missing_weight:.1%} of the kernel's weight. Distances "
-        "between near rows are off by about that share at all scales, and by up to a few times as much at a single power."
+        "between near rows are off by about that share at all scales, and by a few times as much at some single powers."
     )
     return [warn(text, RecallWarning)]
 
