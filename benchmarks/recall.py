@@ -17,11 +17,11 @@ and `shape` is the error that is left without it. Figures of use (`quality.py`) 
 
 import argparse
 import json
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,9 +63,10 @@ class Weakened(NamedTuple):
 
 
 LADDER = (
-    *(Weakened(leaf_rows, 4, 0) for leaf_rows in (64, 100, 150, 300)),
-    *(Weakened(300, 12, n_steps) for n_steps in (1, 2, 3, 4, 6)),
-    *(Weakened(300, n_sampled, 20) for n_sampled in (3, 4, 6, 8, 12, 20, 28)),
+    *(Weakened(leaf_rows, 4, 0) for leaf_rows in (64, 100, 150, 200, 300)),
+    *(Weakened(150, 8, n_steps) for n_steps in (1, 2, 3)),
+    *(Weakened(300, 12, n_steps) for n_steps in (1, 2, 3, 4)),
+    *(Weakened(300, n_sampled, 20) for n_sampled in (3, 4, 5, 6, 8, 10, 12, 16, 20, 28)),
 )
 
 
@@ -291,12 +292,11 @@ def searches(n_rows: int) -> Iterator[Searched]:
     for name, make in (("hard", hard), ("Gaussian", _gaussian)):
         X = make(n_rows)
         gpe.neighbor_graph(X[:3000], method="cells")  # compiles
-        for asked in (0.5, 0.85, 0.95):
-            began = time.perf_counter()
-            graph = gpe.neighbor_graph(X, method="cells", recall=asked)
-            seconds = time.perf_counter() - began
+        for n_neighbors, asked in product((16, 32), (0.85, 0.95)):
+            search = partial(gpe.neighbor_graph, X, n_neighbors, method="cells", recall=asked)
+            seconds, graph = timed(search)
             weight = gpe.gaussian_kernel(graph).missing_weight
-            yield Searched(name, n_rows, graph.n_neighbors, asked, graph.recall or 0.0, weight or 0.0, seconds)
+            yield Searched(name, n_rows, n_neighbors, asked, graph.recall or 0.0, weight or 0.0, seconds)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def _read(path: Path | None) -> tuple[list[Loss], list[Searched]]:
     if path is None or not path.exists():
         return [], []
     content = json.loads(path.read_text(encoding="utf-8"))
-    losses = [Loss(**one) for one in content["losses"]]
+    losses = [Loss(**one | {"search": one["search"] and Weakened(*one["search"])}) for one in content["losses"]]
     return losses, [Searched(**one) for one in content["searched"]]
 
 

@@ -409,7 +409,8 @@ def embed(
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The neighbour search.
     recall : float
-        Share of true neighbours to aim for; a lower measured share gives a warning.
+        Share of true neighbours to aim for; a lower measured share gives a warning. The `missing_weight` of the
+        report says what the missing ones cost.
     store : path or URL, optional
         A zarr store, "run.zarr" or "s3://bucket/run.zarr": results stream there, and a second call resumes where
         the first one stopped.
