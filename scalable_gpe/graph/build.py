@@ -470,4 +470,6 @@ def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: 
     with context.workers.progress.stage("lists", len(pieces)):
         context.workers.map(save_lists, pieces)
     panels.clear()
+    # first what says that parts are finished: a run that is killed now must not trust tables that are half removed
+    context.store.remove(f"{name}/search/done")
     context.store.remove(f"{name}/search")

@@ -33,6 +33,11 @@ class Removed:
     direction: np.ndarray | None
     divisor: float = 1.0
 
+    def shared(self, panels: Panels) -> Panel | None:
+        """The direction as tasks read it; None for a constant one, or none at all."""
+        constant = self.direction is None or (self.direction == 1).all()
+        return None if constant or self.direction is None else panels.of(self.direction)
+
     def coefficients(self, totals: np.ndarray) -> np.ndarray:
         """What is multiplied by `direction` and subtracted, from the sums over all rows of ``direction * G``."""
         return np.zeros_like(totals) if self.direction is None else totals / self.divisor
@@ -52,14 +57,17 @@ def removed_direction(heat: HeatKernel, *, top: bool) -> Removed:
 
 def column_coefficients(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Removed) -> np.ndarray:
     """Coefficients of the removed direction in some columns of G: their means if it is the constant vector."""
-    direction = removed.direction
-    if direction is None:
+    if removed.direction is None:
         return np.zeros(len(columns))
+    panels = Panels(heat.context)
+    direction = removed.shared(panels)
 
     def totals(start: int, stop: int) -> np.ndarray:
-        return chunk_totals(_weighted(_point_entries(heat, sketch, columns, start, stop), direction[start:stop]))
+        return chunk_totals(_weighted(_point_entries(heat, sketch, columns, start, stop), direction, start, stop))
 
-    return removed.coefficients(sum_rows(heat.context, heat.kernel.storage_order.n_points, totals))
+    found = removed.coefficients(sum_rows(heat.context, heat.kernel.storage_order.n_points, totals))
+    panels.clear()
+    return found
 
 
 def start_panel(
@@ -69,31 +77,33 @@ def start_panel(
     from scalable_gpe.loops import sparse
 
     n_points = heat.kernel.storage_order.n_points
-    panel = panels.new((n_points, len(columns)), sketch.dtype)
-    direction = np.ones(n_points) if removed.direction is None else removed.direction
+    panel, vectors = panels.new((n_points, len(columns)), sketch.dtype), Panels(heat.context)
+    direction = removed.shared(vectors)
 
     def sketch_rows(start: int, stop: int) -> np.ndarray:
         entries = _point_entries(heat, sketch, columns, start, stop)
         out = panel.room(start, stop)
         out[:] = entries
         panel.put(start, out)
-        return chunk_totals(_weighted(entries, direction[start:stop]))
+        return chunk_totals(_weighted(entries, direction, start, stop))
 
     coefficients = removed.coefficients(sum_rows(heat.context, n_points, sketch_rows))
     with replaced(panel) as centred:
 
         def centre_rows(piece: tuple[int, int]) -> None:
             rows, out = slice(*piece), panel.rows(*piece)
-            sparse.centre_rows(out, heat.weights[rows] * direction[rows], coefficients, heat.scale_points[rows])
+            along = heat.weights[rows] if direction is None else heat.weights[rows] * direction.rows(*piece)
+            sparse.centre_rows(out, along, coefficients, heat.scale_points[rows])
             centred.put(piece[0], out)
 
         heat.context.workers.map(centre_rows, row_pieces(heat.context, n_points), count=False)
+    vectors.clear()
     return centred, coefficients
 
 
-def _weighted(entries: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """``diag(direction) entries``; as they are if all of it is 1."""
-    return entries if (direction == 1).all() else entries * direction[:, None]
+def _weighted(entries: np.ndarray, direction: Panel | None, start: int, stop: int) -> np.ndarray:
+    """``diag(direction) entries``; as they are if the direction is constant."""
+    return entries if direction is None else entries * direction.rows(start, stop)[:, None]
 
 
 def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start: int, stop: int) -> np.ndarray:

@@ -277,7 +277,12 @@ class LocalBackend:
         """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data."""
         for parent, _, names in os.walk(self._folder(prefix)):
             for name in [*names, "."]:
-                handle = os.open(os.path.join(parent, name), os.O_RDONLY)
+                try:
+                    handle = os.open(os.path.join(parent, name), os.O_RDONLY)
+                except FileNotFoundError:
+                    if name.endswith(".partial"):  # a task that runs twice has just given it its name
+                        continue
+                    raise
                 try:
                     os.fsync(handle)
                 finally:

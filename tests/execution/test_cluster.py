@@ -437,6 +437,19 @@ def test_a_million_points_while_workers_die(client, tmp_path):
     assert all(one.read(name) == many.read(name) for name in one.files() if "/c/" in name)
 
 
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_tasks_hold_no_arrays(client, tmp_path, monkeypatch, caplog, normalization):
+    """Vectors with one number per row are in the store, also what is removed from all scales."""
+    monkeypatch.setattr(engine, "_MOST_BYTES", 15_000)
+    X = gpe.datasets.torus(3000, random_state=3)
+    how = {**HOW, "power": "all", "horizon": 8, "normalization": normalization}
+    gpe.embed(X, store=tmp_path / "one.zarr", **how)
+    with client.as_current(), caplog.at_level("WARNING"):
+        gpe.embed(X, store=tmp_path / "many.zarr", **how)
+    assert "arrays should be in the store" not in caplog.text
+    assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
+
+
 @pytest.fixture
 def alone(tmp_path):
     """A scheduler and a worker, each in its own process."""

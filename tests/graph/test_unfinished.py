@@ -11,12 +11,14 @@ import scipy.spatial
 from scipy.spatial import cKDTree
 
 import scalable_gpe as gpe
-from scalable_gpe.errors import StoreError
+from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import make_context
 from scalable_gpe.execution.memory_plan import ProblemSize
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph.cells.rounds import _check_order
 from scalable_gpe.graph.recall import exact_sample
 from scalable_gpe.graph.search import SearchParameters, search
 from scalable_gpe.graph.unfinished import GraphInput
@@ -212,3 +214,33 @@ def test_a_graph_begun_in_another_order_starts_over(X, tmp_path, monkeypatch, at
     resumed = embedded(X, store=tmp_path / "s.zarr")
     monkeypatch.undo()
     np.testing.assert_array_equal(resumed, embedded(X))
+
+
+@pytest.mark.parametrize("table", ["order-0", "distances-0", "done"])
+def test_killed_while_a_finished_search_is_removed(tmp_path, monkeypatch, table):
+    """Whatever is removed first, nothing that is gone is taken for finished."""
+    monkeypatch.setattr(memory_plan, "PART_ROWS", 1100)
+    rows = np.random.default_rng(1).standard_normal((N_ROWS, 10)).astype(np.float32)
+    expected, store = embedded(rows, method="cells"), tmp_path / "run.zarr"
+    remove = shutil.rmtree
+
+    def killed(folder, **given):
+        if str(folder).endswith("search"):
+            remove(folder / table, ignore_errors=True)
+            raise KeyboardInterrupt
+        remove(folder, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with block_sizes(block_rows=1024), pytest.raises(KeyboardInterrupt):
+            gpe.embed(rows, store=store, method="cells", **OPTIONS)
+    assert not list(store.glob(f"graph/*/search/{table}"))
+    np.testing.assert_array_equal(embedded(rows, store=store, method="cells"), expected)
+
+
+def test_an_order_that_lacks_rows_is_damage():
+    with pytest.raises(DamageError, match="order-0"):
+        _check_order(np.array([0, 2, 2, 3], np.int32), "order-0")
+    with pytest.raises(DamageError):
+        _check_order(np.array([0, 1, 4, 3], np.int32), "order-0")
+    _check_order(np.array([3, 1, 0, 2], np.int32), "order-0")

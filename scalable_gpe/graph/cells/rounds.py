@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, search_part
@@ -173,6 +174,7 @@ class _Search:
         search_one.__name__ = "search_part"  # the task's name on a dashboard
         self._parts.run(search_one, plan.n_parts, "part", n)
         final = np.concatenate([order.read(*plan.part(part))[:, 0] for part in range(plan.n_parts)])
+        _check_order(final, self._tables.name(f"order-{n}"))
         position = panels.of(inverse_order(final))
         if found is None:
             self.order, self.position = panels.of(final), position
@@ -275,3 +277,11 @@ class _Search:
             start, stop = plan.part(part)
             members[start:stop].sort()
         return members
+
+
+def _check_order(order: Ints, name: str) -> None:
+    """Refuse an order that does not hold every row once: positions would be whatever memory held."""
+    seen = np.zeros(len(order), np.bool_)
+    seen[order[(order >= 0) & (order < len(order))]] = True
+    if not seen.all():
+        raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)

@@ -61,18 +61,22 @@ class PartedTables:
     def table(self, name: str, width: int, dtype: type) -> PartedTable:
         """Make a table, or open the one that an interrupted search left behind."""
         shape, shard, part_rows = self._layout(width, dtype)
-        table = self._store.table(f"{self._name}/{name}", shape, dtype, shard_rows=shard)
+        table = self._store.table(self.name(name), shape, dtype, shard_rows=shard)
         return PartedTable(table, self._starts, part_rows)
 
     def input_copy(self, name: str, width: int) -> PartedTable | None:
         """Make a table for the rows themselves, or return None if the store keeps no copy of them."""
         shape, shard, part_rows = self._layout(width, np.float32)
-        table = self._store.input_copy(f"{self._name}/{name}", shape, shard)
+        table = self._store.input_copy(self.name(name), shape, shard)
         return None if table is None else PartedTable(table, self._starts, part_rows)
+
+    def name(self, name: str) -> str:
+        """The name of a table in the store."""
+        return f"{self._name}/{name}"
 
     def drop(self, name: str) -> None:
         """Free a table that only an interrupted search would need again."""
-        self._store.drop(f"{self._name}/{name}")
+        self._store.drop(self.name(name))
 
     def _layout(self, width: int, dtype: type) -> tuple[tuple[int, int], int, int]:
         """Shape, rows of a shard, and rows between the beginnings of two parts."""
