@@ -135,7 +135,7 @@ def test_peers_run_in_processes_of_their_own_and_are_not_repeated(benchmarks, tm
     main([*common, "--methods", *wanted[:2]])
     main([*common[:-1], str(results), "--report", str(tmp_path)])
     assert len(results.read_text(encoding="utf-8").splitlines()) == 2
-    text = (tmp_path / "peers-results.md").read_text(encoding="utf-8")
+    text = (tmp_path / "peers.md").read_text(encoding="utf-8")
     assert "| SpectralEmbedding arpack | 0." in text and "| input | ." in text
     assert all((tmp_path / "figures" / name).stat().st_size > 5000 for name in ("peers-time.png", "peers-quality.png"))
 
@@ -162,7 +162,8 @@ def test_peers_are_stopped_by_their_limits(benchmarks):
 
 def test_tables_of_peers_say_what_stopped_and_at_which_power(benchmarks):
     from peers.records import Key, Record
-    from peers.report import Runs, markdown
+    from peers.report import markdown
+    from peers.summary import Runs
 
     facts = {
         "machine": {"cpu": "one", "cores": 2, "memory": 8e9, "system": "Linux"},

@@ -16,6 +16,7 @@ PLANE = 2
 NEIGHBORS = 15  # of methods that have no default of their own; UMAP's and scanpy's is 15, too
 POWER = 64
 OURS = "scalable_gpe"
+_SCANPY_EXACT = 8192  # rows from which on scanpy searches with pynndescent
 _TREE_FEATURES = 8  # up to which the library searches with a tree
 
 
@@ -167,8 +168,10 @@ def _scanpy(task: Task) -> Found:
     import anndata
     import scanpy
 
+    scanpy.settings.n_jobs = -1
     adata = anndata.AnnData(task.X)
-    scanpy.pp.neighbors(adata, use_rep="X", random_state=task.seed)
+    search = None if task.n_rows < _SCANPY_EXACT else _scanpy_search(task)
+    scanpy.pp.neighbors(adata, use_rep="X", random_state=task.seed, transformer=search)
     scanpy.tl.diffmap(adata, n_comps=COMPONENTS + 1, random_state=task.seed)
     time = None
     if task.root is not None:
@@ -176,6 +179,19 @@ def _scanpy(task: Task) -> Found:
         scanpy.tl.dpt(adata)
         time = np.asarray(adata.obs["dpt_pseudotime"])
     return Found(adata.obsm["X_diffmap"][:, 1:], adata.uns["diffmap_evals"][1:], None, time)
+
+
+def _scanpy_search(task: Task) -> Any:
+    """The search that scanpy starts itself; scanpy 1.11 cannot read the sparse arrays of pynndescent 0.7."""
+    from pynndescent import PyNNDescentTransformer
+    from scipy.sparse import csr_matrix
+
+    class Search(PyNNDescentTransformer):
+        def fit_transform(self, X: Any, y: Any = None) -> Any:
+            return csr_matrix(super().fit_transform(X))
+
+    trees, rounds = min(64, 5 + round(task.n_rows**0.5 / 20)), max(5, round(np.log2(task.n_rows)))
+    return Search(n_neighbors=NEIGHBORS, n_trees=trees, n_iters=rounds, random_state=task.seed, n_jobs=-1)
 
 
 def _datafold(task: Task) -> Found:
@@ -218,7 +234,8 @@ def _network_spectral(task: Task) -> Found:
 def _network_projection(task: Task) -> Found:
     from sknetwork.embedding import RandomProjection
 
-    model = RandomProjection(COMPONENTS, random_walk=True, random_state=task.seed)
+    # its defaults, three steps that are halved each time, leave noise: labels of neighbours are those of chance
+    model = RandomProjection(COMPONENTS, alpha=1.0, n_iter=POWER, random_walk=True, random_state=task.seed)
     return Found(model.fit_transform(_adjacency(task)))
 
 

@@ -45,8 +45,14 @@ def main() -> None:
     found = method.run(task)
     seconds["call"] = time.perf_counter() - began
     _save(found, np.load(job["sample"]), Path(job["out"]))
-    versions = {name: metadata.version(name) for name in method.packages} | {"python": platform.python_version()}
+    versions = {name: _version(name) for name in method.packages} | {"python": platform.python_version()}
     print("\n" + json.dumps({"seconds": seconds, "versions": versions, "peak": _peak()}))
+
+
+def _version(package: str) -> str:
+    """The version that was imported; an editable install may know an older one."""
+    imported = sys.modules.get(package.replace("-", "_"))
+    return str(getattr(imported, "__version__", None) or metadata.version(package))
 
 
 def _peak() -> int:
