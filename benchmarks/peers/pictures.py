@@ -1,6 +1,6 @@
 """Two pictures: time and memory against the number of rows, and quality against time."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ _COLORS = {
     "input": ("#000000",),
 }
 _MARKERS = "osD^vP<>"
+_ASIDE = 1.06  # between the crosses of methods that ended at one size
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,15 @@ def draw_cost(table: Table, path: Path) -> None:
         (axes[0], "seconds (compiled)", lambda one: one.compiled, "time"),
         (axes[1], "gigabytes (peak)", lambda one: one.peak / 1e9, "memory"),
     )
-    for ax, label, of, _ in panels:
+    sizes = sorted({key[1] for key in table if key[0] == main})
+    for ax, label, of, limit in panels:
+        stopped = Counter[int]()
         for name in methods:
             _draw_line(ax, table, main, name, of)
+            _draw_stops(ax, table, main, name, of, limit, stopped)
         ax.set(xscale="log", yscale="log", xlabel="rows", ylabel=label)
+        ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
+        ax.minorticks_off()
         _clean(ax)
     limits = next(iter(table.values())).records[-1].limits
     for ax, limit, text in (
@@ -89,16 +95,28 @@ def _draw_line(ax: Any, table: Table, data: str, name: str, of: Callable[[Record
         label=name,
         zorder=3 if name == OURS else 2,
     )
-    stops = [(key[1], table[key].stop) for key in keys if not table[key].done]
-    for n_rows, stop in stops:
-        if stop is None:
-            continue
-        at = _where_stopped(stop, of)
-        last = points[-1] if points else None
-        if last:
-            ax.plot([last[0], n_rows], [last[1].mean, at], color=style.color, linestyle=":", linewidth=1)
-        ax.plot(n_rows, at, "x", color=style.color, markersize=11, markeredgewidth=2.5)
-        ax.annotate(stop.status, (n_rows, at), (5, 5), textcoords="offset points", color=style.color, fontsize=11)
+
+
+def _draw_stops(
+    ax: Any, table: Table, data: str, name: str, of: Callable[[Record], float], limit: str, stopped: Counter[int]
+) -> None:
+    """Draw a cross where a method ended, beside those of others; name the reason if it is not this panel's limit."""
+    style = _styles()[name]
+    keys = sorted(key for key in table if key[0] == data and key[2] == name)
+    last = None
+    for key in keys:
+        runs, stop = table[key], table[key].stop
+        value = runs.value(of)
+        if value is not None:
+            last = (key[1], value.mean)
+        elif stop is not None:
+            x, y = key[1] * _ASIDE ** stopped[key[1]], _where_stopped(stop, of)
+            stopped[key[1]] += 1
+            if last:
+                ax.plot([last[0], x], [last[1], y], color=style.color, linestyle=":", linewidth=1)
+            ax.plot(x, y, "x", color=style.color, markersize=11, markeredgewidth=2.5)
+            if stop.status != limit:
+                ax.annotate(stop.status, (x, y), (5, 5), textcoords="offset points", color=style.color, fontsize=11)
 
 
 def _where_stopped(stop: Record, of: Callable[[Record], float]) -> float:
