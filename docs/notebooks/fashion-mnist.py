@@ -62,7 +62,7 @@ for ax, kind in zip(axes, range(10), strict=True):
 # ## Embed
 #
 # The raw rows, without scaling and without principal components. `n_sketch=128` computes 128 random columns and keeps
-# the 32 principal axes of them.
+# the 32 principal axes of them. (Seconds on this page are of two cores that were shared with other work.)
 
 # %%
 gpe.embed(images[:3000], method="cells", n_sketch=128, progress=False)  # compiles

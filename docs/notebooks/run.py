@@ -4,6 +4,7 @@
     python docs/notebooks/run.py                        all of them, at the sizes that the documentation shows
     python docs/notebooks/run.py single-cell --quick    one of them, with few rows
     python docs/notebooks/run.py --quick --out FOLDER   somewhere else
+    python docs/notebooks/run.py --text                 new text, the output as it is; refused if code has changed
 
 A notebook is a Python file in jupytext's percent format. Its .ipynb is made from it here, and the documentation shows
 that; do not edit it.
@@ -29,12 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.quick:
         os.environ.update(QUICK)
     for name in options.names:
-        if name == "fashion-mnist" and not options.fashion.exists():
+        if name == "fashion-mnist" and not options.text and not options.fashion.exists():
             print(f"{name}: left out, its files are not there (Debian: dataset-fashion-mnist; or --fashion)")
             continue
         os.environ["FASHION_MNIST"] = str(options.fashion.resolve())
         path = options.out / f"{name}.ipynb"
-        path.write_text(executed(HERE / f"{name}.py"), encoding="utf-8")
+        made = retold(HERE / f"{name}.py", path) if options.text else executed(HERE / f"{name}.py")
+        path.write_text(made, encoding="utf-8")
         print(f"{name}: {path}", flush=True)
 
 
@@ -49,6 +51,21 @@ def executed(source: Path) -> str:
         NotebookClient(
             notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": folder}}
         ).execute()
+    return str(nbformat.writes(_clean(notebook)))
+
+
+def retold(source: Path, path: Path) -> str:
+    """Take the text from the source and the output from a notebook whose code is the same."""
+    import jupytext
+    import nbformat
+
+    notebook, known = jupytext.read(source), nbformat.read(path, as_version=4)
+    ran = [cell for cell in known.cells if cell.cell_type == "code"]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if [cell.source for cell in ran] != [cell.source for cell in code]:
+        raise ValueError(f"the code of {source.name} has changed: run it")
+    for cell, before in zip(code, ran, strict=True):
+        cell.outputs, cell.execution_count = before.outputs, before.execution_count
     return str(nbformat.writes(_clean(notebook)))
 
 
@@ -78,6 +95,7 @@ def _refuse_paths(text: str) -> None:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--text", action="store_true", help="change only the text")
     parser.add_argument("--quick", action="store_true", help="few rows, to see that the code runs")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the .ipynb files")
     parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
