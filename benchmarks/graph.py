@@ -115,7 +115,7 @@ def _seconds_to(recall: float, measured: list[Measured]) -> float:
 
 def _measured(X: np.ndarray, search: Callable[[], np.ndarray]) -> Measured:
     seconds, indices = timed(search)
-    return Measured(seconds, _recall(X, indices))
+    return Measured(seconds, measured_recall(X, indices))
 
 
 def _cells(X: np.ndarray, recall: float) -> np.ndarray:
@@ -129,7 +129,8 @@ def _pynndescent(X: np.ndarray, length: int) -> np.ndarray:
     return found[:, 1 : _K + 1]
 
 
-def _recall(X: np.ndarray, indices: np.ndarray, n_sampled: int = 500) -> float:
+def measured_recall(X: np.ndarray, indices: np.ndarray, n_sampled: int = 500) -> float:
+    """Share of 15 neighbours that are among the 15 nearest, by distance, of sampled rows."""
     from sklearn.neighbors import NearestNeighbors
 
     rows = np.random.default_rng(7).choice(len(X), min(n_sampled, len(X)), replace=False)

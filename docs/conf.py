@@ -8,7 +8,7 @@ copyright = "2026, the scalable_gpe developers"
 version = release = scalable_gpe.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # Markdown pages, and notebooks with their output
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
@@ -16,6 +16,7 @@ extensions = [
 ]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # docs/notebooks/run.py runs them, and .ci/full notebooks calls it
 autodoc_typehints = "none"
 napoleon_google_docstring = False
 napoleon_preprocess_types = True

@@ -118,6 +118,76 @@ def test_usefulness_writes_its_tables(tmp_path):
     assert means["torus", "power 16", "labels"] > means["torus", "power 4096", "labels"]
 
 
+@pytest.mark.slow
+def test_peers_run_in_processes_of_their_own_and_are_not_repeated(benchmarks, tmp_path, capsys):
+    from peers.run import main
+
+    results = tmp_path / "peers.jsonl"
+    wanted = ["input", "SpectralEmbedding arpack", "datafold"]
+    common = ["--sizes", "500", "--data", "branching", "--seeds", "1", "--results", str(results)]
+    main([*common, "--interpreter", f"datafold={sys.executable}", "--methods", *wanted])
+    assert "datafold: left out, datafold not installed; in an environment of its own" in capsys.readouterr().out
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    assert [line["key"]["method"] for line in lines] == wanted[:2]
+    for line in lines:
+        assert line["status"] == "done" and line["seconds"]["call"] > 0 and 1e7 < line["peak"] < 2e9
+        assert line["figures"][""]["labels"] > 0.8 and "diffusion all" in line["figures"][""]
+    main([*common, "--methods", *wanted[:2]])
+    main([*common[:-1], str(results), "--report", str(tmp_path)])
+    assert len(results.read_text(encoding="utf-8").splitlines()) == 2
+    text = (tmp_path / "peers.md").read_text(encoding="utf-8")
+    assert "| SpectralEmbedding arpack | 0." in text and "| input | ." in text
+    assert all((tmp_path / "figures" / name).stat().st_size > 5000 for name in ("peers-time.png", "peers-quality.png"))
+
+
+def test_peers_are_stopped_by_their_limits(benchmarks):
+    from peers.limits import run_limited
+    from peers.records import Key, Record
+
+    sleeping = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
+    stopped = run_limited(sleeping, seconds=0.3, memory=1e9)
+    assert stopped.status == "time" and stopped.seconds < 10
+    growing = [sys.executable, "-c", "import time; x = bytearray(200_000_000); time.sleep(60)"]
+    assert run_limited(growing, seconds=30, memory=1e8).status == "memory"
+    failed = run_limited([sys.executable, "-c", "raise SystemExit('no such thing')"], seconds=30, memory=1e9)
+    assert (failed.status, failed.reason) == ("failed", "no such thing")
+
+    limits = {"time": 60.0, "memory": 1e9}
+    record = Record(Key("branching", 1000, "slow", 0), "time", 1, 60.0, {}, limits)
+    larger, higher = Key("branching", 3000, "slow", 0), {"time": 600.0, "memory": 1e9}
+    assert record.rules_out(larger, limits) and not record.rules_out(larger, higher)
+    assert not record.rules_out(Key("branching", 3000, "other", 0), limits)
+    assert record.stopped_below(higher) and not record.stopped_below(limits)
+
+
+def test_tables_of_peers_say_what_stopped_and_at_which_power(benchmarks):
+    from peers.records import Key, Record
+    from peers.report import markdown
+    from peers.summary import Runs
+
+    facts = {
+        "machine": {"cpu": "one", "cores": 2, "memory": 8e9, "system": "Linux"},
+        "limits": {"time": 60, "memory": 2e9},
+    }
+
+    def done(method, seed, **figures):
+        seconds = {"import": 1.0, "first": 9.0, "second": 1.0, "call": 2.0 + seed}
+        distances = list(range(500))
+        key = Key("branching", 1000, method, seed)
+        return Record(key, "done", 10**9, 9.0, **facts, seconds=seconds, figures=figures, distances=distances)
+
+    ours = Runs(tuple(done("scalable_gpe", seed, **{"": {"labels": 0.9 + 0.02 * seed, "NMI": 0.5}}) for seed in (0, 1)))
+    theirs = {"1": {"labels": 0.95, "NMI": 0.1}, "64": {"labels": 0.7, "NMI": 0.3}, "all": {"labels": 0.8, "NMI": 0.2}}
+    maps = Runs((done("scanpy diffmap", 0, **theirs),))
+    slow = Runs((Record(Key("branching", 1000, "PHATE", 0), "time", 5, 60.0, **facts),))
+    known = [(one.records[0].key.method, one) for one in (ours, maps, slow)]
+    lines = markdown({("branching", 1000, name): runs for name, runs in known}).splitlines()
+    assert "| scalable_gpe | 2.5 ± 0.5 (11.5) |" in lines and "| PHATE | > 60 s |" in lines
+    assert "| scalable_gpe | .910 ± .010 | .500 ± .000 | 1.000 |" in lines
+    assert "| scanpy diffmap, all scales | .800 | .200 |  |" in lines
+    assert "| scanpy diffmap, best power | .950 | .300 |  |" in lines
+
+
 CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8
     --sweep-points 2500 --model-points 2000 2500 --columns 8 --traffic-rows 2048"""
 
