@@ -15,7 +15,7 @@ class Estimate:
     high: float
 
     @classmethod
-    def of(cls, figure: Mapping[str, Any]) -> "Estimate":
+    def of(cls, figure: dict[str, Any]) -> "Estimate":
         """Take the figure of an audit, which may hold more than the three numbers."""
         return cls(figure["value"], figure["low"], inf if figure["high"] is None else figure["high"])
 
@@ -70,7 +70,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     ]
 
 
-def _components(report: Mapping[str, Any]) -> str:
+def _components(report: dict[str, Any]) -> str:
     n_graph, n_kernel = report["n_connected_components"], report.get("n_kernel_components")
     counts = f"{n_graph:,}" if n_kernel in (None, n_graph) else f"{n_graph:,} of the graph, {n_kernel:,} of the kernel"
     apart = ", and distances between them mean only that they are apart" if max(n_graph, n_kernel or 1) > 1 else ""
