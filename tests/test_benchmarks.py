@@ -222,3 +222,16 @@ def test_stages_with_one_thread_and_with_two(benchmarks):
     options = argparse.Namespace(points=2000, features=10, neighbors=8, components=8, power=4)
     rows = compare(options)
     assert len(rows) == 8 and all(row.value is not None for row in rows)
+
+
+def test_a_search_and_its_picture(benchmarks, tmp_path):
+    from searches import SETTINGS, draw, measure
+
+    X = np.random.default_rng(0).standard_normal((1500, 10)).astype(np.float32)
+    seconds, recall = measure(X, SETTINGS[0])
+    assert seconds > 0 and recall > 0.9
+    draw(
+        {"gaussian, 1500, cells, recall=0.5": [seconds, recall], "hard, 9, PiPNN, runs 1": [1.0, 1.0]},
+        tmp_path / "a.png",
+    )
+    assert (tmp_path / "a.png").stat().st_size > 5000
