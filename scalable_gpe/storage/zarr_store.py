@@ -26,7 +26,7 @@ from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, StoreError, logger
 from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_mark, chunk_name
-from scalable_gpe.storage.backends import StorageOptions, open_backend
+from scalable_gpe.storage.backends import DECODING, StorageOptions, open_backend
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.handle import StoreHandle, ZarrArray
 from scalable_gpe.storage.protocol import Table
@@ -246,7 +246,7 @@ class ZarrStore:
         if self.handle.lock is not None:
             self.handle.lock.check()
         with self.backend.io():
-            group = self.root.require_group(name)
+            group = self._group(name)
             digests: dict[str, str] = {}
             for one in (name, *arrays):
                 self.backend.flush(one)
@@ -255,6 +255,14 @@ class ZarrStore:
             marks = {} if self.backend.network else self._all_marks(digests)
             group.attrs.put({**content, "checksum": _checksum(content), "chunks": marks})
             self.backend.flush(name, deep=False)
+
+    def _group(self, name: str) -> zarr.Group:
+        """The group of a result; if its metadata cannot be read, a new one, because it holds nothing but the commit."""
+        try:
+            return self.root.require_group(name)
+        except DECODING:
+            self.backend.delete(f"{name}/zarr.json")
+            return self.root.require_group(name)
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
         """Record of a complete result, or None; raise if a chunk is missing or metadata was changed."""

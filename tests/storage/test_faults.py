@@ -195,6 +195,18 @@ def test_damage_at_rest_is_named_and_repaired(sound, tmp_path):
             check_at_rest(sound, tmp_path, *fault)
 
 
+def test_a_commit_that_zarr_cannot_read_is_written_again(sound, tmp_path):
+    """A key that zarr does not know is no commit, and no reason to fail when there is a new one."""
+    for number, name in enumerate(sound.results):
+        copy = sound.copy(tmp_path / f"{number}.zarr")
+        file = copy / name / "zarr.json"
+        content = file.read_bytes()
+        change(file, content.replace(b'"attributes"', b'"attribupes"'))
+        assert file.read_bytes() != content
+        sound.check(use(copy))
+        shutil.rmtree(copy)
+
+
 @pytest.mark.parametrize("array", ["points", "distances", "sigma", "columns", "axes"])
 def test_transform_names_the_damage_and_embed_repairs_it(sound, tmp_path, array):
     copy = sound.copy(tmp_path / "run.zarr")
