@@ -10,7 +10,7 @@ from scalable_gpe.plot.shades import color_map, palette
 from scalable_gpe.plot.themes import Theme
 from scalable_gpe.projection import Limits
 
-_FILLED = 0.5  # spread lonely points until this share of the pixels beside points is filled
+_FILLED = 0.5  # spread single points until this share of the pixels beside points is filled
 _SPREAD = 2  # pixels at most
 
 

@@ -68,3 +68,14 @@ def test_ragged_blocks(store):
     ragged.remove()
     with pytest.raises(DamageError):
         ragged.read(2, 3)
+
+
+def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypatch):
+    """A task that runs twice gives it its name at that moment; any other file must be there."""
+    backend, gone = open_backend(tmp_path), "0.abc.partial"
+    monkeypatch.setattr(os, "walk", lambda folder: iter([(str(folder), [], [gone])]))
+    (tmp_path / "work").mkdir()
+    backend.flush("work")
+    gone = "0"
+    with pytest.raises(FileNotFoundError):
+        backend.flush("work")
