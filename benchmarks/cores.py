@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import scalable_gpe as gpe
-from measure import Row, show
+from measure import Row, add_problem, show
 from scalable_gpe.execution.workers import count_jobs
 
 _AIM = "<= 0.03"
@@ -71,11 +71,7 @@ def _rows(name: str, alone: Seconds, together: Seconds, n_jobs: int) -> list[Row
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=lambda text: int(float(text)), default=1_000_000)
-    parser.add_argument("--features", type=int, default=50)
-    parser.add_argument("--neighbors", type=int, default=16)
-    parser.add_argument("--components", type=int, default=16)
-    parser.add_argument("--power", type=int, default=64)
+    add_problem(parser)
     return parser.parse_args()
 
 

@@ -1,5 +1,6 @@
 """Rows of a benchmark table, and timing."""
 
+import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ class Row:
             return False
         sign, number = self.limit.split()
         return self.value > float(number) if sign == "<=" else self.value < float(number)
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the points and of their embedding."""
+    parser.add_argument("--points", type=lambda text: int(float(text)), default=1_000_000)
+    parser.add_argument("--features", type=int, default=50)
+    parser.add_argument("--neighbors", type=int, default=16)
+    parser.add_argument("--components", type=int, default=16)
+    parser.add_argument("--power", type=int, default=64)
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -20,7 +20,7 @@ import scalable_gpe as gpe
 import stages
 import sweeps
 from labels import label_agreement
-from measure import Row, check, show
+from measure import Row, add_problem, check, show
 
 
 def main() -> None:
@@ -50,11 +50,7 @@ def measure_all(options: argparse.Namespace) -> list[Row]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=lambda text: int(float(text)), default=1_000_000)
-    parser.add_argument("--features", type=int, default=50)
-    parser.add_argument("--neighbors", type=int, default=16)
-    parser.add_argument("--components", type=int, default=16)
-    parser.add_argument("--power", type=int, default=64)
+    add_problem(parser)
     parser.add_argument("--high-power", type=int, default=1024)
     parser.add_argument("--memory-limit", default="1.5GB", help="of the fresh process that works out of core")
     parser.add_argument("--no-pynndescent", action="store_true", help="leave out pynndescent, which compiles for 37 s")
