@@ -576,6 +576,8 @@ def _embedding(
 ) -> Embedding:
     points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
     assert graph is not None  # only a kernel from the user's own matrix has none
+    for stage, result in (("graph", graph), ("kernel", heat.kernel), ("heat", heat)):
+        heat.context.seconds.setdefault(result.name, report.stage_seconds[stage])
     return Embedding(
         points=points if parameters.several else points[parameters.powers[0]],
         graph=graph,

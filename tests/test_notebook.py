@@ -11,6 +11,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe import notebook
 
+TIME = re.compile(r">time</th><td[^>]*>([0-9.]+ s)<")
 NASTY = '</td><script>alert(1)</script><img src=x onerror="alert(1)">'
 
 
@@ -39,11 +40,20 @@ def test_each_stage_shows_its_figures(result):
         assert type(one).__name__ in page
         for words in expected:
             assert words in page and words in repr(one)
-        assert len(repr(one)) < 400
+        assert len(repr(one)) < 400 and TIME.search(page)
     alone = gpe.heat_kernel(kernel.to_scipy(), "symmetric")
     assert "of the given matrix" in alone._repr_html_() and "explicit" in repr(alone)
     lists = gpe.embed(neighbors=(graph.indices, graph.distances), n_components=8, progress=False)
     assert "not measured" in lists.graph._repr_html_()
+
+
+def test_a_store_keeps_the_time_of_each_stage(tmp_path):
+    path = str(tmp_path / "out.zarr")
+    made = gpe.embed(gpe.datasets.circle(300), store=path, n_components=8, power=4, progress=False)
+    opened = gpe.open(path)
+    for stage in ("graph", "kernel", "heat"):
+        shown = TIME.search(getattr(opened, stage)._repr_html_())
+        assert shown and shown[0] == TIME.search(getattr(made, stage)._repr_html_())[0]
 
 
 def test_texts_are_escaped_and_nothing_fails(result):

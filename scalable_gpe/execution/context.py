@@ -10,6 +10,7 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
+from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import block_rows
@@ -32,13 +33,15 @@ class Tally:
 class Context:
     """Store, workers and memory plan of a computation; every result of a stage holds one.
 
-    `token` is unique: it names what only this computation may use.
+    `token` is unique: it names what only this computation may use. `seconds` are those of the stages, by the names of
+    their results, where they are known.
     """
 
     store: ArrayStore
     workers: Workers
     plan: MemoryPlan
     tally: Tally = field(default_factory=Tally, repr=False)
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
 
@@ -114,7 +117,11 @@ class StoredResult:
         return f"{type(self).__name__} ({', '.join(f'{name}: {value}' for name, value in self.summary())})"
 
     def _repr_html_(self) -> str:
-        return card_or_text(lambda: card(type(self).__name__, self.summary()), type(self).__name__)
+        return card_or_text(lambda: card(type(self).__name__, [*self.summary(), *self._time()]), type(self).__name__)
+
+    def _time(self) -> list[tuple[str, str]]:
+        known = self.context.seconds.get(self.name)
+        return [] if known is None else [("time", in_time(known))]
 
 
 def _open_by_name(kind: Any, context: Context, name: str, made_from: Any) -> Any:

@@ -5,6 +5,7 @@ for single stages (`neighbor_graph`, `gaussian_kernel`, `heat_kernel`, `gp_embed
 finds the results of the others.
 """
 
+import time
 from typing import Protocol, TypeVar
 
 from scalable_gpe.errors import GPEWarning, warn
@@ -43,7 +44,9 @@ def complete(stage: Stage[Result], context: Context) -> Result:
         release_freed_memory()
     found = stage.find(context)
     if found is None:
+        began = time.perf_counter()
         found = stage.make(context)
+        context.seconds[stage.name] = time.perf_counter() - began
         if limited:
             release_freed_memory()
     return found
