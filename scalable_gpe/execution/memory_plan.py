@@ -148,8 +148,7 @@ class MemoryPlan:
 
     def parts_at_once(self) -> int:
         """Number of parts searched at the same time: threads share a part, so a second one only fills gaps."""
-        room = self.workspace >= 4 * self.size.part_bytes
-        return 2 if self.resources.persistent and room else 1
+        return 2 if self.workspace >= 4 * self.size.part_bytes else 1
 
     def gathered_rows(self, n_features: int) -> int:
         """Number of rows that one streaming pass over the input collects."""
@@ -280,7 +279,7 @@ class MemoryPlan:
 def part_rows(n_rows: int, n_features: int, n_neighbors: int) -> int:
     """Rows of one part of a search; they do not depend on the limit."""
     row_bytes = _part_row_bytes(n_features, n_neighbors)
-    if 2 * n_rows <= 3 * PART_ROWS and n_rows * row_bytes <= PART_BYTES:
+    if 2 * n_rows <= 3 * min(PART_ROWS, PART_BYTES // row_bytes):
         return n_rows  # two parts would be small, and a second round has to join them
     return min(n_rows, PART_ROWS, PART_BYTES // row_bytes)
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -79,18 +80,31 @@ class Workers:
         pieces = list(pieces)
         if len(pieces) == 1 or (at_once or self.n_jobs) == 1:
             return [self._one(function, piece, count, done) for piece in pieces]
+        left, results, failed = deque(enumerate(pieces)), dict[int, Result](), threading.Event()
+
+        def work() -> None:
+            """Take one piece after the other, until none is left or one has failed."""
+            while left and not failed.is_set():
+                try:
+                    number, piece = left.popleft()
+                except IndexError:  # another thread has taken the last one
+                    return
+                try:
+                    results[number] = self._one(function, piece, count, done)
+                except BaseException:
+                    failed.set()
+                    raise
+
         with self._pool_for(at_once) as pool:
-            futures = [pool.submit(self._one, function, piece, count, done) for piece in pieces]
+            running = [pool.submit(work) for _ in range(min(len(pieces), at_once or self.n_jobs))]
             try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-                failed = next((f for f in futures if f.done() and f.exception() is not None), None)
-                if failed is not None:
-                    raise failed.exception()  # type: ignore[misc]
-                return [future.result() for future in futures]
+                wait(running, return_when=FIRST_EXCEPTION)
             finally:
-                for future in futures:
-                    future.cancel()
-                wait(futures)
+                failed.set()
+                wait(running)
+            for one in running:
+                one.result()  # raises what a piece has raised
+        return [results[number] for number in range(len(pieces))]
 
     def _one(
         self, function: Callable[[Item], Result], piece: Item, count: bool, done: Callable[[Item], None] | None

@@ -314,7 +314,7 @@ class _Finish:
             n_rows=self.storage_order.n_rows,
             n_points=n_points,
             block_rows=edges.block_rows,
-            n_connected_components=count_components(edges),
+            n_connected_components=count_components(edges, context.workers),
             duplicates=self.storage_order.group is not None,
         )
 

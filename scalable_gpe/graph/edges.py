@@ -1,7 +1,7 @@
 """CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ import numpy as np
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
@@ -241,20 +242,37 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
     return edges
 
 
-def count_components(edges: Edges, most: float = np.inf) -> int:
+def count_components(edges: Edges, workers: Workers, most: float = np.inf) -> int:
     """Number of connected components; edges longer than `most` do not count (by default all count)."""
-    return count_roots(component_roots(edges.blocks(), edges.n_points, most=most))
+    return count_roots(component_roots(edges, workers, most=most))
 
 
 def component_roots(
-    blocks: Iterable[Block], n_points: int, *, least: float = -np.inf, most: float = np.inf
+    edges: Edges,
+    workers: Workers,
+    values_of: Callable[[Block], np.ndarray] | None = None,
+    *,
+    least: float = -np.inf,
+    most: float = np.inf,
 ) -> np.ndarray:
-    """First point of the connected component of each point; edges with values outside [least, most] do not count."""
+    """First point of the connected component of each point; edges with values outside [least, most] do not count.
+
+    Blocks are joined inside at the same time, then with each other along the edges that leave them. `values_of` gives
+    the values of a block where they are not those of `edges`.
+    """
     from scalable_gpe.loops import sparse
 
-    parent = np.arange(n_points, dtype=np.int32)
-    for first, indptr, indices, values in blocks:
-        sparse.unite(indptr, indices, values, least, most, first, parent)
+    parent = np.arange(edges.n_points, dtype=np.int32)
+
+    def join_block(number: int) -> np.ndarray:
+        with edges.lend(number) as block:
+            values = block.values if values_of is None else values_of(block)
+            leaving = np.empty(int((block.indices >= block.stop).sum()), np.int64)
+            n = sparse.unite_block(block.indptr, block.indices, values, least, most, block.first, parent, leaving)
+        return np.unique(leaving[:n])
+
+    for pairs in workers.here.map(join_block, range(edges.n_blocks), count=False):
+        sparse.unite_rows(pairs, parent)
     while not np.array_equal(higher := parent[parent], parent):
         parent = higher
     return parent

@@ -43,7 +43,9 @@ class StorageOrder:
     @cached_property
     def by_user(self) -> np.ndarray:
         """Storage positions of the points in ascending order of their first row."""
-        return np.argsort(self.user_row, kind="stable").astype(np.int32)
+        position = np.full(self.n_rows, -1, np.int32)
+        position[self.user_row] = np.arange(self.n_points, dtype=np.int32)
+        return position if self.group is None else position[position >= 0]
 
     @cached_property
     def position(self) -> np.ndarray:

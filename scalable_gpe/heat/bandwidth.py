@@ -1,6 +1,7 @@
 """Choosing epsilon from the distances of the neighbour lists."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ _UNDER_CONNECTED = 0.06  # share of under-connected rows above which one epsilon
 _TELLING = 14  # in lists shorter than this, under-connected rows may be chance
 _JOINED = 1e-6  # smallest weight of an edge that connects two rows
 _LEAST_SQUARE = 2.0**-124  # smaller squares lose digits in float32
+_WIDE = math.log(100)  # the least and the largest epsilon, from the least and the largest squared distance
 _FINE = 2.0**-100  # with a larger epsilon, such squares are as good as 0
 
 
@@ -52,15 +54,36 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
             )
         )
     squared, targets = _with_targets(squared)
-    low, high = float(positive.min()) / 100, float(positive.max()) * 100
-    for _ in range(200):
-        middle = float(np.sqrt(low) * np.sqrt(high))
-        if not low < middle < high or high / low < 1 + 1e-12:
+    return math.exp(
+        _first_above(
+            lambda log: _median_share(np.exp(-squared / math.exp(log)).sum(axis=1), targets) - 1,
+            math.log(positive.min()) - _WIDE,
+            math.log(positive.max()) + _WIDE,
+        )
+    )
+
+
+def _first_above(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where an increasing function rises to 0 between `low` and `high`, up to 1e-12 (the Illinois method)."""
+    below, above = function(low), function(high)
+    if below >= 0 or above < 0:  # it does not
+        return low if below >= 0 else high
+    side = 0
+    for step in range(200):
+        middle = (low * above - high * below) / (above - below) if step % 4 < 3 else (low + high) / 2
+        if not low < middle < high:
+            middle = (low + high) / 2
+        if high - low < 1e-12 or not low < middle < high:
             break
-        if _median_share(np.exp(-squared / middle).sum(axis=1), targets) < 1:
-            low = middle
+        value = function(middle)
+        if value < 0:
+            low, below = middle, value
+            above = above / 2 if side < 0 else above
+            side = -1
         else:
-            high = middle
+            high, above = middle, value
+            below = below / 2 if side > 0 else below
+            side = 1
     return high
 
 
@@ -194,6 +217,6 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
         "last_weight": np.array([np.median(np.exp(-last / e)) for e in stored]),
         "n_connected_components": np.array(
             # an edge of weight _JOINED has this length
-            [count_components(graph.edges, most=np.sqrt(-e * np.log(_JOINED))) for e in stored]
+            [count_components(graph.edges, graph.context.workers, np.sqrt(-e * np.log(_JOINED))) for e in stored]
         ),
     }

@@ -1,6 +1,6 @@
 """The truncated Gaussian kernel on the union of the neighbour lists."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -339,20 +339,24 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
 
 def kernel_components(kernel: SparseKernel) -> np.ndarray:
     """First point (storage order) of the connected component of K that each point belongs to."""
-    blocks = kernel.edges.blocks() if kernel.graph is not None else _unit_diagonal(kernel.edges)
-    return component_roots(blocks, kernel.edges.n_points, least=JOINED)
+    values_of = None if kernel.graph is not None else _unit_diagonal(kernel.edges)
+    return component_roots(kernel.edges, kernel.context.workers, values_of, least=JOINED)
 
 
-def _unit_diagonal(edges: Edges) -> Iterator[Block]:
-    """Yield the blocks of a matrix with positive diagonal, scaled from both sides so that the diagonal is 1."""
+def _unit_diagonal(edges: Edges) -> Callable[[Block], np.ndarray]:
+    """Values of the blocks of a matrix with positive diagonal, scaled from both sides so that the diagonal is 1."""
     root = np.empty(edges.n_points)
     for block in edges.blocks():
         rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
         own = block.indices == rows
         root[rows[own]] = np.sqrt(block.values[own].astype(np.float64))
-    for block in edges.blocks():
+
+    def values_of(block: Block) -> np.ndarray:
         rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
-        yield block._replace(values=(block.values / root[rows] / root[block.indices]).astype(np.float32))
+        scaled: np.ndarray = (block.values / root[rows] / root[block.indices]).astype(np.float32)
+        return scaled
+
+    return values_of
 
 
 def from_scipy(matrix: Any) -> SparseKernel:

@@ -134,19 +134,16 @@ def _clear(sample, first, last):
 
 
 @inner_loop
-def _enter_all(sample, row, others, n, own, first, last, seed, mask, tickets, highest):
-    """Enter the entries `others` of the list of a row for that row, and the row for each of them."""
+def _enter_for_others(sample, row, others, n, seed, mask, tickets, highest):
+    """Enter a row for each of `n` others."""
     end = sample.shape[1] - 1
     # all of these are read before any is used, so that they are fetched from memory at the same time
     for t in range(n):
-        highest[t] = sample[others[t], end] if first <= others[t] < last else np.uint32(0)
+        highest[t] = sample[others[t], end]
         tickets[t] = _ticket(others[t], row, seed, mask)
     for t in range(n):
         if tickets[t] < highest[t]:
             _enter(sample, others[t], tickets[t])
-    if own:
-        for t in range(n):
-            _enter(sample, row, _ticket(row, others[t], seed, mask))
 
 
 @search_loop
@@ -171,14 +168,18 @@ def sample_new(lists, n_new, first, last, seed, mask, sample):
     for row in range(lists.shape[0]):
         if n_new[row] == 0:
             continue
+        own = first <= row < last
         n = 0
         for t in range(length):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            others[n] = _row_of(entry)
-            n += np.int64(entry & _NEW)
-        _enter_all(sample, row, others, n, first <= row < last, first, last, seed, mask, tickets, highest)
+            other = _row_of(entry)
+            if own and entry & _NEW:
+                _enter(sample, row, _ticket(row, other, seed, mask))
+            others[n] = other
+            n += np.int64(entry & _NEW) & (first <= other) & (other < last)
+        _enter_for_others(sample, row, others, n, seed, mask, tickets, highest)
 
 
 @search_loop
@@ -200,9 +201,10 @@ def sample_old(lists, n_new, active, first, last, seed, mask, sample):
             if not entry & _NEW:
                 if own:
                     _enter(sample, row, _ticket(row, other, seed, mask))
-                others[n] = other
-                n += active[other]
-        _enter_all(sample, row, others, n, False, first, last, seed, mask, tickets, highest)
+                if first <= other < last:
+                    others[n] = other
+                    n += active[other]
+        _enter_for_others(sample, row, others, n, seed, mask, tickets, highest)
 
 
 @search_loop

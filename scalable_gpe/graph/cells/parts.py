@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class Earlier:
     """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
     `places` holds the position of each row's list; `origins` the part of each row in the last round, or None if there
-    is only one part.
+    is only one part. `borders_only` says that the lists are good but for those of rows near a border of these parts.
     """
 
     found: Lists
@@ -44,6 +44,7 @@ class Earlier:
     start: int
     stop: int
     origins: Ints | None
+    borders_only: bool
 
     def lists(self, order: Ints) -> tuple[Ints, Floats]:
         """Row numbers and distances."""
@@ -82,19 +83,27 @@ def search_part(
     """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
     Z = X if reduction is None else reduction.apply(X, threads)
     order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
+    borders_only = earlier is not None and earlier.origins is not None and earlier.borders_only
+    if borders_only:  # lists are full: only what is better than their entries enters them
+        plan = replace(plan, list_length=plan.n_neighbors)
+    else:
+        order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
     loops.permute_rows(X, order)
     Z = X if reduction is None else Z[order]
 
-    labels, n_trees = Labels(len(X)), plan.n_trees
+    labels, n_trees, origins = Labels(len(X)), plan.n_trees, None
     if earlier is not None and earlier.origins is not None:
-        labels.add(earlier.origins[order])
+        origins = earlier.origins[order]
+        labels.add(origins)
         n_trees = 1  # most rows have found their neighbours: only those near a border have not
     quantized = None if reduction is None else in_bytes(X, threads)
     compared = X if quantized is None else quantized
     # a projection ranks rows of a leaf only roughly: then they are compared again
     rough = reduction is not None and quantized is None
-    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, n_trees, plan, seeds, threads)
+    across = origins if borders_only else None
+    found = _from_trees(
+        Z, Z if rough else compared, leaves, across, None if rough else labels, n_trees, plan, seeds, threads
+    )
     del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
     lists = start_lists(compared, known, found, plan.list_length, threads)
@@ -119,6 +128,7 @@ def _from_trees(
     Z: Floats,
     compared: Floats | Bytes,
     leaves: NDArray[np.int64],
+    across: Ints | None,
     labels: Labels | None,
     n_trees: int,
     plan: SearchPlan,
@@ -127,7 +137,8 @@ def _from_trees(
 ) -> Ints:
     """The nearest rows of each row among those in its leaves, in the order of the first tree.
 
-    Trees are grown on Z; the rows of a leaf are compared as `compared` has them.
+    Trees are grown on Z; the rows of a leaf are compared as `compared` has them, in all leaves, or in those whose rows
+    differ in their number `across`.
     """
     shape = len(Z), plan.list_length
     neighbors, distances = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
@@ -135,10 +146,25 @@ def _from_trees(
     for tree in range(n_trees):
         if tree > 0:
             rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
-        compare_leaves(threads, compared, rows, leaves, neighbors, distances)
+        chosen = (rows, leaves) if across is None else _mixed_leaves(rows, leaves, across[rows])
+        compare_leaves(threads, compared, *chosen, neighbors, distances)
         if labels is not None:
             labels.add_leaves(rows, leaves)
     return neighbors
+
+
+def _mixed_leaves(rows: Ints, bounds: NDArray[np.int64], origins: Ints) -> tuple[Ints, NDArray[np.int64]]:
+    """The rows and the bounds of those leaves whose rows are of different origins.
+
+    Examples
+    --------
+    >>> rows, bounds = _mixed_leaves(np.arange(7), np.array([0, 2, 5, 7]), np.array([1, 1, 1, 2, 1, 2, 2]))
+    >>> rows.tolist(), bounds.tolist()
+    ([2, 3, 4], [0, 3])
+    """
+    lowest, highest = (find.reduceat(origins, bounds[:-1]) for find in (np.minimum, np.maximum))
+    sizes, mixed = np.diff(bounds), lowest != highest
+    return rows[np.repeat(mixed, sizes)], np.concatenate([[0], np.cumsum(sizes[mixed])])
 
 
 def _known(earlier: Earlier, order: Ints) -> Ints:

@@ -76,18 +76,27 @@ def search_cells(
     with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
         search = _Search(source, plan, context, name, panels, Seeds(random_state), team)
         found = search.round(0, None)
-        (measured, error), n_rounds, gain = search.recall(sample, found), 1, 1.0
+        measured, n_rounds, gain = search.recall(sample, found), 1, 1.0
         while n_rounds < plan.least_rounds or (
-            measured - error < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS
+            measured.least < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS
         ):
-            found = search.round(n_rounds, found)
-            before, (measured, error) = measured, search.recall(sample, found)
-            gain = measured - before
+            found = search.round(n_rounds, found, borders_only=measured.inside >= recall)
+            before, measured = measured, search.recall(sample, found)
+            gain = measured.mean - before.mean
             n_rounds += 1
         found = search.in_storage_order(found, n_rounds - 1)
         order = search.order.whole().astype(np.int64)
     panels.clear()
-    return CellsResult(order, found.neighbors, found.distances, search.rows, measured, n_rounds)
+    return CellsResult(order, found.neighbors, found.distances, search.rows, measured.mean, n_rounds)
+
+
+@dataclass(frozen=True)
+class _Recall:
+    """Recall after a round: its mean, the same less a standard error, and that of rows away from borders of parts."""
+
+    mean: float
+    least: float
+    inside: float
 
 
 class _Search:
@@ -120,15 +129,22 @@ class _Search:
         rows = np.sort(draw.choice(self.plan.n_rows, min(n, self.plan.n_rows), replace=False))
         return np.array(self.source.take(rows), np.float32, order="C")
 
-    def recall(self, sample: ExactSample, found: Lists) -> tuple[float, float]:
-        """Recall of the sampled rows, and its standard error."""
-        squares = found.distances.take(found.position.whole()[sample.points])
-        shares = sample.shares(np.sqrt(squares))
-        return float(shares.mean()), 0.0 if sample.is_whole else recall_standard_error(shares)
+    def recall(self, sample: ExactSample, found: Lists) -> _Recall:
+        """Recall of the sampled rows."""
+        position, part_of = found.position.whole(), self.plan.part_of
+        places = position[sample.points]
+        shares = sample.shares(np.sqrt(found.distances.take(places)))
+        is_inside = (part_of(position[sample.neighbors]) == part_of(places)[:, None]).all(axis=1)
 
-    def round(self, n: int, found: Lists | None) -> Lists:
+        def least(some: np.ndarray) -> float:
+            return float(some.mean()) - (0.0 if sample.is_whole else recall_standard_error(some)) if len(some) else 0.0
+
+        return _Recall(float(shares.mean()), least(shares), least(shares[is_inside]))
+
+    def round(self, n: int, found: Lists | None, *, borders_only: bool = False) -> Lists:
         """Cut the rows into parts and search each of them, starting from the lists found so far.
 
+        With `borders_only`, only rows near borders of the last round are compared with others.
         A part is written cell by cell, so that lists which the next round or the final order reads together are stored
         near each other.
         """
@@ -141,7 +157,7 @@ class _Search:
                 start, stop = self.plan.part(part)
                 members[start:stop] = order[np.sort(position[members[start:stop]])]
             load = self._later_load
-        found = self._search_parts(n, members, load, found)
+        found = self._search_parts(n, members, load, found, borders_only)
         if n > 0:
             self._drop_round(n - 1)
         return found
@@ -151,7 +167,7 @@ class _Search:
         self._tables.drop(f"neighbors-{n}")
         self._tables.drop(f"distances-{n}")
 
-    def _search_parts(self, n: int, members: Ints, load: Load, found: Lists | None) -> Lists:
+    def _search_parts(self, n: int, members: Ints, load: Load, found: Lists | None, borders_only: bool) -> Lists:
         plan, panels = self.plan, self._panels
         inside, by_part = panels.of(inverse_order(members)), panels.of(members)
         order = self._tables.table(f"order-{n}", 1, np.int32)
@@ -162,7 +178,7 @@ class _Search:
             start, stop = plan.part(part)
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
-            earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
+            earlier = None if found is None else self._earlier(found, ids, inside, (start, stop), borders_only)
             seeds, sizes = self.seeds.below(n, part), plan.of_round(n)
             cell_order, lists, squares = search_part(X, ids, earlier, sizes, seeds, self._reduction, self.team)
             if found is None and self.rows is not None:
@@ -221,11 +237,11 @@ class _Search:
         """Load the rows of a part in a later round."""
         return self.source.take(ids) if self.rows is None else self.rows.take(self.position.whole()[ids])
 
-    def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
-        """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
+    def _earlier(self, found: Lists, ids: Ints, inside: Panel, at: tuple[int, int], borders_only: bool) -> Earlier:
+        """Results of earlier rounds for the rows `ids`, which are at the range `at` of this round's parts."""
         places = found.position.whole()[ids]
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
-        return Earlier(found, places, inside, start, stop, origins)
+        return Earlier(found, places, inside, *at, origins, borders_only)
 
     def in_storage_order(self, found: Lists, last_round: int) -> Lists:
         """Return the lists in storage order, which is the order of the first round."""
