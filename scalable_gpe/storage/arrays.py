@@ -13,9 +13,7 @@ import numpy as np
 from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.storage.backends import DECODING, StorageBackend
 from scalable_gpe.storage.handle import StoreHandle, ZarrArray
-from scalable_gpe.storage.scratch import check, checked
-
-_ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold
+from scalable_gpe.storage.shards import ABSENT, file_format
 
 
 class _Stored:
@@ -31,6 +29,7 @@ class _Stored:
         self.array = array
         self.name = array.path
         self.dtype = np.dtype(array.dtype)
+        self._format = file_format(array)  # None: zarr reads and writes its files
 
     @property
     def _layout(self) -> tuple[Any, ...]:
@@ -93,6 +92,8 @@ class StoredTable(_Stored):
     def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
         super().__init__(handle, array)
         self.shape = array.shape
+        if handle.backend.network:  # zarr has several requests on their way at once
+            self._format = None
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property
@@ -102,12 +103,41 @@ class StoredTable(_Stored):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
-        with self._named():
-            return np.asarray(self.array[start:stop])
+        out = np.empty((max(min(stop, self.shape[0]) - start, 0), *self.shape[1:]), self.dtype)
+        self.read_into(start, out)
+        return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
-        """Read rows from `start` on into an array."""
-        out[:] = self.read(start, start + len(out))
+        """Read rows from `start` on into an array; whole chunks without a copy."""
+        stop = start + len(out)
+        with self._named():
+            if self._format is None or out.dtype != self.dtype or not out.flags.c_contiguous or not out.size:
+                out[:] = self.array[start:stop]
+                return
+            for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
+                first = shard * self.shard_rows
+                low, high = max(start, first), min(stop, first + self.shard_rows)
+                self._read_shard(shard, low - first, out[low - start : high - start])
+
+    def _read_shard(self, shard: int, start: int, out: np.ndarray) -> None:
+        """Read rows of one shard, which count from its beginning, into an array."""
+        stop, step = start + len(out), self.array.chunks[0]
+        chunks, ends = [], []  # chunks that are needed in part are read whole
+        for first in range(start // step * step, stop, step):
+            if start <= first and first + step <= stop:
+                chunks.append(_bytes(out[first - start : first - start + step]))
+            else:
+                rows = np.empty((step, *self.shape[1:]), self.dtype)
+                chunks.append(_bytes(rows))
+                ends.append((max(first, start), min(first + step, stop), first, rows))
+        key, backend, form = f"{self.name}/{self._file(shard)}", self.handle.backend, self._format
+        assert form is not None
+        form.read(backend, key, start // step, chunks, form.read_index(backend, key))
+        for low, high, first, rows in ends:
+            out[low - start : high - start] = rows[low - first : high - first]
+
+    def _file(self, shard: int) -> str:
+        return chunk_name((shard, *(0 for _ in self.shape[1:])))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number; reads only the chunks that hold them."""
@@ -145,8 +175,22 @@ class StoredTable(_Stored):
         with self._named():
             if values.ndim == 2 and values.shape[1] != self.shape[1]:
                 self.array[start : start + len(values), first_column : first_column + values.shape[1]] = values
-            else:
+            elif self._format is None or not values.size:
                 self.array[start : start + len(values)] = values
+            else:
+                self._write_shard(start // self.shard_rows, np.ascontiguousarray(values, self.dtype))
+
+    def _write_shard(self, shard: int, values: np.ndarray) -> None:
+        step = self.array.chunks[0]
+        chunks: list[np.ndarray | None] = []
+        for first in range(0, len(values), step):
+            rows = values[first : first + step]
+            if len(rows) < step:  # the last rows of the table
+                rows = np.zeros((step, *self.shape[1:]), self.dtype)
+                rows[: len(values) - first] = values[first:]
+            chunks.append(_bytes(rows))
+        assert self._format is not None
+        self._format.write(self.handle.backend, f"{self.name}/{self._file(shard)}", chunks)
 
     def has(self, start: int) -> bool:
         """Whether the shard that begins at `start` is stored and can be read."""
@@ -162,59 +206,61 @@ class StoredRagged(_Stored):
 
     write_empty = False
 
+    def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
+        super().__init__(handle, array)
+        self._indexes: dict[int, np.ndarray] = {}
+
     def buffer(self) -> np.ndarray:
         """Memory for any block."""
         return np.empty(self.array.shape[1], self.dtype)
 
     def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray:
-        """Entries of one block: a view of the buffer, if one is given.
-
-        Blocks of K are read in every sweep. zarr's own reading, which verifies the same checksums, takes a new array
-        and several copies, and holds the interpreter's lock; everything else goes through zarr.
-        """
+        """Entries of one block: a view of the buffer, if one is given."""
         row = self.buffer() if buffer is None else buffer
         with self._named():
             if not 0 <= length < self.array.shape[1]:
                 raise ValueError(f"block {block} cannot have {length} entries")
-            self._fill(f"{self.name}/c/{block}/0", row, length + 1)
+            if self._format is None:
+                row[:] = self.array[block]
+            else:
+                self._fill(block, row, length + 1)
         if row[0] != 1:
             raise self._damage(f"chunk c/{block}/0 is missing")
         return row[1 : length + 1]
 
-    def _fill(self, key: str, row: np.ndarray, length: int) -> None:
+    def _fill(self, block: int, row: np.ndarray, length: int) -> None:
         """Read the chunks that hold the first entries of a row straight into it."""
-        backend, chunk, crc = self.handle.backend, self.array.chunks[1], bytearray(4)
-        n_chunks, content = len(row) // chunk, row.view(np.uint8)
-        step = chunk * row.itemsize
-        if self.array.shards is None:
-            backend.read_into(key, content.data, crc)
-            check(content, crc)
-            return
-        size = backend.length(key)
-        index = checked(np.frombuffer(backend.read(key, size - 16 * n_chunks - 4, size), np.uint8)).view("<u8")
-        for number in range(-(-length // chunk)):
-            offset, n_bytes = int(index[2 * number]), int(index[2 * number + 1])
-            here = content[number * step : (number + 1) * step]
-            if offset == _ABSENT:  # a chunk of zeros, which is not written
-                here[:] = 0
-                continue
-            if n_bytes != step + 4:
-                raise ValueError(f"a chunk has {n_bytes} bytes instead of {step + 4}")
-            backend.read_into(key, here.data, crc, start=offset)
-            check(here, crc)
+        key, backend, form, step = f"{self.name}/c/{block}/0", self.handle.backend, self._format, self.array.chunks[1]
+        assert form is not None
+        index = self._indexes.get(block)  # blocks of K are read in every sweep
+        if index is None:
+            index = self._indexes[block] = form.read_index(backend, key)
+        form.read(backend, key, 0, [_bytes(row[at : at + step]) for at in range(0, length, step)], index)
 
     def write(self, block: int, values: np.ndarray) -> None:
-        """Write the entries of one block, padding included, as one shard."""
+        """Write the entries of one block as one shard: chunks of padding alone are not written."""
         self.handle.check_writable()
-        row = np.zeros((1, self.array.shape[1]), self.dtype)
-        row[0, 0] = 1
-        row[0, 1 : len(values) + 1] = values
+        self._indexes.pop(block, None)
+        step = self.array.chunks[1]
+        direct = self._format is not None and not self.handle.backend.network
+        whole = -(-(len(values) + 1) // step) * step if direct else self.array.shape[1]
+        row = np.zeros(whole, self.dtype)
+        row[0] = 1
+        row[1 : len(values) + 1] = values
         with self._named():
-            self.array[block : block + 1] = row
+            if self._format is None or not direct:
+                self.array[block : block + 1] = row[None]
+            else:
+                chunks = [_bytes(row[at : at + step]) for at in range(0, whole, step)]
+                self._format.write(self.handle.backend, f"{self.name}/c/{block}/0", chunks)
 
     def has(self, block: int) -> bool:
         """Whether a block is stored and can be read."""
         return self.readable(block, 0)
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1).view(np.uint8)
 
 
 def chunk_name(index: Sequence[int]) -> str:
@@ -235,7 +281,7 @@ def chunk_mark(backend: StorageBackend, key: str, n_inner: int) -> str:
     found = b""
     for entry in (index[:16], index[-20:-4]):
         offset, length = int.from_bytes(entry[:8], "little"), int.from_bytes(entry[8:], "little")
-        if offset != _ABSENT:
+        if offset != ABSENT:
             end = min(offset + length, size)
             found += backend.read(key, max(end - 4, 0), end)
     return f"{google_crc32c.value(found):08x}"

@@ -11,6 +11,8 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,7 +55,7 @@ class StorageBackend(Protocol):
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
     def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
-    def write(self, key: str, *pieces: Any, over: str | None = None) -> None: ...
+    def write(self, key: str, *pieces: Any, over: str | None = None, durable: bool = False) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
@@ -199,10 +201,11 @@ class LocalBackend:
         finally:
             os.close(file)
 
-    def write(self, key: str, *pieces: Any, over: str | None = None) -> None:
+    def write(self, key: str, *pieces: Any, over: str | None = None, durable: bool = False) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
 
-        `over`: an obsolete file of about this length; if it still exists, its space is reused.
+        `over`: an obsolete file of about this length; if it still exists, its space is reused. `durable`: a commit will
+        wait until the file is on the disk; its way there begins at once.
         """
         file = self._file(key)
         partial = f"{file}.{uuid.uuid4().hex}.partial"
@@ -218,6 +221,8 @@ class LocalBackend:
                     left = left[target.write(left) :]
             target.truncate()
         os.replace(partial, file)
+        if durable:
+            _flusher().submit(_fsync, file)
 
     def _begin(self, partial: str, over: str | None) -> Any:
         """Open a file for writing: the obsolete one `over` under a new name, or a new one."""
@@ -278,15 +283,10 @@ class LocalBackend:
         for parent, _, names in os.walk(self._folder(prefix)):
             for name in [*names, "."]:
                 try:
-                    handle = os.open(os.path.join(parent, name), os.O_RDONLY)
+                    _fsync(os.path.join(parent, name))
                 except FileNotFoundError:
-                    if name.endswith(".partial"):  # a task that runs twice has just given it its name
-                        continue
-                    raise
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+                    if not name.endswith(".partial"):  # a task that runs twice has just given it its name
+                        raise
             if not deep:
                 return
 
@@ -318,6 +318,20 @@ class LocalBackend:
                 f"{what or f'store {str(self)!r}'}: {_reason(error)}. Finished results are kept; make room or repair "
                 "the disk, and run the same call again to resume."
             ) from error
+
+
+def _fsync(file: str) -> None:
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@lru_cache(maxsize=1)
+def _flusher() -> ThreadPoolExecutor:
+    """A thread that sends files to the disk, so that a commit finds them there; an error appears in the commit."""
+    return ThreadPoolExecutor(1, thread_name_prefix="gpe-flush")
 
 
 class FsspecBackend:
@@ -380,10 +394,12 @@ class FsspecBackend:
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]
 
-    def write(self, key: str, *pieces: Any, over: str | None = None, create: bool = False) -> None:
+    def write(
+        self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, create: bool = False
+    ) -> None:
         """Write one object; with `create` only if it does not exist, if the object store supports that.
 
-        `over` is ignored: an object cannot reuse the space of another.
+        `over` is ignored: an object cannot reuse the space of another. All objects are durable.
         """
         with self.io():
             self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
