@@ -132,7 +132,7 @@ class StoredTable(_Stored):
                 ends.append((max(first, start), min(first + step, stop), first, rows))
         key, backend, form = f"{self.name}/{self._file(shard)}", self.handle.backend, self._format
         assert form is not None
-        form.read(backend, key, start // step, chunks, form.read_index(backend, key))
+        form.read(backend, key, start // step, chunks, form.index(backend, key))
         for low, high, first, rows in ends:
             out[low - start : high - start] = rows[low - first : high - first]
 
@@ -208,17 +208,18 @@ class StoredRagged(_Stored):
 
     def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
         super().__init__(handle, array)
-        self._indexes: dict[int, np.ndarray] = {}
+        self._indexes: dict[int, list[int]] = {}
+        self._width, self._step = array.shape[1], array.chunks[1]
 
     def buffer(self) -> np.ndarray:
         """Memory for any block."""
-        return np.empty(self.array.shape[1], self.dtype)
+        return np.empty(self._width, self.dtype)
 
     def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray:
         """Entries of one block: a view of the buffer, if one is given."""
         row = self.buffer() if buffer is None else buffer
         with self._named():
-            if not 0 <= length < self.array.shape[1]:
+            if not 0 <= length < self._width:
                 raise ValueError(f"block {block} cannot have {length} entries")
             if self._format is None:
                 row[:] = self.array[block]
@@ -230,20 +231,20 @@ class StoredRagged(_Stored):
 
     def _fill(self, block: int, row: np.ndarray, length: int) -> None:
         """Read the chunks that hold the first entries of a row straight into it."""
-        key, backend, form, step = f"{self.name}/c/{block}/0", self.handle.backend, self._format, self.array.chunks[1]
+        key, backend, form, step = f"{self.name}/c/{block}/0", self.handle.backend, self._format, self._step
         assert form is not None
         index = self._indexes.get(block)  # blocks of K are read in every sweep
         if index is None:
-            index = self._indexes[block] = form.read_index(backend, key)
+            index = self._indexes[block] = form.index(backend, key)
         form.read(backend, key, 0, [_bytes(row[at : at + step]) for at in range(0, length, step)], index)
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block as one shard: chunks of padding alone are not written."""
         self.handle.check_writable()
         self._indexes.pop(block, None)
-        step = self.array.chunks[1]
+        step = self._step
         direct = self._format is not None and not self.handle.backend.network
-        whole = -(-(len(values) + 1) // step) * step if direct else self.array.shape[1]
+        whole = -(-(len(values) + 1) // step) * step if direct else self._width
         row = np.zeros(whole, self.dtype)
         row[0] = 1
         row[1 : len(values) + 1] = values

@@ -7,9 +7,8 @@ arrays and several copies, and holds the interpreter's lock meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,44 +31,44 @@ class FileFormat:
     chunk_bytes: int
     is_single: bool
 
-    def read_index(self, backend: StorageBackend, key: str) -> np.ndarray:
-        """Offset and length of each chunk of a file."""
+    def index(self, backend: StorageBackend, key: str) -> list[int]:
+        """Offsets of the chunks of a file."""
         if self.is_single:
-            return np.array([[0, self.chunk_bytes + 4]], np.uint64)
+            return [0]
         size = backend.length(key)
         stored = backend.read(key, size - 16 * self.n_chunks - 4, size)
-        return checked(np.frombuffer(stored, np.uint8)).view("<u8").reshape(self.n_chunks, 2)
+        offsets, lengths = checked(np.frombuffer(stored, np.uint8)).view("<u8").reshape(self.n_chunks, 2).T
+        wrong = lengths[(lengths != self.chunk_bytes + 4) & (offsets != ABSENT)]
+        if len(wrong):
+            raise ValueError(f"a chunk has {wrong[0]} bytes instead of {self.chunk_bytes + 4}")
+        return list(map(int, offsets))
 
     def read(
-        self, backend: StorageBackend, key: str, first: int, chunks: Sequence[np.ndarray], index: np.ndarray
+        self, backend: StorageBackend, key: str, first: int, chunks: Sequence[np.ndarray], index: list[int]
     ) -> None:
         """Read chunks of a file, from number `first` on, into arrays of bytes, and verify them."""
-        for start, stop in self._runs(index[first : first + len(chunks)]):
-            some, checksums = chunks[start:stop], [bytearray(4) for _ in range(start, stop)]
-            offset = int(index[first + start, 0])
+        start = 0
+        while start < len(chunks):
+            offset, stop = index[first + start], start + 1
             if offset == ABSENT:
-                for chunk in some:
-                    chunk[:] = 0
+                chunks[start][:] = 0
+                start = stop
                 continue
-            buffers = chain.from_iterable((chunk.data, crc) for chunk, crc in zip(some, checksums, strict=True))
+            checksums = [bytearray(4)]
+            buffers: list[Any] = [chunks[start].data, checksums[0]]
+            # chunks that follow each other in the file are read by one call
+            while (
+                stop < len(chunks)
+                and index[first + stop] == offset + (stop - start) * (self.chunk_bytes + 4)
+                and stop - start < _TOGETHER
+            ):
+                checksums.append(bytearray(4))
+                buffers += [chunks[stop].data, checksums[-1]]
+                stop += 1
             backend.read_into(key, *buffers, start=None if self.is_single else offset)
-            for chunk, crc in zip(some, checksums, strict=True):
-                check(chunk, crc)
-
-    def _runs(self, index: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Ranges of chunks that follow each other in the file, or that it does not hold."""
-        start, step = 0, self.chunk_bytes + 4
-        offsets, lengths = index[:, 0].tolist(), index[:, 1].tolist()
-        for number, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
-            if offset != ABSENT and length != step:
-                raise ValueError(f"a chunk has {length} bytes instead of {step}")
-            before = offsets[number - 1]
-            follows = offset == before if ABSENT in (offset, before) else offset == before + step
-            if number > start and (not follows or number - start == _TOGETHER):
-                yield start, number
-                start = number
-        if len(offsets):
-            yield start, len(offsets)
+            for chunk, checksum in zip(chunks[start:stop], checksums, strict=True):
+                check(chunk, checksum)
+            start = stop
 
     def write(self, backend: StorageBackend, key: str, chunks: Sequence[np.ndarray | None]) -> None:
         """Write a file: arrays of bytes, None for chunks that it does not hold."""
