@@ -265,17 +265,28 @@ def component_roots(
     parent = np.arange(edges.n_points, dtype=np.int32)
 
     def join_block(number: int) -> np.ndarray:
+        """Join the points of a block; return its edges to later blocks, one of each root and point."""
         with edges.lend(number) as block:
             values = block.values if values_of is None else values_of(block)
-            leaving = np.empty(int((block.indices >= block.stop).sum()), np.int64)
-            n = sparse.unite_block(block.indptr, block.indices, values, least, most, block.first, parent, leaving)
-        return np.unique(leaving[:n])
+            rows = np.repeat(np.arange(block.first, block.stop, dtype=np.int32), np.diff(block.indptr))
+            chosen = (block.indices > rows) & (values >= least) & (values <= most)  # each edge once
+            inside = chosen & (block.indices < block.stop)
+            sparse.unite(rows[inside], block.indices[inside], parent)
+            leaving = chosen & ~inside
+            roots, others = _roots(rows[leaving], parent), block.indices[leaving]
+        return np.unique(np.stack([roots, others]), axis=1)
 
-    for pairs in workers.here.map(join_block, range(edges.n_blocks), count=False):
-        sparse.unite_rows(pairs, parent)
-    while not np.array_equal(higher := parent[parent], parent):
-        parent = higher
-    return parent
+    for roots, others in workers.here.map(join_block, range(edges.n_blocks), count=False):
+        sparse.unite(roots, others, parent)
+    return _roots(np.arange(edges.n_points), parent)
+
+
+def _roots(points: np.ndarray, parent: np.ndarray) -> np.ndarray:
+    """The root of the tree of each point."""
+    roots: np.ndarray = parent[points]
+    while not np.array_equal(higher := parent[roots], roots):
+        roots = higher
+    return roots
 
 
 def count_roots(roots: np.ndarray) -> int:

@@ -38,7 +38,7 @@ def _remove_others(folder: Path, base: str, name: str) -> None:
 
 def njit(**options: Any) -> Callable[[Any], Any]:
     """Decorate a loop, as numba's `njit` does."""
-    decorate = numba.njit(**options)
+    decorate = numba.njit(**{"no_cfunc_wrapper": True, **options})
 
     def compiled(function: Any) -> Any:
         loop = decorate(function)

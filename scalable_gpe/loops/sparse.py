@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from scalable_gpe.loops.compiled import inner_loop, njit
+from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.sorting import sort_by_rank
 
 _AHEAD = 8  # entries between a prefetch and its use
@@ -281,46 +281,21 @@ def _merge_rows(place, rank, indptr, column, length):
     return kept
 
 
-@inner_loop
-def _unite(a, b, parent):
-    """Merge the trees of two rows; return the root of both."""
-    while parent[a] != a:
-        parent[a] = parent[parent[a]]
-        a = parent[a]
-    while parent[b] != b:
-        parent[b] = parent[parent[b]]
-        b = parent[b]
-    low, high = min(a, b), max(a, b)
-    parent[high] = low
-    return low
-
-
 @njit(nogil=True, cache=True)
-def unite_block(indptr, indices, values, least, most, first_row, parent, leaving):
-    """Merge the trees of `parent` along the edges of a block whose values are between `least` and `most`.
-
-    Edges to rows of later blocks are not used: they are returned in `leaving`, as roots and rows, with their number.
-    """
-    last_row = first_row + len(indptr) - 1
-    n_leaving = 0
-    for i in range(len(indptr) - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            if first_row <= indices[e] < last_row and least <= values[e] <= most:
-                _unite(np.int64(first_row + i), np.int64(indices[e]), parent)
-    for i in range(len(indptr) - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            if indices[e] >= last_row and least <= values[e] <= most:
-                row = np.int64(first_row + i)
-                leaving[n_leaving] = _unite(row, row, parent) << 32 | np.int64(indices[e])
-                n_leaving += 1
-    return n_leaving
-
-
-@njit(nogil=True, cache=True)
-def unite_rows(pairs, parent):
-    """Merge the trees of `parent` along edges that `unite_block` has left."""
-    for pair in pairs:
-        _unite(pair >> 32, pair & 0xFFFFFFFF, parent)
+def unite(rows, others, parent):
+    """Merge the trees of `parent` along edges between rows."""
+    for e in range(len(rows)):
+        a, b = rows[e], others[e]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        if a < b:
+            parent[b] = a
+        else:
+            parent[a] = b
 
 
 @njit(nogil=True, cache=True)
