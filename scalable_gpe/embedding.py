@@ -13,6 +13,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
+from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
 from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.cluster import shared_store, workers_for
@@ -487,6 +488,9 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
     keys = _make_keys(source, parameters)
     check_same_input(context.store, keys)
     log, rows = RunLog(context, keys, parameters), source.rows
+    if log.finished is None:
+        how, last = parameters.sketching.sketch, parameters.powers[-1]
+        compile_ahead(context.workers, parameters.normalization, how.kind, parameters.precision, last)
     with log.stage("graph"):
         graph = complete(source, context)
     with log.stage("kernel"):
@@ -577,7 +581,8 @@ def _embedding(
     points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
     assert graph is not None  # only a kernel from the user's own matrix has none
     for stage, result in (("graph", graph), ("kernel", heat.kernel), ("heat", heat)):
-        heat.context.seconds.setdefault(result.name, report.stage_seconds[stage])
+        if stage in report.stage_seconds:
+            heat.context.seconds.setdefault(result.name, report.stage_seconds[stage])
     return Embedding(
         points=points if parameters.several else points[parameters.powers[0]],
         graph=graph,

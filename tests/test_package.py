@@ -62,7 +62,7 @@ LAYERS = {
     "html_report",
     "plot",
 }
-FOUNDATION = {"errors", "checks", "markup"}
+FOUNDATION = {"errors", "checks", "formatting", "markup"}
 
 
 def layer(name: str) -> str:

@@ -54,13 +54,13 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
             )
         )
     squared, targets = _with_targets(squared)
-    return math.exp(
-        _first_above(
-            lambda log: _median_share(np.exp(-squared / math.exp(log)).sum(axis=1), targets) - 1,
-            math.log(positive.min()) - _WIDE,
-            math.log(positive.max()) + _WIDE,
-        )
-    )
+    unit = math.ldexp(1.0, math.frexp(positive.max())[1])  # a power of two: other units of X change no bit
+
+    def excess(log: float) -> float:
+        return _median_share(np.exp(-squared / unit / math.exp(log)).sum(axis=1), targets) - 1
+
+    low, high = (math.log(float(end) / unit) for end in (positive.min(), positive.max()))
+    return unit * math.exp(_first_above(excess, low - _WIDE, high + _WIDE))
 
 
 def _first_above(function: Callable[[float], float], low: float, high: float) -> float:

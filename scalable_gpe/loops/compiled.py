@@ -51,6 +51,14 @@ def njit(**options: Any) -> Callable[[Any], Any]:
     return compiled
 
 
+def is_compiled(loop: Any) -> bool:
+    """Whether a loop is compiled, in this process or on disk, or never will be."""
+    cache = getattr(loop, "_cache", None)
+    if cache is None or not hasattr(cache, "_cache_file") or loop.signatures:
+        return True
+    return Path(cache._cache_file._index_path).exists()
+
+
 # the search: loops that compile faster without unused wrappers; `inner` ones are called by other loops alone
 _SEARCH = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
 search_loop = njit(**_SEARCH, error_model="numpy")
