@@ -30,6 +30,12 @@ def compile_ahead(workers: Workers, normalization: str, sketch: str, precision: 
         )
 
 
+def finish() -> None:
+    """Wait until the other process is done."""
+    for process in _begun:
+        process.wait()
+
+
 def _compile(normalization: str, sketch: str, precision: str, power: int | str) -> None:
     """Sketch the heat kernel of a small chain."""
     import scipy.sparse

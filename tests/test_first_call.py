@@ -19,8 +19,7 @@ import scalable_gpe as gpe
 from scalable_gpe import compile_ahead
 from scalable_gpe.loops import sparse
 result = gpe.embed(gpe.datasets.circle(300), n_components=8, power=8, progress=False, n_jobs=int(sys.argv[1]))
-for process in compile_ahead._begun:
-    process.wait(60)
+compile_ahead.finish()
 hits = sum(sparse.sinkhorn_step.stats.cache_hits.values())
 codes = [process.returncode for process in compile_ahead._begun]
 print(json.dumps({"codes": codes, "hits": hits, "points": result.points[0].tolist()}))

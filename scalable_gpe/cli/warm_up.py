@@ -6,6 +6,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+from scalable_gpe import compile_ahead
 from scalable_gpe.cli.console import show_json, show_pairs, tell
 from scalable_gpe.cli.options import ConsoleOptions
 from scalable_gpe.formatting import in_time
@@ -43,6 +44,7 @@ def _compile_all(folder: Path) -> None:
     embed(np.concatenate([X, X[:200]]), metric="cosine", power="auto")
     gpe.diffusion_map(result.heat, 4)
     gpe.spectrum(result.heat)
+    compile_ahead.finish()
 
 
 def _cache_folder() -> Path:

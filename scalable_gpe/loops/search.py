@@ -343,15 +343,16 @@ def _consider(neighbors, distances, row, distance):
 
 
 @search_loop
-def settle_rows(X, names, first, last, candidates, neighbors, distances):
+def settle_rows(X, names, first, last, candidates, n_candidates, neighbors, distances):
     """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
 
-    `neighbors` and `distances` hold what is already known (names; -1 and infinity for empty entries).
+    The first `n_candidates` of each row are looked at. `neighbors` and `distances` hold what is already known (names; -1
+    and infinity for empty entries).
     """
     end = neighbors.shape[1] - 1
     for row in range(first, last):
         fresh = neighbors[row, 0] < 0
-        for t in range(candidates.shape[1]):
+        for t in range(min(n_candidates, candidates.shape[1])):
             other = candidates[row, t]
             if other >= 0 and (fresh or not _lists(neighbors[row], names[other])):
                 distance = np.float32(exact_square(X, row, other))

@@ -464,7 +464,7 @@ def test_after_warm_up_an_embedding_compiles_nothing(tmp_path):
     before = sorted(path.name for path in cache.rglob("*.nbc"))
     assert before
     np.save(points, gpe.datasets.patches(4000, 12, random_state=1))
-    for number, options in enumerate([[], ["--power", "64"]]):
+    for number, options in enumerate([[], ["--power", "64"], ["--method", "cells", "--epsilon", "local"]]):
         call([*COMMAND, "embed", str(points), str(tmp_path / f"{number}.zarr"), *options])
     assert sorted(path.name for path in cache.rglob("*.nbc")) == before
 

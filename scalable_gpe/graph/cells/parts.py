@@ -119,7 +119,7 @@ def search_part(
         near, far = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
     else:
         near, far = earlier.lists(order)
-    threads.loop(loops.settle_rows, len(X), (X, names), (candidates[:, :n_settled], near, far))
+    threads.loop(loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     repair(X, names, near, far)
     return order, near, far
 
