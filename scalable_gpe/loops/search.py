@@ -346,8 +346,8 @@ def _consider(neighbors, distances, row, distance):
 def settle_rows(X, names, first, last, candidates, n_candidates, neighbors, distances):
     """Give the rows `first` to `last` their final lists: names of rows and exact distances, sorted by (distance, name).
 
-    The first `n_candidates` of each row are looked at. `neighbors` and `distances` hold what is already known (names; -1
-    and infinity for empty entries).
+    The first `n_candidates` of each row are looked at. `neighbors` and `distances` hold what is already known (names;
+    -1 and infinity for empty entries).
     """
     end = neighbors.shape[1] - 1
     for row in range(first, last):
