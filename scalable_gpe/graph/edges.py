@@ -274,10 +274,10 @@ def component_roots(
             sparse.unite(rows[inside], block.indices[inside], parent)
             leaving = chosen & ~inside
             roots, others = _roots(rows[leaving], parent), block.indices[leaving]
-        return np.unique(np.stack([roots, others]), axis=1)
+        return np.unique(roots.astype(np.int64) << 32 | others)
 
-    for roots, others in workers.here.map(join_block, range(edges.n_blocks), count=False):
-        sparse.unite(roots, others, parent)
+    for pairs in workers.here.map(join_block, range(edges.n_blocks), count=False):
+        sparse.unite((pairs >> 32).astype(np.int32), pairs.astype(np.int32), parent)
     return _roots(np.arange(edges.n_points), parent)
 
 

@@ -59,15 +59,16 @@ def _insert(lists, row, n, entry):
 def _push(lists, reach, row, entry):
     """Insert an entry into a list that may be full; the last one is dropped.
 
-    reach[row] holds the bits of the last distance of the list: it is read far more often than the list.
+    reach[row] holds the bits of the largest distance that may enter the list, of its last entry or less: it is read far
+    more often than the list.
     """
     _insert(lists, row, lists.shape[1], entry)
-    reach[row] = np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32))
+    reach[row] = min(reach[row], np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32)))
 
 
 @inner_loop
-def _append_rows(X, row, others, lists, n, new, four, squares, bits):
-    """Insert the rows `others`, -1 where there is none, into the list of a row that holds `n` entries."""
+def _append_rows(X, row, others, lists, n, new, most, four, squares, bits):
+    """Insert the rows `others`, -1 where there is none, that are near enough into a list that holds `n` entries."""
     for t in range(0, others.shape[1], 4):
         m = 0
         for q in range(t, min(t + 4, others.shape[1])):
@@ -78,7 +79,8 @@ def _append_rows(X, row, others, lists, n, new, four, squares, bits):
                 four[q] = four[0]
             squares[0], squares[1], squares[2], squares[3] = four_squares(X, row, four[0], four[1], four[2], four[3])
             for q in range(m):
-                n = _insert(lists, row, n, _entry(bits[q], four[q], new))
+                if bits[q] <= most:
+                    n = _insert(lists, row, n, _entry(bits[q], four[q], new))
     return n
 
 
@@ -86,7 +88,7 @@ def _append_rows(X, row, others, lists, n, new, four, squares, bits):
 def start_lists(X, known, found, first, last, lists, reach):
     """Fill the lists of the rows `first` to `last`: `known` neighbours are old entries, `found` ones are new.
 
-    Both hold rows of X, -1 where there is none.
+    Both hold rows of X, -1 where there is none. reach[row] is the largest distance that may enter, as bits.
     """
     squares, four = np.empty(4, np.float32), np.empty(4, np.int64)
     bits = squares.view(np.uint32)
@@ -95,9 +97,9 @@ def start_lists(X, known, found, first, last, lists, reach):
             for t in range(found.shape[1]):
                 if found[row + 1, t] >= 0:
                     fetch(X, np.int64(found[row + 1, t]))
-        n = _append_rows(X, row, known, lists, 0, np.uint64(0), four, squares, bits)
-        _append_rows(X, row, found, lists, n, _NEW, four, squares, bits)
-        reach[row] = np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32))
+        n = _append_rows(X, row, known, lists, 0, np.uint64(0), reach[row], four, squares, bits)
+        _append_rows(X, row, found, lists, n, _NEW, reach[row], four, squares, bits)
+        reach[row] = min(reach[row], np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32)))
 
 
 @inner_loop
@@ -201,9 +203,8 @@ def sample_old(lists, n_new, active, first, last, seed, mask, sample):
             if not entry & _NEW:
                 if own:
                     _enter(sample, row, _ticket(row, other, seed, mask))
-                if first <= other < last:
-                    others[n] = other
-                    n += active[other]
+                others[n] = other
+                n += active[other] & (first <= other) & (other < last)
         _enter_for_others(sample, row, others, n, seed, mask, tickets, highest)
 
 

@@ -61,9 +61,16 @@ class Labels:
         return np.uint64(fields.view(np.uint64)[0])
 
 
-def start_lists(X: Floats | Bytes, known: Ints, found: Ints, length: int, threads: Threads) -> SortedLists:
-    """Lists of the neighbours that are known from earlier rounds, and of those found by trees, which are new."""
+def start_lists(
+    X: Floats | Bytes, known: Ints, found: Ints, length: int, threads: Threads, most: Floats | None = None
+) -> SortedLists:
+    """Lists of the neighbours that are known from earlier rounds, and of those found by trees, which are new.
+
+    Squared distances above `most` do not enter the list of a row.
+    """
     entries, reach = np.full((len(X), length), loops.EMPTY, np.uint64), np.full(len(X), loops.NOTHING, np.uint32)
+    if most is not None:
+        reach[:] = most.view(np.uint32)
     threads.loop(loops.start_lists, len(X), (X, known, found), (entries, reach))
     return SortedLists(entries, reach)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class Earlier:
     """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
     `places` holds the position of each row's list; `origins` the part of each row in the last round, or None if there
-    is only one part. `borders_only` says that the lists are good but for those of rows near a border of these parts.
+    is only one part.
     """
 
     found: Lists
@@ -44,7 +44,6 @@ class Earlier:
     start: int
     stop: int
     origins: Ints | None
-    borders_only: bool
 
     def lists(self, order: Ints) -> tuple[Ints, Floats]:
         """Row numbers and distances."""
@@ -83,52 +82,104 @@ def search_part(
     """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
     Z = X if reduction is None else reduction.apply(X, threads)
     order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    borders_only = earlier is not None and earlier.origins is not None and earlier.borders_only
-    if borders_only:  # lists are full: only what is better than their entries enters them
-        plan = replace(plan, list_length=plan.n_neighbors)
-    else:
-        order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
+    order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
     loops.permute_rows(X, order)
     Z = X if reduction is None else Z[order]
 
-    labels, n_trees, origins = Labels(len(X)), plan.n_trees, None
+    labels, n_trees = Labels(len(X)), plan.n_trees
     if earlier is not None and earlier.origins is not None:
-        origins = earlier.origins[order]
-        labels.add(origins)
+        labels.add(earlier.origins[order])
         n_trees = 1  # most rows have found their neighbours: only those near a border have not
-    quantized = None if reduction is None else in_bytes(X, threads)
-    compared = X if quantized is None else quantized
+    compared, is_exact = _compared(X, reduction, threads)
     # a projection ranks rows of a leaf only roughly: then they are compared again
-    rough = reduction is not None and quantized is None
-    across = origins if borders_only else None
-    found = _from_trees(
-        Z, Z if rough else compared, leaves, across, None if rough else labels, n_trees, plan, seeds, threads
-    )
+    rough = reduction is not None and is_exact
+    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, n_trees, plan, seeds, threads)
     del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
     lists = start_lists(compared, known, found, plan.list_length, threads)
     del known, found
     descend(compared, labels, lists, plan.n_sampled, seeds, threads)
     candidates = listed_rows(lists, threads)
-    n_settled = plan.n_neighbors + _SPARE if quantized is None else plan.list_length
-    del lists, compared, quantized
+    del lists, compared
 
     names = names[order]
-    shape = len(X), plan.n_neighbors
     if earlier is None:
-        near, far = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
+        near, far = _empty_lists(len(X), plan.n_neighbors)
     else:
         near, far = earlier.lists(order)
+    n_settled = plan.n_neighbors + _SPARE if is_exact else plan.list_length
     threads.loop(loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     repair(X, names, near, far)
     return order, near, far
+
+
+def mend_borders(
+    X: Floats,
+    names: Ints,
+    earlier: Earlier,
+    plan: SearchPlan,
+    seeds: Seeds,
+    reduction: Reduction | None,
+    threads: Threads,
+) -> tuple[Ints, Ints, Floats]:
+    """Search near the borders between the parts of the last round; return an order and the lists in it.
+
+    Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
+    know. All others keep their lists.
+    """
+    assert earlier.origins is not None
+    Z = X if reduction is None else reduction.apply(X, threads)
+    order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
+    near, far = earlier.lists(order)
+    origins, sizes = earlier.origins[order], np.diff(bounds)
+    is_mixed = np.minimum.reduceat(origins, bounds[:-1]) != np.maximum.reduceat(origins, bounds[:-1])
+    in_mixed = np.repeat(is_mixed, sizes)
+    known = _known(earlier, order)
+    is_kept, touched = in_mixed.copy(), known[in_mixed]
+    is_kept[touched[touched >= 0]] = True
+    kept = np.flatnonzero(is_kept)
+    if not len(kept):
+        return order, near, far
+    place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+
+    X, known, names = X[order[kept]], place[known[kept]], names[order[kept]]
+    labels = Labels(len(kept))
+    labels.add(origins[kept])
+    labels.add(np.repeat(np.arange(len(sizes)), sizes)[kept])
+    compared, is_exact = _compared(X, reduction, threads)
+    in_leaves = Z[order[kept]] if reduction is not None and is_exact else compared
+    del Z
+    found = _empty_lists(len(kept), plan.list_length)
+    leaves = np.concatenate([[0], np.cumsum(sizes[is_mixed])])
+    compare_leaves(threads, in_leaves, place[np.flatnonzero(in_mixed)], leaves, *found)
+    near_kept, far_kept = near[kept], far[kept]
+    if is_exact:  # only what is better than a list enters it, also where some of its rows are not here
+        length, most = plan.n_neighbors, far_kept[:, -1] * np.float32(1 + 1e-5)
+    else:
+        length, most = plan.list_length, None
+    lists = start_lists(compared, known, found[0], length, threads, most)
+    descend(compared, labels, lists, plan.n_sampled, seeds, threads)
+    candidates = listed_rows(lists, threads)
+    threads.loop(loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
+    near[kept], far[kept] = near_kept, far_kept
+    return order, near, far
+
+
+def _compared(X: Floats, reduction: Reduction | None, threads: Threads) -> tuple[Floats | Bytes, bool]:
+    """The rows as they are compared: wide ones in bytes if that is exact enough; and whether they are X itself."""
+    quantized = None if reduction is None else in_bytes(X, threads)
+    return (X, True) if quantized is None else (quantized, False)
+
+
+def _empty_lists(n_rows: int, length: int) -> tuple[Ints, Floats]:
+    return np.full((n_rows, length), -1, np.int32), np.full((n_rows, length), np.inf, np.float32)
 
 
 def _from_trees(
     Z: Floats,
     compared: Floats | Bytes,
     leaves: NDArray[np.int64],
-    across: Ints | None,
     labels: Labels | None,
     n_trees: int,
     plan: SearchPlan,
@@ -137,34 +188,17 @@ def _from_trees(
 ) -> Ints:
     """The nearest rows of each row among those in its leaves, in the order of the first tree.
 
-    Trees are grown on Z; the rows of a leaf are compared as `compared` has them, in all leaves, or in those whose rows
-    differ in their number `across`.
+    Trees are grown on Z; the rows of a leaf are compared as `compared` has them.
     """
-    shape = len(Z), plan.list_length
-    neighbors, distances = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
+    neighbors, distances = _empty_lists(len(Z), plan.list_length)
     rows = np.arange(len(Z), dtype=np.int32)
     for tree in range(n_trees):
         if tree > 0:
             rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
-        chosen = (rows, leaves) if across is None else _mixed_leaves(rows, leaves, across[rows])
-        compare_leaves(threads, compared, *chosen, neighbors, distances)
+        compare_leaves(threads, compared, rows, leaves, neighbors, distances)
         if labels is not None:
             labels.add_leaves(rows, leaves)
     return neighbors
-
-
-def _mixed_leaves(rows: Ints, bounds: NDArray[np.int64], origins: Ints) -> tuple[Ints, NDArray[np.int64]]:
-    """The rows and the bounds of those leaves whose rows are of different origins.
-
-    Examples
-    --------
-    >>> rows, bounds = _mixed_leaves(np.arange(7), np.array([0, 2, 5, 7]), np.array([1, 1, 1, 2, 1, 2, 2]))
-    >>> rows.tolist(), bounds.tolist()
-    ([2, 3, 4], [0, 3])
-    """
-    lowest, highest = (find.reduceat(origins, bounds[:-1]) for find in (np.minimum, np.maximum))
-    sizes, mixed = np.diff(bounds), lowest != highest
-    return rows[np.repeat(mixed, sizes)], np.concatenate([[0], np.cumsum(sizes[mixed])])
 
 
 def _known(earlier: Earlier, order: Ints) -> Ints:

@@ -22,7 +22,7 @@ import numpy as np
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, search_part
+from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, mend_borders, search_part
 from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable, PartedTables, Parts
@@ -80,7 +80,7 @@ def search_cells(
         while n_rounds < plan.least_rounds or (
             measured.least < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS
         ):
-            found = search.round(n_rounds, found, borders_only=measured.inside >= recall)
+            found = search.round(n_rounds, found, borders_only=plan.n_parts > 1 and measured.inside >= recall)
             before, measured = measured, search.recall(sample, found)
             gain = measured.mean - before.mean
             n_rounds += 1
@@ -178,9 +178,12 @@ class _Search:
             start, stop = plan.part(part)
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
-            earlier = None if found is None else self._earlier(found, ids, inside, (start, stop), borders_only)
-            seeds, sizes = self.seeds.below(n, part), plan.of_round(n)
-            cell_order, lists, squares = search_part(X, ids, earlier, sizes, seeds, self._reduction, self.team)
+            earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
+            how = plan.of_round(n), self.seeds.below(n, part), self._reduction, self.team
+            if earlier is not None and borders_only:
+                cell_order, lists, squares = mend_borders(X, ids, earlier, *how)
+            else:
+                cell_order, lists, squares = search_part(X, ids, earlier, *how)
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])
@@ -237,11 +240,11 @@ class _Search:
         """Load the rows of a part in a later round."""
         return self.source.take(ids) if self.rows is None else self.rows.take(self.position.whole()[ids])
 
-    def _earlier(self, found: Lists, ids: Ints, inside: Panel, at: tuple[int, int], borders_only: bool) -> Earlier:
-        """Results of earlier rounds for the rows `ids`, which are at the range `at` of this round's parts."""
+    def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
+        """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
         places = found.position.whole()[ids]
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
-        return Earlier(found, places, inside, *at, origins, borders_only)
+        return Earlier(found, places, inside, start, stop, origins)
 
     def in_storage_order(self, found: Lists, last_round: int) -> Lists:
         """Return the lists in storage order, which is the order of the first round."""

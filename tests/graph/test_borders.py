@@ -1,0 +1,46 @@
+"""A second round compares rows near the borders of parts, and leaves all other lists as they are."""
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+from scalable_gpe.execution import memory_plan
+from scalable_gpe.graph.cells import parts, rounds
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(memory_plan, "PART_ROWS", 1300)
+
+
+def found_share(graph, exact):
+    return np.mean([len(np.intersect1d(a, b)) / len(b) for a, b in zip(graph.indices, exact.indices, strict=True)])
+
+
+@pytest.mark.parametrize("n_features", [8, 200])  # the second is searched in bytes
+def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_features):
+    X = gpe.datasets.patches(6000, n_features, random_state=0)
+    exact = gpe.neighbor_graph(X, 10, method="brute")
+    kept = []
+
+    def mend(*given):
+        before = given[2].lists(order := parts.grow(given[0], *parts.root(len(given[0])), 10**6, 0, 1, given[-1])[0])
+        result = parts.mend_borders(*given)
+        kept.append((before, order, result))
+        return result
+
+    monkeypatch.setattr(rounds, "mend_borders", mend)
+    graphs = [gpe.neighbor_graph(X, 10, method="cells", recall=0.5, n_jobs=n_jobs) for n_jobs in (1, 2)]
+    assert len(kept) == 10  # five parts, twice
+    np.testing.assert_array_equal(graphs[0].indices, graphs[1].indices)
+    np.testing.assert_array_equal(graphs[0].distances, graphs[1].distances)
+    assert found_share(graphs[0], exact) > 0.95
+    for (_, before), order, (after_order, _, after) in kept:  # lists only become better, and most stay as they are
+        change = before[np.argsort(order)] - after[np.argsort(after_order)]
+        assert (change >= 0).all() and change.any()
+        assert (change == 0).all(axis=1).mean() > 0.3
+
+
+def test_a_poor_search_compares_all_rows_again(small_parts, monkeypatch):
+    monkeypatch.setattr(rounds, "mend_borders", lambda *_: pytest.fail("recall is too low for that"))
+    gpe.neighbor_graph(gpe.datasets.patches(6000, 8, random_state=0), 10, method="cells", recall=1.0)
