@@ -12,10 +12,11 @@
 # Fashion-MNIST: 70,000 images of garments, 784 grey values each, ten kinds. We embed the raw rows, find clusters
 # without labels, classify with 5 labelled images per kind, and draw a poster with UMAP that starts from our graph.
 #
-# The four files are in Debian's package `dataset-fashion-mnist` (or anywhere: set `FASHION_MNIST` to their folder).
+# The four files are at https://github.com/zalandoresearch/fashion-mnist (set `FASHION_MNIST` to their folder), and in
+# Debian's package `dataset-fashion-mnist`.
 #
 # ```bash
-# pip install "scalable-gpe[plot]" umap-learn
+# pip install "scalable-gpe[plot]" umap-learn pandas
 # ```
 
 # %%
@@ -62,7 +63,7 @@ for ax, kind in zip(axes, range(10), strict=True):
 # ## Embed
 #
 # The raw rows, without scaling and without principal components. `n_sketch=128` computes 128 random columns and keeps
-# the 32 principal axes of them. (Seconds on this page are of two cores that were shared with other work.)
+# the 32 principal axes of them. (Seconds on this page are of two busy cores.)
 
 # %%
 gpe.embed(images[:3000], method="cells", n_sketch=128, progress=False)  # compiles

@@ -11,7 +11,8 @@
 #
 # The rows are on disk, the embedding goes to disk, and the process keeps to a memory limit. Afterwards dask and xarray
 # read it lazily. The code is made for ten million rows, for which it takes a limit of 2 GB; the output on this page
-# is of **one million** rows under 1 GB, on two cores that were shared with other work.
+# is of **one million** rows under 1 GB, on two busy cores. These data are long and thin: the horizon is 4096, so that
+# they take several times as long as the smooth rows of the README.
 #
 # ```bash
 # pip install "scalable-gpe[datashader]" xarray
