@@ -372,7 +372,9 @@ class ExportOptions(RunOptions):
     ]
     power: Annotated[
         int | str | None,
-        option("--power", type=ONE_POWER, metavar="P", help="which power of several (all, or the largest; AnnData: each)"),
+        option(
+            "--power", type=ONE_POWER, metavar="P", help="which power of several (all, or the largest; AnnData: each)"
+        ),
     ]
     graph: Annotated[bool, option("--no-graph", action="store_false", help="leave out distances and connectivities")]
     overwrite: Annotated[bool, option("--overwrite", action="store_true", help="replace OUT if it exists")]
