@@ -113,7 +113,10 @@ def _quality(table: Table, name: str, size: int) -> str:
             own = {"rho": pseudotime}
             label = f"{method}, its pseudotime"
             rows.append([label, *(own[figure].text(_share) if figure in own else "" for figure in shown), ""])
-    return _lines(["method", *(HEADINGS[figure] for figure in shown), "same with another seed"], rows)
+    head = ["method", *(HEADINGS[figure] for figure in shown), "same with another seed"]
+    if not any(row[-1] for row in rows):  # one seed
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return _lines(head, rows)
 
 
 def _variants(method: str, runs: Runs) -> list[tuple[str, str | None]]:

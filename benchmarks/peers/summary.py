@@ -105,7 +105,8 @@ def methods_of(keys: Iterable[tuple[str, int, str]]) -> list[str]:
 
 
 def quality_size(table: Table, name: str) -> int | None:
-    """The largest size with several seeds, or the largest with most methods."""
-    sizes = {n for data, n, _ in table if data == name}
-    repeated = {n for n in sizes if any(len(table[key].done) > 1 for key in table if key[:2] == (name, n))}
-    return max(repeated or sizes, default=None)
+    """The size with most methods, the largest of them, among those with several seeds if there are any."""
+    methods = {n: [table[key] for key in table if key[:2] == (name, n)] for n in {key[1] for key in table}}
+    counts = {n: sum(bool(one.done) for one in runs) for n, runs in methods.items() if runs}
+    repeated = {n for n, runs in methods.items() if any(len(one.done) > 1 for one in runs)}
+    return max(repeated or counts, key=lambda n: (counts[n], n), default=None)

@@ -232,6 +232,5 @@ for ax, key, title in ((axes[1, 0], "wide_pseudotime", "scalable_gpe"), (axes[1,
 # - Pseudotime needs no eigenvectors: it is a distance in the embedding, and its random error is known
 #   (`uns["gpe"]["pseudotime_error"]`). More columns make it smaller: for pseudotime, use `n_sketch=128`.
 # - Branches that touch are no clusters: k-means cuts them somewhere, in any representation.
-# - At 100,000 cells, time and order are about those of scanpy; `n_sketch=128` has the best order. Scanpy's time grows
-#   faster.
+# - At 100,000 cells, time and order are about those of scanpy; `n_sketch=128` has the best order.
 # - The cost grows in proportion to the cells, and [the data need not fit in memory](larger-than-memory.ipynb).
