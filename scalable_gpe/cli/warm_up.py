@@ -6,7 +6,6 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from scalable_gpe import compile_ahead
 from scalable_gpe.cli.console import show_json, show_pairs, tell
 from scalable_gpe.cli.options import ConsoleOptions
 from scalable_gpe.formatting import in_time
@@ -31,6 +30,7 @@ def _compile_all(folder: Path) -> None:
     import numpy as np
 
     import scalable_gpe as gpe
+    from scalable_gpe import compile_ahead
 
     X = gpe.datasets.patches(3000, 20, random_state=0)
     embed = partial(gpe.embed, n_neighbors=10, progress=False)
