@@ -182,7 +182,7 @@ class StoredTable(_Stored):
 
     def _write_shard(self, shard: int, values: np.ndarray) -> None:
         step = self.array.chunks[0]
-        chunks: list[np.ndarray | None] = []
+        chunks = []
         for first in range(0, len(values), step):
             rows = values[first : first + step]
             if len(rows) < step:  # the last rows of the table

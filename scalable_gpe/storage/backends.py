@@ -11,8 +11,8 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -113,21 +113,22 @@ def open_backend(path: Any, storage_options: StorageOptions | None = None) -> St
 
 
 class LocalBackend:
-    """A directory of the file system."""
+    """A directory of the file system; `commits`: this process waits for what it has written, in a commit."""
 
     network = False
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str, *, commits: bool = True) -> None:
+        self.path, self._commits = Path(path), commits
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"store {str(self)!r} is a file. Pass the path of a directory.")
         self._inside: set[str] = set()  # folders that are known to lie inside
+        self._early: dict[str, Future[None]] = {}  # files on their way to the disk
 
     def __str__(self) -> str:
         return str(self.path)
 
     def __reduce__(self) -> Any:
-        return LocalBackend, (str(self.path),)
+        return partial(LocalBackend, commits=False), (str(self.path),)
 
     def _file(self, key: str) -> str:
         """Path of a file, whose folder must lie inside the directory, symbolic links followed."""
@@ -208,21 +209,21 @@ class LocalBackend:
         wait until the file is on the disk; its way there begins at once.
         """
         file = self._file(key)
-        partial = f"{file}.{uuid.uuid4().hex}.partial"
+        unfinished = f"{file}.{uuid.uuid4().hex}.partial"
         try:
-            target = self._begin(partial, over)
+            target = self._begin(unfinished, over)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(file), exist_ok=True)
-            target = self._begin(partial, over)
+            target = self._begin(unfinished, over)
         with target:
             for piece in pieces:
                 left = memoryview(piece).cast("B")
                 while left:
                     left = left[target.write(left) :]
             target.truncate()
-        os.replace(partial, file)
-        if durable:
-            _flusher().submit(_fsync, file)
+        os.replace(unfinished, file)
+        if durable and self._commits:
+            self._early[file] = _flusher().submit(_fsync, file)
 
     def _begin(self, partial: str, over: str | None) -> Any:
         """Open a file for writing: the obsolete one `over` under a new name, or a new one."""
@@ -280,6 +281,7 @@ class LocalBackend:
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data."""
+        self._await_early(self._folder(prefix))
         for parent, _, names in os.walk(self._folder(prefix)):
             for name in [*names, "."]:
                 try:
@@ -289,6 +291,12 @@ class LocalBackend:
                         raise
             if not deep:
                 return
+
+    def _await_early(self, folder: Path) -> None:
+        """Wait for files that are on their way, and raise what failed: the system tells of an error only once."""
+        for file in [file for file in list(self._early) if file.startswith(f"{folder}{os.sep}")]:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                self._early.pop(file).result()
 
     def remove_partial(self) -> None:
         """Remove what a killed writer left behind."""
@@ -330,7 +338,7 @@ def _fsync(file: str) -> None:
 
 @lru_cache(maxsize=1)
 def _flusher() -> ThreadPoolExecutor:
-    """A thread that sends files to the disk, so that a commit finds them there; an error appears in the commit."""
+    """A thread that sends files to the disk, so that a commit finds them there."""
     return ThreadPoolExecutor(1, thread_name_prefix="gpe-flush")
 
 

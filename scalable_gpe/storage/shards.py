@@ -70,15 +70,14 @@ class FileFormat:
                 check(chunk, checksum)
             start = stop
 
-    def write(self, backend: StorageBackend, key: str, chunks: Sequence[np.ndarray | None]) -> None:
-        """Write a file: arrays of bytes, None for chunks that it does not hold."""
+    def write(self, backend: StorageBackend, key: str, chunks: Sequence[np.ndarray]) -> None:
+        """Write the first chunks of a file, which are arrays of bytes; those after them are absent."""
         pieces: list[Any] = []
         index, offset = np.full((self.n_chunks, 2), ABSENT, "<u8"), 0
         for number, chunk in enumerate(chunks):
-            if chunk is not None:
-                pieces += [chunk.data, crc32c(chunk).to_bytes(4, "little")]
-                index[number] = offset, len(chunk) + 4
-                offset += len(chunk) + 4
+            pieces += [chunk.data, crc32c(chunk).to_bytes(4, "little")]
+            index[number] = offset, len(chunk) + 4
+            offset += len(chunk) + 4
         if not self.is_single:
             content = index.reshape(-1).view(np.uint8)
             pieces += [content.data, crc32c(content).to_bytes(4, "little")]

@@ -1,13 +1,22 @@
 """Files of zarr arrays that are read and written without zarr are those that zarr reads and writes."""
 
+import pickle
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import zarr
 
-from scalable_gpe.errors import DamageError
+from scalable_gpe.errors import DamageError, StoreError
+from scalable_gpe.storage import backends
 from scalable_gpe.storage.arrays import StoredTable
 from scalable_gpe.storage.shards import file_format
 from scalable_gpe.storage.zarr_store import ZarrStore
+
+
+@dataclass(frozen=True)
+class Facts:
+    """An empty record."""
 
 
 @pytest.fixture
@@ -74,3 +83,25 @@ def test_another_layout_is_left_to_zarr(store):
     made[:] = np.arange(20).reshape(10, 2)
     assert file_format(made) is None
     np.testing.assert_array_equal(StoredTable(store.handle, made).read(3, 5), [[6, 7], [8, 9]])
+
+
+def test_a_failure_on_the_way_to_the_disk_fails_the_commit(store, monkeypatch):
+    """The system tells of a write that failed only once: to the thread that sends files to the disk early."""
+    told = []
+
+    def fsync(file):
+        if file.endswith("c/0/0") and not told:
+            told.append(file)
+            raise OSError(5, "Input/output error", file)
+
+    monkeypatch.setattr(backends, "_fsync", fsync)
+    store.table("result/table", (100, 3), np.float32).write(0, np.ones((100, 3), np.float32))
+    with pytest.raises(StoreError, match="Input/output"):
+        store.commit("result", Facts())
+    assert told and store.read("result", Facts) is None
+
+
+def test_another_process_leaves_flushing_to_the_one_that_commits(store):
+    sent = pickle.loads(pickle.dumps(store.backend))
+    sent.write("some", b"bytes", durable=True)
+    assert not sent._early
