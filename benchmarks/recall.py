@@ -170,7 +170,8 @@ def weakened(by: Weakened) -> Iterator[None]:
     usual = rounds.plan_search
 
     def plan(*sizes: int, **more: Any) -> SearchPlan:
-        return replace(usual(*sizes, **more), leaf_rows=by.leaf_rows, n_sampled=by.n_sampled)
+        standard = usual(*sizes, **more | {"recall": 1.0})
+        return replace(standard, leaf_rows=by.leaf_rows, effort=replace(standard.effort, n_sampled=by.n_sampled))
 
     with mock.patch.object(rounds, "plan_search", plan), mock.patch.object(descent, "_MAX_STEPS", by.n_steps):
         yield

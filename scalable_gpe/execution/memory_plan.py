@@ -294,9 +294,14 @@ def longest_list(n_neighbors: int) -> int:
     return 7 * list_length(n_neighbors) // 5
 
 
+def most_sampled(n_neighbors: int) -> int:
+    """Entries of each of the two samples of a row in a step of the descent."""
+    return min(6 * list_length(n_neighbors) // 5, 48)
+
+
 def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
     """Bytes that the search of a part needs per row: the row, its list, two samples, and a few numbers."""
-    lists = 8 * (longest_list(n_neighbors) + list_length(n_neighbors))
+    lists = 8 * (longest_list(n_neighbors) + most_sampled(n_neighbors))
     in_bytes = n_features if n_features > WIDE else 0
     return 4 * n_features + in_bytes + lists + 40
 

@@ -13,7 +13,8 @@ from scalable_gpe.loops.compiled import inner_loop, search_loop
 from scalable_gpe.loops.vectors import fetch, four_squares
 
 EMPTY = np.uint64(2**64 - 1)  # an entry of a list
-NOTHING = np.uint32(2**32 - 1)  # an entry of a sample
+NOTHING = np.uint32(2**32 - 1)  # as a distance: any may enter
+_BATCH = 512  # sampled entries that are fetched from memory at the same time
 _NEW = np.uint64(1)
 _ROW = np.uint64(0xFFFFFFFE)
 _LOW = np.uint64(0x0001_0001_0001_0001)
@@ -33,13 +34,13 @@ def _entry(bits, row, new):
 @inner_loop
 def _place(lists, row, n, entry):
     """Position of an entry in a list that holds `n` entries, or -1 if the list holds it or is better throughout."""
-    t = n
     wanted = entry >> _NEW
-    while t > 0 and lists[row, t - 1] >> _NEW > wanted:
-        t -= 1
-    if t == lists.shape[1] or (t > 0 and lists[row, t - 1] >> _NEW == wanted):
-        return -1
-    return t
+    n_better = n_equal = 0
+    for t in range(n):
+        one = lists[row, t] >> _NEW
+        n_better += one < wanted
+        n_equal += one == wanted
+    return -1 if n_equal > 0 or n_better == lists.shape[1] else n_better
 
 
 @inner_loop
@@ -49,9 +50,8 @@ def _insert(lists, row, n, entry):
     if t < 0:
         return n
     n = min(n + 1, lists.shape[1])
-    for q in range(n - 1, t, -1):
-        lists[row, q] = lists[row, q - 1]
-    lists[row, t] = entry
+    for q in range(t, n):
+        entry, lists[row, q] = lists[row, q], entry
     return n
 
 
@@ -103,49 +103,12 @@ def start_lists(X, known, found, first, last, lists, reach):
 
 
 @inner_loop
-def _ticket(owner, other, seed, mask):
-    """A random number above the bits of `mask`, and the row `other` below: the lowest ones are sampled."""
+def _ticket(owner, other, seed):
+    """A random number of two rows: a low one is sampled."""
     z = np.uint64(owner) << np.uint64(32) ^ np.uint64(other) ^ seed
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return np.uint32(z) & ~mask | np.uint32(other)
-
-
-@inner_loop
-def _enter(sample, owner, ticket):
-    """Keep a ticket among the lowest of its owner, once."""
-    last = sample.shape[1] - 1
-    if ticket >= sample[owner, last]:
-        return
-    t = last
-    while t > 0 and sample[owner, t - 1] > ticket:
-        t -= 1
-    if t > 0 and sample[owner, t - 1] == ticket:
-        return
-    for q in range(last, t, -1):
-        sample[owner, q] = sample[owner, q - 1]
-    sample[owner, t] = ticket
-
-
-@inner_loop
-def _clear(sample, first, last):
-    for row in range(first, last):
-        for t in range(sample.shape[1]):
-            sample[row, t] = NOTHING
-
-
-@inner_loop
-def _enter_for_others(sample, row, others, n, seed, mask, tickets, highest):
-    """Enter a row for each of `n` others."""
-    end = sample.shape[1] - 1
-    # all of these are read before any is used, so that they are fetched from memory at the same time
-    for t in range(n):
-        highest[t] = sample[others[t], end]
-        tickets[t] = _ticket(others[t], row, seed, mask)
-    for t in range(n):
-        if tickets[t] < highest[t]:
-            _enter(sample, others[t], tickets[t])
+    return np.uint32(z >> np.uint64(32))
 
 
 @search_loop
@@ -162,79 +125,132 @@ def count_new(lists, first, last, n_new):
 
 
 @search_loop
-def sample_new(lists, n_new, first, last, seed, mask, sample):
-    """Sample, for each row `first` to `last`, new entries of its list, and rows in whose lists it is a new entry."""
-    _clear(sample, first, last)
-    length = lists.shape[1]
-    others, tickets, highest = np.empty(length, np.int64), np.empty(length, np.uint32), np.empty(length, np.uint32)
-    for row in range(lists.shape[0]):
-        if n_new[row] == 0:
-            continue
-        own = first <= row < last
-        n = 0
-        for t in range(length):
-            entry = lists[row, t]
-            if entry == EMPTY:
-                break
-            other = _row_of(entry)
-            if own and entry & _NEW:
-                _enter(sample, row, _ticket(row, other, seed, mask))
-            others[n] = other
-            n += np.int64(entry & _NEW) & (first <= other) & (other < last)
-        _enter_for_others(sample, row, others, n, seed, mask, tickets, highest)
+def choose_tickets(lists, first, last, n_wanted, highest):
+    """Choose the tickets that are sampled for the rows `first` to `last`: those below highest[row, new].
 
-
-@search_loop
-def sample_old(lists, n_new, active, first, last, seed, mask, sample):
-    """The same for entries that are not new, for rows that are `active`: they have a sample of new ones."""
-    _clear(sample, first, last)
-    length = lists.shape[1]
-    others, tickets, highest = np.empty(length, np.int64), np.empty(length, np.uint32), np.empty(length, np.uint32)
-    for row in range(lists.shape[0]):
-        if n_new[row] == length:
-            continue
-        own = active[row] and first <= row < last
-        n = 0
-        for t in range(length):
-            entry = lists[row, t]
-            if entry == EMPTY:
-                break
-            other = _row_of(entry)
-            if not entry & _NEW:
-                if own:
-                    _enter(sample, row, _ticket(row, other, seed, mask))
-                others[n] = other
-                n += active[other] & (first <= other) & (other < last)
-        _enter_for_others(sample, row, others, n, seed, mask, tickets, highest)
-
-
-@search_loop
-def mark_sampled(lists, first, last, seed, mask, sample):
-    """Mark the entries that were sampled as old ones."""
+    Entries of a row's list are counted, and lists that it is in. Nothing is sampled for a row without new ones.
+    """
     for row in range(first, last):
-        if sample[row, 0] == NOTHING:
-            continue
-        highest = sample[row, sample.shape[1] - 1]
+        highest[row, 0] = highest[row, 1] = 0
+    for row in range(lists.shape[0]):
+        own = first <= row < last
         for t in range(lists.shape[1]):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            if entry & _NEW and _ticket(row, _row_of(entry), seed, mask) <= highest:
-                lists[row, t] = entry & ~_NEW
+            new, other = np.int64(entry & _NEW), _row_of(entry)
+            if own:
+                highest[row, new] += np.uint32(1)
+            if first <= other < last:
+                highest[other, new] += np.uint32(1)
+    for row in range(first, last):
+        is_active = highest[row, 1] > 0
+        for new in range(2):
+            n = highest[row, new]
+            share = min(np.float64(n_wanted) / max(n, 1), 1.0)
+            highest[row, new] = np.uint32(share * NOTHING) if is_active and n > 0 else np.uint32(0)
+
+
+@inner_loop
+def _enter(samples, n_samples, place, row):
+    """Append a row to a sample that is not full, once."""
+    n = np.int64(n_samples[place])
+    n_equal = 0
+    for t in range(n):
+        n_equal += samples[place, t] == row
+    if n_equal == 0 and n < samples.shape[1]:
+        samples[place, n] = row
+        n_samples[place] = n + 1
 
 
 @search_loop
-def join(X, labels, unused, fresh, old, mask, first, last, start, lists, reach, targets, entries):
+def sample_entries(lists, first, last, seed, highest, samples, n_samples):
+    """Sample, for each row `first` to `last`, entries of its list, and rows in whose lists it is.
+
+    New entries go to samples[2 * row + 1], others to samples[2 * row]. What fills a sample first is kept: lists are
+    read in one order, whatever the range.
+    """
+    n_samples[2 * first : 2 * last] = 0
+    length = lists.shape[1]
+    size = _BATCH + 2 * length
+    places, rows = np.empty(size, np.int64), np.empty(size, np.uint32)
+    n = 0
+    for row in range(lists.shape[0]):
+        own = first <= row < last
+        for t in range(length):
+            entry = lists[row, t]
+            if entry == EMPTY:
+                break
+            new, other = np.int64(entry & _NEW), _row_of(entry)
+            if own:
+                places[n], rows[n] = 2 * row + new, other
+                n += _ticket(row, other, seed) < highest[row, new]
+            if first <= other < last and _ticket(other, row, seed) < highest[other, new]:
+                places[n], rows[n] = 2 * other + new, row
+                fetch(samples, places[n])
+                n += 1
+        if n >= _BATCH or row == lists.shape[0] - 1:
+            for e in range(n):
+                _enter(samples, n_samples, places[e], rows[e])
+            n = 0
+
+
+@search_loop
+def mark_sampled(lists, first, last, seed, highest):
+    """Mark the new entries that were sampled as old ones."""
+    for row in range(first, last):
+        if highest[row, 1] == 0:
+            continue
+        for t in range(lists.shape[1]):
+            entry = lists[row, t]
+            if entry == EMPTY:
+                break
+            if entry & _NEW and _ticket(row, _row_of(entry), seed) < highest[row, 1]:
+                lists[row, t] = entry & ~_NEW
+
+
+@inner_loop
+def _gather(samples, n_samples, centre, rows):
+    """Write the sampled rows of a centre, new ones first, and return the number of these and of all."""
+    n_new, n_old = np.int64(n_samples[2 * centre + 1]), np.int64(n_samples[2 * centre])
+    for t in range(n_new):
+        rows[t] = samples[2 * centre + 1, t]
+    for t in range(n_old):
+        rows[n_new + t] = samples[2 * centre, t]
+    for t in range(n_new + n_old, n_new + n_old + 3):  # the last group of four is filled up
+        rows[t] = rows[0]
+    return n_new, n_new + n_old
+
+
+@inner_loop
+def _without_label_in_common(label, s, n_rows, unused, hit):
+    """Mark the rows that have no label in common with row `s`."""
+    own = label[s]
+    for t in range(n_rows):
+        x = (label[t] ^ own) | unused
+        hit[t] = np.uint8(((x - _LOW) & ~x & _HIGH) == np.uint64(0))  # no field is zero
+
+
+@inner_loop
+def _keep_near(bits, near, s, n_rows, hit):
+    """Unmark the rows whose distance is too large for both lists, their own and that of row `s`."""
+    own = near[s]
+    for t in range(n_rows):
+        hit[t] &= np.uint8(bits[t] <= max(own, near[t]))
+
+
+@search_loop
+def join(X, labels, unused, samples, n_samples, first, last, start, lists, reach, targets, entries):
     """Compare the rows sampled by each of the rows `start` to `last`: new ones with each other and with old ones.
 
     Two rows are not compared if a 16-bit field of their `labels` is equal (fields of `unused` are not looked at): they
     have been compared before. Entries for the lists of `first` to `last` are inserted; those for others are returned in
     `targets` and `entries`. Returns the row at which these were full, and their number.
     """
-    n_sampled = fresh.shape[1]
-    size = 2 * n_sampled + 4
-    rows, label, near = np.empty(size, np.int64), np.empty(size, np.uint64), np.empty(size, np.uint32)
-    chosen, squares = np.empty(size, np.int64), np.empty(size, np.float32)
+    n_sampled = samples.shape[1]
+    size = 2 * n_sampled + 16
+    rows, label, near = np.zeros(size, np.int64), np.zeros(size, np.uint64), np.zeros(size, np.uint32)
+    hit, squares = np.zeros(size, np.uint8), np.zeros(size, np.float32)
     bits = squares.view(np.uint32)
     most = 4 * n_sampled * n_sampled  # entries that one centre can offer
     owner, offered = np.empty(most, np.int64), np.empty(most, np.uint64)
@@ -243,45 +259,28 @@ def join(X, labels, unused, fresh, old, mask, first, last, start, lists, reach, 
         if n_sent + most > targets.shape[0]:
             return centre, n_sent
         if centre + 1 < last:
-            for t in range(n_sampled):
-                if fresh[centre + 1, t] != NOTHING:
-                    fetch(X, np.int64(fresh[centre + 1, t] & mask))
-                if old[centre + 1, t] != NOTHING:
-                    fetch(X, np.int64(old[centre + 1, t] & mask))
-        n_fresh = n_offered = 0
-        while n_fresh < n_sampled and fresh[centre, n_fresh] != NOTHING:
-            rows[n_fresh] = np.int64(fresh[centre, n_fresh] & mask)
-            n_fresh += 1
-        if n_fresh == 0:
+            for place in range(2 * centre + 2, 2 * centre + 4):
+                for t in range(n_samples[place]):
+                    fetch(X, np.int64(samples[place, t]))
+        if n_samples[2 * centre + 1] == 0:
             continue
-        n_rows = n_fresh
-        for t in range(n_sampled):
-            if old[centre, t] == NOTHING:
-                break
-            rows[n_rows] = np.int64(old[centre, t] & mask)
-            n_rows += 1
+        n_new_rows, n_rows = _gather(samples, n_samples, centre, rows)
         for t in range(n_rows):
             near[t] = reach[rows[t]]
             label[t] = labels[rows[t]]
-        for s in range(n_fresh):
+        n_offered = 0
+        for s in range(n_new_rows):
             row = rows[s]
-            n = 0
+            _without_label_in_common(label, s, n_rows, unused, hit)
+            for q in range(s + 1, n_rows, 4):
+                if hit[q] | hit[q + 1] | hit[q + 2] | hit[q + 3]:
+                    squares[q], squares[q + 1], squares[q + 2], squares[q + 3] = four_squares(
+                        X, row, rows[q], rows[q + 1], rows[q + 2], rows[q + 3]
+                    )
+            _keep_near(bits, near, s, n_rows, hit)
             for t in range(s + 1, n_rows):
-                x = (label[t] ^ label[s]) | unused
-                chosen[n] = t
-                n += ((x - _LOW) & ~x & _HIGH) == np.uint64(0)  # no field is zero
-            if n == 0:
-                continue
-            for q in range(n, n + 3):  # the last group of four is filled up
-                chosen[q] = chosen[n - 1]
-            for q in range(0, n, 4):
-                squares[q], squares[q + 1], squares[q + 2], squares[q + 3] = four_squares(
-                    X, row, rows[chosen[q]], rows[chosen[q + 1]], rows[chosen[q + 2]], rows[chosen[q + 3]]
-                )
-            for q in range(n):
-                t, square = chosen[q], bits[q]
-                other = rows[t]
-                if other != row:
+                if hit[t] and rows[t] != row:
+                    other, square = rows[t], bits[t]
                     if square <= near[s]:
                         fetch(lists, row)
                         owner[n_offered], offered[n_offered] = row, _entry(square, other, _NEW)

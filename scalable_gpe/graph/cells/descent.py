@@ -14,13 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scalable_gpe.graph.cells.plan import Effort
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.threads import Threads
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints
 from scalable_gpe.loops import descent as loops
 
 _MAX_STEPS = 20
-_FEW = 0.002  # share of new entries at which a descent ends
+_CANDIDATES = (
+    2  # sampled for each place of a sample: some are candidates twice, as one of a row's list and it of theirs
+)
 _SENT = 2**19  # entries on their way between threads
 
 
@@ -76,32 +79,30 @@ def start_lists(
 
 
 def descend(
-    X: Floats | Bytes, labels: Labels, lists: SortedLists, n_sampled: int, seeds: Seeds, threads: Threads
+    X: Floats | Bytes, labels: Labels, lists: SortedLists, effort: Effort, seeds: Seeds, threads: Threads
 ) -> None:
     """Improve the lists until few entries are new."""
     n_rows, entries = len(X), lists.entries
-    mask = np.uint32((1 << n_rows.bit_length()) - 1)
-    fresh, old = (np.empty((n_rows, n_sampled), np.uint32) for _ in range(2))
     n_new = np.empty(n_rows, np.uint8 if entries.shape[1] < 256 else np.int32)
+    highest = np.empty((n_rows, 2), np.uint32)
+    samples, n_samples = np.empty((2 * n_rows, effort.n_sampled), np.uint32), np.empty(2 * n_rows, np.uint8)
     for step in range(_MAX_STEPS):
         threads.loop(loops.count_new, n_rows, (entries,), (n_new,))
-        if n_new.sum(dtype=np.int64) <= _FEW * entries.size:
+        if n_new.sum(dtype=np.int64) <= effort.few * entries.size:
             break
-        how = (seeds.of("descent", step), mask)
+        seed = seeds.of("descent", step)
         # every range reads the lists of all rows, so that there are no more of them than threads
-        threads.loop(loops.sample_new, n_rows, (entries, n_new), (*how, fresh), per_thread=1)
-        active = (fresh[:, 0] != loops.NOTHING).view(np.uint8)
-        threads.loop(loops.sample_old, n_rows, (entries, n_new, active), (*how, old), per_thread=1)
-        threads.loop(loops.mark_sampled, n_rows, (entries,), (*how, fresh))
-        _join(X, labels, fresh, old, mask, lists, threads)
+        threads.loop(loops.choose_tickets, n_rows, (entries,), (_CANDIDATES * effort.n_sampled, highest), per_thread=1)
+        threads.loop(loops.sample_entries, n_rows, (entries,), (seed, highest, samples, n_samples), per_thread=1)
+        threads.loop(loops.mark_sampled, n_rows, (entries,), (seed, highest))
+        _join(X, labels, samples, n_samples, lists, threads)
 
 
 def _join(
     X: Floats | Bytes,
     labels: Labels,
-    fresh: np.ndarray,
-    old: np.ndarray,
-    mask: np.uint32,
+    samples: np.ndarray,
+    n_samples: np.ndarray,
     lists: SortedLists,
     threads: Threads,
 ) -> None:
@@ -111,13 +112,13 @@ def _join(
     """
     pieces = threads.cut(len(X))
     starts = [first for first, _ in pieces]
-    room = max(_SENT // len(pieces), 8 * fresh.shape[1] ** 2)
+    room = max(_SENT // len(pieces), 8 * samples.shape[1] ** 2)
     sent = np.empty((len(pieces), room), np.int32), np.empty((len(pieces), room), np.uint64)
     words, unused = labels.words, labels.unused
 
     def compare(number: int) -> tuple[int, int]:
         first, last = pieces[number]
-        given = (X, words, unused, fresh, old, mask, first, last, starts[number])
+        given = (X, words, unused, samples, n_samples, first, last, starts[number])
         reached: tuple[int, int] = loops.join(*given, lists.entries, lists.reach, *(one[number] for one in sent))
         return reached
 

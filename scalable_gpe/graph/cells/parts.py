@@ -96,9 +96,9 @@ def search_part(
     found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, n_trees, plan, seeds, threads)
     del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
-    lists = start_lists(compared, known, found, plan.list_length, threads)
+    lists = start_lists(compared, known, found, plan.effort.list_length, threads)
     del known, found
-    descend(compared, labels, lists, plan.n_sampled, seeds, threads)
+    descend(compared, labels, lists, plan.effort, seeds, threads)
     candidates = listed_rows(lists, threads)
     del lists, compared
 
@@ -107,7 +107,7 @@ def search_part(
         near, far = _empty_lists(len(X), plan.n_neighbors)
     else:
         near, far = earlier.lists(order)
-    n_settled = plan.n_neighbors + _SPARE if is_exact else plan.list_length
+    n_settled = plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
     threads.loop(loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     repair(X, names, near, far)
     return order, near, far
@@ -150,16 +150,16 @@ def mend_borders(
     compared, is_exact = _compared(X, reduction, threads)
     in_leaves = Z[order[kept]] if reduction is not None and is_exact else compared
     del Z
-    found = _empty_lists(len(kept), plan.list_length)
+    found = _empty_lists(len(kept), plan.effort.list_length)
     leaves = np.concatenate([[0], np.cumsum(sizes[is_mixed])])
     compare_leaves(threads, in_leaves, place[np.flatnonzero(in_mixed)], leaves, *found)
     near_kept, far_kept = near[kept], far[kept]
     if is_exact:  # only what is better than a list enters it, also where some of its rows are not here
         length, most = plan.n_neighbors, far_kept[:, -1] * np.float32(1 + 1e-5)
     else:
-        length, most = plan.list_length, None
+        length, most = plan.effort.list_length, None
     lists = start_lists(compared, known, found[0], length, threads, most)
-    descend(compared, labels, lists, plan.n_sampled, seeds, threads)
+    descend(compared, labels, lists, plan.effort, seeds, threads)
     candidates = listed_rows(lists, threads)
     threads.loop(loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
@@ -190,7 +190,7 @@ def _from_trees(
 
     Trees are grown on Z; the rows of a leaf are compared as `compared` has them.
     """
-    neighbors, distances = _empty_lists(len(Z), plan.list_length)
+    neighbors, distances = _empty_lists(len(Z), plan.effort.list_length)
     rows = np.arange(len(Z), dtype=np.int32)
     for tree in range(n_trees):
         if tree > 0:

@@ -9,15 +9,25 @@ from scalable_gpe.errors import Message
 from scalable_gpe.execution import memory_plan
 
 _READ_BYTES = 2**23  # one streaming read
+_LOW_RECALL = 0.85  # less work reaches it
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thorough a descent is.
+
+    `list_length` is the length of lists during the search (short ones miss neighbours), `n_sampled` the most entries
+    that a step samples for a row, `few` the share of new entries at which the descent ends.
+    """
+
+    list_length: int
+    n_sampled: int
+    few: float
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The sizes of a search: a function of the shape of the data and of n_neighbors, never of the machine.
-
-    `list_length` is the length of lists during the search (short ones miss neighbours), `n_sampled` the number of
-    entries that a step of the descent samples for a row.
-    """
+    """The sizes of a search: a function of the shape of the data, n_neighbors and recall, never of the machine."""
 
     n_rows: int
     n_features: int
@@ -25,8 +35,7 @@ class SearchPlan:
     part_rows: int
     leaf_rows: int
     cell_rows: int
-    list_length: int
-    n_sampled: int
+    effort: Effort
     n_trees: int
     n_reduced: int
 
@@ -57,7 +66,10 @@ class SearchPlan:
         """The plan of one round: those beyond the least number, for want of recall, keep longer lists."""
         if n < self.least_rounds:
             return self
-        return replace(self, list_length=min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1))
+        length = memory_plan.longest_list(self.n_neighbors)
+        return replace(
+            self, effort=replace(_effort(self.n_neighbors, 1.0), list_length=min(length, self.part_rows - 1))
+        )
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
@@ -68,8 +80,10 @@ class SearchPlan:
         return (positions // np.int32(self.rows_per_part)).astype(np.int32)
 
 
-def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> SearchPlan:
-    """Choose the sizes of a search."""
+def plan_search(
+    n_rows: int, n_features: int, n_neighbors: int, *, recall: float = 1.0, part_rows: int | None = None
+) -> SearchPlan:
+    """Choose the sizes of a search that is to reach a recall."""
     if n_rows >= 2**31:
         raise ValueError(Message(f"`n_rows` must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}."))
     if not 1 <= n_neighbors < n_rows:
@@ -80,7 +94,7 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
     if part_rows is None:
         part_rows = memory_plan.part_rows(n_rows, n_features, n_neighbors)
     part_rows = min(n_rows, max(part_rows, 2 * leaf_rows))
-    length = memory_plan.list_length(n_neighbors)
+    effort = _effort(n_neighbors, recall)
     return SearchPlan(
         n_rows=n_rows,
         n_features=n_features,
@@ -88,8 +102,15 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
         part_rows=part_rows,
         leaf_rows=leaf_rows,
         cell_rows=64,
-        list_length=min(length, part_rows - 1),
-        n_sampled=min(length, 40),
+        effort=replace(effort, list_length=min(effort.list_length, part_rows - 1)),
         n_trees=2,
         n_reduced=64 if n_features > memory_plan.WIDE else 0,
     )
+
+
+def _effort(n_neighbors: int, recall: float) -> Effort:
+    """What reaches a recall on data that is hard to search; on other data both find nearly all neighbours."""
+    n_sampled = memory_plan.most_sampled(n_neighbors)
+    if recall <= _LOW_RECALL:
+        return Effort(max(n_neighbors, memory_plan.LEAST_LENGTH - 2), n_sampled, few=0.05)
+    return Effort(memory_plan.list_length(n_neighbors), n_sampled, few=0.002)

@@ -71,7 +71,7 @@ def search_cells(
 
     No two rows may be equal. `sample` measures the recall after each round.
     """
-    plan = plan_search(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
+    plan = plan_search(source.n_rows, source.n_features, n_neighbors, recall=recall, part_rows=part_rows)
     panels = Panels(context)
     with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
         search = _Search(source, plan, context, name, panels, Seeds(random_state), team)
