@@ -1,8 +1,8 @@
 """Recall against time of neighbour searches: ours, pynndescent, faiss and PiPNN, on five data sets.
 
-    python benchmarks/searches.py --json searches.json --picture docs/figures/searches.png
+    python benchmarks/searches.py --json benchmarks/searches.json --picture docs/figures/searches.png
     python benchmarks/searches.py --rows 20000 --data gaussian hard
-    python benchmarks/searches.py --json searches.json --picture searches.png --draw      draw what was measured
+    python benchmarks/searches.py --json benchmarks/searches.json --picture searches.png --draw     draw what was measured
 
 Each search runs with several settings, in this process, after one run on few rows that compiles it; all threads.
 Seconds include building and searching. Recall is measured on the same 500 sampled rows. A search that is not installed
@@ -136,28 +136,34 @@ def measure(X: np.ndarray, one: Setting) -> list[float]:
 def draw(known: dict[str, list[Any]], path: Path) -> None:
     """Draw one panel per data set: the share of neighbours that are missing against seconds."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, NullLocator
 
     curves: dict[tuple[str, str], dict[str, list[list[float]]]] = {}
     for key, point in known.items():
         data, n_rows, method, _ = key.split(", ", 3)
         curves.setdefault((data, n_rows), {}).setdefault(method, []).append(point)
-    figure = Figure(figsize=(3.3 * len(curves), 3.6), layout="constrained")
+    n_lines = -(-(len(curves) + 1) // 3)
+    figure = Figure(figsize=(10.5, 3.3 * n_lines), layout="constrained")
+    panels = figure.subplots(n_lines, 3, squeeze=False).ravel()
     colors = dict(zip(dict.fromkeys(one.method for one in SETTINGS), _COLORS, strict=False))
-    for axes, ((data, n_rows), methods) in zip(
-        figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True
-    ):
+    for axes, ((data, n_rows), methods) in zip(panels, curves.items(), strict=False):
         for method, points in methods.items():
             seconds, recall = np.array(sorted(points)).T
-            ours = method == "cells"
-            axes.plot(
-                seconds, np.maximum(1 - recall, 1e-4), "o-", label=method, color=colors[method], lw=2.5 if ours else 1.2
-            )
-        axes.set(xscale="log", yscale="log", title=f"{int(n_rows):,} {DATA[data][0]}", xlabel="seconds")
+            missing = np.maximum(100 * (1 - recall), 0.01)
+            axes.plot(seconds, missing, "o-", label=method, color=colors[method], lw=2.5 if method == "cells" else 1.2)
+        axes.set(xscale="log", yscale="log", title=f"{int(n_rows):,} rows: {DATA[data][0]}", xlabel="seconds")
         axes.invert_yaxis()
+        for axis, ticks in ((axes.xaxis, (1, 2, 5, 10, 20, 50, 100)), (axes.yaxis, (0.01, 0.1, 1, 10))):
+            axis.set_major_locator(FixedLocator(ticks))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter("{x:g}")
         axes.title.set_fontsize(10)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("neighbours missing (up is better)")
-    figure.axes[-1].legend(fontsize=8, frameon=False)
+    for axes in panels[::3]:
+        axes.set_ylabel("% of neighbours missing (up is better)")
+    for axes in panels[len(curves) :]:
+        axes.axis("off")
+    panels[len(curves)].legend(*panels[0].get_legend_handles_labels(), loc="center", frameon=False)
     figure.savefig(path, dpi=110)
 
 
