@@ -2,7 +2,7 @@
 
     python benchmarks/searches.py --json benchmarks/searches.json --picture docs/figures/searches.png
     python benchmarks/searches.py --rows 20000 --data gaussian hard
-    python benchmarks/searches.py --json benchmarks/searches.json --picture searches.png --draw     draw what was measured
+    python benchmarks/searches.py --json benchmarks/searches.json --picture x.png --draw     draw what was measured
 
 Each search runs with several settings, in this process, after one run on few rows that compiles it; all threads.
 Seconds include building and searching. Recall is measured on the same 500 sampled rows. A search that is not installed
