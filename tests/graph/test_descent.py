@@ -6,9 +6,10 @@ from numba import njit
 
 from scalable_gpe.graph.cells import descent
 from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
-from scalable_gpe.graph.cells.plan import Effort
+from scalable_gpe.graph.cells.plan import Effort, plan_search
 from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.threads import ALONE, threads
+from scalable_gpe.loops import descent as loops
 from scalable_gpe.loops.vectors import exact_square, four_squares
 
 
@@ -130,3 +131,37 @@ def test_rows_with_a_label_in_common_are_not_compared(rng):
     ]
     assert any(fresh)
     assert all(other // 200 != row // 200 for row, others in enumerate(fresh) for other in others)
+
+
+def test_samples_hold_candidates_once_and_all_of_them_if_they_are_few(rng):
+    X = rng.standard_normal((500, 5)).astype(np.float32)
+    known = rng.integers(500, size=(500, 4)).astype(np.int32)
+    found = rng.integers(500, size=(500, 6)).astype(np.int32)
+    for others in (known, found):
+        others[others == np.arange(500)[:, None]] = -1
+    entries = start_lists(X, known, found, 10, ALONE).entries
+    rows, is_new = listed_rows(SortedLists(entries, np.empty(0, np.uint32)), ALONE), entries & np.uint64(1) == 1
+    n_sampled = 8
+    samples, n_samples = np.empty((1000, n_sampled), np.uint32), np.empty(1000, np.uint8)
+    highest = np.empty((500, 2), np.uint32)
+    for first, last in ((0, 200), (200, 500)):
+        loops.choose_tickets(entries, first, last, 2 * n_sampled, highest)
+    for first, last in ((0, 350), (350, 500)):
+        loops.sample_entries(entries, first, last, np.uint64(5), highest, samples, n_samples)
+    n_full = 0
+    for row in range(500):
+        for new in range(2):
+            wanted = (rows >= 0) & (is_new == bool(new))
+            candidates = set(rows[row, wanted[row]]) | set(np.flatnonzero((wanted & (rows == row)).any(axis=1)))
+            sample = samples[2 * row + new, : n_samples[2 * row + new]].tolist()
+            assert len(set(sample)) == len(sample) and set(sample) <= candidates
+            n_full += len(sample) == n_sampled
+            if new and len(candidates) <= n_sampled:
+                assert set(sample) == candidates
+    assert n_full > 100
+
+
+def test_a_low_recall_takes_less_effort_until_it_is_missed():
+    low, usual = (plan_search(10**6, 20, 15, recall=recall) for recall in (0.85, 0.86))
+    assert low.effort.list_length < usual.effort.list_length and low.effort.few > usual.effort.few
+    assert low.of_round(low.least_rounds).effort == usual.of_round(usual.least_rounds).effort
