@@ -197,7 +197,7 @@ def sample_entries(lists, first, last, seed, highest, samples, n_samples):
 
 @search_loop
 def mark_sampled(lists, first, last, seed, highest):
-    """Mark the new entries that were sampled as old ones."""
+    """Mark the new entries whose tickets were low enough as old ones, also those for which a sample had no place."""
     for row in range(first, last):
         if highest[row, 1] == 0:
             continue

@@ -21,9 +21,7 @@ from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints
 from scalable_gpe.loops import descent as loops
 
 _MAX_STEPS = 20
-_CANDIDATES = (
-    2  # sampled for each place of a sample: some are candidates twice, as one of a row's list and it of theirs
-)
+_CANDIDATES = 2  # tickets per place of a sample: rows that are in each other's lists have two
 _SENT = 2**19  # entries on their way between threads
 
 

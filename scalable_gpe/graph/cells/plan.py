@@ -66,10 +66,8 @@ class SearchPlan:
         """The plan of one round: those beyond the least number, for want of recall, keep longer lists."""
         if n < self.least_rounds:
             return self
-        length = memory_plan.longest_list(self.n_neighbors)
-        return replace(
-            self, effort=replace(_effort(self.n_neighbors, 1.0), list_length=min(length, self.part_rows - 1))
-        )
+        length = min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1)
+        return replace(self, effort=replace(_effort(self.n_neighbors, recall=1.0), list_length=length))
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
