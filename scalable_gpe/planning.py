@@ -93,7 +93,7 @@ def estimate(
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
         "memory": int(comfortable if limit is None else min(limit, comfortable)),
-        "disk": size.disk_bytes,
+        "disk": size.disk_bytes + plan.scratch_bytes(),
         "sweeps": cost.n_products * cost.n_panels,
         "panels": cost.n_panels,
         "seconds": float(sum(seconds.values())),

@@ -1,8 +1,8 @@
 """Runs that may be killed: reads one request (JSON) per line, forks a process for it, and answers with what it did.
 
 A forked process has the library loaded and its loops compiled, so that a hundred kills take minutes. Sizes are small:
-the search has several parts, K several blocks, the sketch several panels; nothing stays in memory between sweeps, and
-the state is saved at every sweep.
+the search has several parts, K several blocks, the sketch several panels; nothing stays in memory between sweeps, or
+all arrays are mapped, and the state is saved at every sweep.
 """
 
 import contextlib
@@ -39,7 +39,8 @@ def points(n_rows):
 def run(kind, **more):
     memory_plan.PART_ROWS = 700
     parameters = {"progress": False, "n_rows": 1500, **SHARED, **RUNS[kind], **more}
-    with block_sizes(block_rows=256, panel_columns=3, resident_bytes=0, save_seconds=0.0):
+    kept = {"maps_arrays": True} if kind == "wide" else {"resident_bytes": 0}
+    with block_sizes(block_rows=256, panel_columns=3, save_seconds=0.0, **kept):
         return gpe.embed(points(parameters.pop("n_rows")), **parameters)
 
 

@@ -1,5 +1,6 @@
 """The benchmarks run: one table with every row, and the figures that hold at any size."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def done(tmp_path_factory):
 def test_the_table_has_its_rows(done):
     printed, metadata = done
     names = [row["what"] for row in metadata["rows"]]
-    assert len(names) == len(set(names)) == 17
+    assert len(names) == len(set(names)) == 18
     assert all(name in printed for name in names)
     assert {row["what"] for row in metadata["rows"] if row["value"] is None} == LEFT_OUT
     assert all(row["value"] > 0 for row in metadata["rows"] if row["value"] is not None)
@@ -235,3 +236,17 @@ def test_a_search_and_its_picture(benchmarks, tmp_path):
         tmp_path / "a.png",
     )
     assert (tmp_path / "a.png").stat().st_size > 5000
+
+
+def test_runs_under_memory_limits(benchmarks):
+    """The smallest limit that the plan allows, and one with room for everything: peaks below them, the same bytes."""
+    from limits import measure
+
+    options = argparse.Namespace(
+        rows=30_000, features=16, limits=["smallest", "2GB"], kill=None, against=[], scratch=None
+    )
+    peaks = {row.what: row for row in measure(options) if "peak memory" in row.what}
+    assert len(peaks) == 2
+    for what, row in peaks.items():
+        limit = 2000.0 if "2GB" in what else float(row.aim.split()[1])
+        assert 100 < row.value <= limit, what

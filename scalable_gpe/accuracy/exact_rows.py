@@ -12,6 +12,7 @@ import numpy as np
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan, n_sweeps
@@ -20,6 +21,7 @@ from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.chebyshev import factor_series
 from scalable_gpe.spectral.filters import Factor, Filter
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import take_ascending
 from scalable_gpe.storage.protocol import read_whole
 
 _N_COLUMNS = 4  # columns of G that are multiplied again
@@ -73,13 +75,22 @@ class ExactRows:
 
     def _units(self, points: np.ndarray, removed: Removed, panels: Panels) -> Panel:
         """``Z = S (e_i - u u_i)``, one column per point; u is the removed direction."""
-        heat = self._heat
-        panel = np.zeros((heat.kernel.edges.n_points, len(points)))
-        if removed.direction is not None:
-            along = removed.coefficients(removed.direction[points])
-            panel -= (heat.weights * removed.direction)[:, None] * along
-        panel[points, np.arange(len(points))] += 1
-        return panels.of(panel * heat.scale_points[:, None])
+        heat, direction = self._heat, removed.direction
+        along = None if direction is None else removed.coefficients(direction[points])
+        panel = panels.new((heat.kernel.edges.n_points, len(points)), np.float64)
+
+        def unit_rows(piece: tuple[int, int]) -> None:
+            some, out = slice(*piece), panel.room(*piece)
+            out[:] = 0
+            if direction is not None:
+                out -= (heat.weights[some] * direction[some])[:, None] * along
+            here = np.flatnonzero((points >= piece[0]) & (points < piece[1]))
+            out[points[here] - piece[0], here] += 1
+            out *= heat.scale_points[some][:, None]
+            panel.put(piece[0], out)
+
+        heat.context.workers.here.map(unit_rows, row_pieces(heat.context, panel.shape[0]), count=False)
+        return panel
 
 
 def _by_start(heat: HeatKernel, filters: Sequence[Filter]) -> Iterator[tuple[Removed, list[Filter]]]:
@@ -195,5 +206,5 @@ def _images(heat: HeatKernel, panel: Panel) -> Iterator[tuple[tuple[int, int], n
     sweep(heat.kernel, Product(OutputScale(heat)), panel, target, context, purpose="audit")
     whole = target.rows(0, target.shape[0])
     for rows in ranges(storage_order.n_rows, heat.kernel.edges.block_rows):
-        yield rows, whole[storage_order.position[slice(*rows)]]
+        yield rows, take_ascending(whole, storage_order.position[slice(*rows)])
     panels.clear()

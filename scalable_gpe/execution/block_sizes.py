@@ -15,6 +15,7 @@ class BlockSizes:
     panel_columns: int | None = None
     resident_bytes: int | None = None
     save_seconds: float | None = None
+    maps_arrays: bool | None = None
 
 
 _DEFAULT = BlockSizes()

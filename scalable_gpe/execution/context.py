@@ -1,10 +1,13 @@
 """The context of one computation: its store, its workers, its memory plan."""
 
 import itertools
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
@@ -14,8 +17,9 @@ from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import block_rows
+from scalable_gpe.storage.mapped import mapped, pieces
 from scalable_gpe.storage.memory import MemoryStore
-from scalable_gpe.storage.protocol import ArrayStore
+from scalable_gpe.storage.protocol import ArrayStore, Table, read_whole
 
 
 class Tally:
@@ -52,6 +56,28 @@ class Context:
     def block_rows(self, n_rows: int) -> int:
         """Rows of a block of K for `n_rows` points."""
         return current_block_sizes().block_rows or block_rows(n_rows)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array with an entry per row and undefined values: in memory, or mapped if the plan says so."""
+        if not self.plan.maps_arrays:
+            return np.empty(shape, dtype)
+        return mapped.empty(self.scratch_folder, shape, dtype, self.plan.mapped_bytes())
+
+    @property
+    def scratch_folder(self) -> str:
+        """A folder for unnamed files: that of the store, or one of this machine where the store may be far away."""
+        return tempfile.gettempdir() if self.plan.resources.remote else self.store.scratch_folder
+
+    def filled(self, n_rows: int, dtype: Any, values: Callable[[int, int], Any]) -> np.ndarray:
+        """A vector whose rows from `start` to `stop` are ``values(start, stop)``."""
+        out = self.empty((n_rows,), dtype)
+        for start, stop in pieces(n_rows):
+            out[start:stop] = values(start, stop)
+        return out
+
+    def read_whole(self, table: Table) -> np.ndarray:
+        """All rows of a table, in an array as `empty` makes it."""
+        return read_whole(table, self.empty if self.plan.maps_arrays else np.empty)
 
     def new_label(self) -> str:
         """Return a word that nothing else of this run is named by."""

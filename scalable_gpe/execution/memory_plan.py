@@ -5,6 +5,7 @@ that stay resident, parts of the search at once, ...) is a method here, and `est
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from scalable_gpe import checks
@@ -18,9 +19,14 @@ _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 PART_ROWS = 2**18
+TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
+_TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
+_TREE_TASKS = 48 * 2**20  # lists that are on their way from a tree to the store
 WIDE = 128  # features beyond which rows are searched by their projection and in bytes
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
+_BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
+_LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
 
 
@@ -43,7 +49,7 @@ class ProblemSize:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes that every stage keeps for all rows: row numbers, degrees, scales, weights, temporaries."""
+        """Bytes of the vectors of all rows: row numbers, degrees, scales, weights, temporaries."""
         return (88 if self.weighted else 72) * self.n_rows
 
     @property
@@ -58,7 +64,9 @@ class ProblemSize:
 
     @property
     def part_bytes(self) -> int:
-        """Bytes of the search of one part."""
+        """Bytes of the search of one part, or of a k-d tree, which has no parts."""
+        if 0 < self.n_features <= TREE_FEATURES and self.n_rows <= TREE_ROWS:
+            return _TREE_ROW_BYTES * self.n_rows + _TREE_TASKS
         rows = part_rows(self.n_rows, self.n_features, self.n_neighbors)
         return rows * _part_row_bytes(self.n_features, self.n_neighbors)
 
@@ -128,12 +136,67 @@ class MemoryPlan:
         limit = self.resources.limit
         if limit is None:
             return int(_FREE_SHARE * self.resources.available)
-        base = max(BASE, self.resources.resident + _COMPILING if self.resources.resident else 0)
-        return max(0, limit - max(_SAFETY, limit // 20) - base)
+        return max(0, limit - max(_SAFETY, limit // 20) - self._base)
+
+    @property
+    def _base(self) -> int:
+        """Bytes that the process needs to run at all, and those that it already holds."""
+        return max(BASE, self.resources.resident + _COMPILING if self.resources.resident else 0)
+
+    @cached_property
+    def maps_arrays(self) -> bool:
+        """Whether arrays with an entry per row, and K, are mapped files: they do not fit beside each other."""
+        fixed, size = current_block_sizes().maps_arrays, self.size
+        if not self.resources.persistent:
+            return False
+        if fixed is not None:
+            return fixed
+        columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
+        sweep = int(1.06 * columns) + 8 * size.nnz + self._blocks_in_flight(size.block_bytes)
+        return self.workspace < size.vector_bytes + max(sweep, size.part_bytes)
+
+    def mapped_bytes(self) -> int:
+        """Bytes of mapped arrays that may be in memory: what is left beside a part of the search, or blocks of K."""
+        left = self.workspace - self._beside_maps
+        if self.resources.remote:  # the other half is for blocks of K
+            left //= 2
+        return max(_LEAST_MAPPED, left)
+
+    def scratch_bytes(self) -> int:
+        """Bytes of files for mapped arrays during a run."""
+        size = self.size
+        columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
+        kept = 0 if self.resources.remote else 8 * size.nnz
+        return kept + size.vector_bytes + columns if self.maps_arrays else 0
+
+    @property
+    def _beside_maps(self) -> int:
+        """Bytes of the largest tasks beside mapped arrays: a part of the search, or the blocks of a sweep."""
+        columns = self._mapped_columns(self.size.n_components, _BLOCKS_TOUCHED)
+        return max(self.parts_at_once() * self.size.part_bytes, self._touched(columns, _BLOCKS_TOUCHED))
+
+    def _touched(self, n_columns: int, n_blocks: int) -> int:
+        """Bytes that the tasks of a sweep use of mapped panels and of K.
+
+        A task reads its own block of K, rows of `n_blocks` blocks of one panel, and its own rows of the others.
+        """
+        size, n_jobs = self.size, self.resources.n_jobs
+        rows = min(block_rows(size.n_rows), size.n_rows)
+        read = min(n_jobs * n_blocks * rows, size.n_rows)
+        written = n_jobs * (1 + size.n_powers) * rows
+        return (read + written) * n_columns * size.itemsize + 2 * n_jobs * size.block_bytes
+
+    def _mapped_columns(self, wanted: int, n_blocks: int) -> int:
+        """Columns of one mapped panel."""
+        room = self.workspace - _LEAST_MAPPED
+        widths = (wanted, 128, 64, 32, 16, 8, 4, 2)
+        return min(wanted, next((width for width in widths if self._touched(width, n_blocks) <= room), 1))
 
     @property
     def _left(self) -> int:
         """Workspace left after the vectors and, without a store, the graph, K and the results."""
+        if self.maps_arrays:
+            return max(0, self.workspace - _LEAST_MAPPED)
         size, kept = self.size, self.size.vector_bytes
         if not self.resources.persistent:
             kept += 12 * size.nnz + 8 * size.n_rows * size.n_neighbors + size.result_bytes
@@ -142,7 +205,8 @@ class MemoryPlan:
     @property
     def _free(self) -> int:
         """Workspace left beside the blocks of K that stay in memory."""
-        return self._left - min(self._left, self.resident_bytes(), 8 * self.size.nnz)
+        kept = 0 if self.maps_arrays else min(self._left, self.resident_bytes(), 8 * self.size.nnz)
+        return self._left - kept
 
     # --- the search ---------------------------------------------------------------------------
 
@@ -150,43 +214,61 @@ class MemoryPlan:
         """Number of parts searched at the same time: threads share a part, so a second one only fills gaps."""
         return 2 if self.workspace >= 4 * self.size.part_bytes else 1
 
+    def compared_buckets(self, n_rows: int) -> int:
+        """Number of buckets in which rows are compared with each other by their hashes."""
+        return max(1, -(-64 * n_rows // max(1, self._beside_maps // 2))) if self.maps_arrays else 1
+
     def gathered_rows(self, n_features: int) -> int:
         """Number of rows that one streaming pass over the input collects."""
-        return max(1, self.workspace // 2 // (4 * max(n_features, 1)))
+        room = self._beside_maps if self.maps_arrays else self.workspace
+        return max(1, room // 2 // (4 * max(n_features, 1)))
 
     def shuffled_blocks(self, n_blocks: int, block_bytes: int) -> int:
         """Number of blocks of neighbour lists whose edges are reversed together."""
         if not self.resources.persistent:
             return n_blocks
+        n_held = self.resources.n_jobs + self.held_groups()
+        if self.maps_arrays:
+            return min(n_blocks, max(2, self._beside_maps // (2 * block_bytes * n_held)))
         return min(n_blocks, max(4, self.workspace // (3 * block_bytes * self.resources.n_jobs)))
 
     def held_groups(self) -> int:
         """Number of groups of such blocks that stay in memory: the last one, if this process runs the loops."""
-        return 0 if self.resources.remote else 1
+        return 0 if self.resources.remote or self.maps_arrays else 1
 
     # --- sweeps -------------------------------------------------------------------------------
 
     def resident_bytes(self) -> int:
-        """Bytes of blocks of K that stay in memory between sweeps: what the panels leave."""
+        """Bytes of blocks of K that stay between sweeps: all of them, or what the panels of a worker leave."""
         fixed = current_block_sizes().resident_bytes
         if fixed is not None:
             return fixed
         if not self.resources.persistent:
             return 0
         size = self.size
+        if not self.resources.remote:
+            return 2 * 8 * size.nnz
+        if self.maps_arrays:
+            return max(0, (self.workspace - self._beside_maps) // 2)
         column = self._column(size.n_rows, size.n_powers, size.itemsize)
         flight = self._blocks_in_flight(size.block_bytes)
         return max(0, self._left - int(1.25 * size.n_components * column) - flight)
 
-    def blocks_ahead(self) -> int:
-        """Number of blocks that a sweep reads ahead: each thread works on a block while its next one is read."""
-        return self.resources.n_jobs if self.resources.persistent and not self.resources.remote else 0
-
-    def panel_columns(self, n_points: int, n_powers: int, itemsize: int, block_bytes: int, wanted: int) -> int:
+    def panel_columns(
+        self,
+        n_points: int,
+        n_powers: int,
+        itemsize: int,
+        block_bytes: int,
+        wanted: int,
+        blocks_touched: int = _BLOCKS_TOUCHED,
+    ) -> int:
         """Columns of one panel; wide panels are a multiple of 16 or 4."""
         fixed = current_block_sizes().panel_columns
         if fixed:
             return min(fixed, wanted)
+        if self.maps_arrays:
+            return self._mapped_columns(wanted, blocks_touched)
         # besides its panels a worker needs a little more than this process does
         share = 0.88 if self.resources.remote else 0.95
         room = int(share * self._free) - self._blocks_in_flight(block_bytes)
@@ -195,8 +277,14 @@ class MemoryPlan:
             return wanted
         return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
 
+    def shards_together(self, shard_bytes: int) -> int:
+        """Number of shards of the embedding that a task collects from mapped panels."""
+        return max(1, self._beside_maps // 4 // self.resources.n_jobs // shard_bytes) if self.maps_arrays else 1
+
     def audit_columns(self, n_points: int, n_powers: int, wanted: int) -> int:
         """Number of columns in double precision that an audit multiplies together."""
+        if self.maps_arrays:
+            return wanted
         column = 8 * n_points + self._column(n_points, n_powers, 8)
         return max(1, min(wanted, self._free // 2 // column))
 
@@ -206,7 +294,7 @@ class MemoryPlan:
         return n_points * itemsize * n_panels
 
     def _blocks_in_flight(self, block_bytes: int) -> int:
-        """Bytes of blocks in use: each thread multiplies one and reads one ahead, and file contents count too."""
+        """Bytes of blocks in use: each thread reads one and multiplies one, and file contents count too."""
         return 3 * (self.resources.n_jobs + 1) * block_bytes
 
     # --- after the run ------------------------------------------------------------------------
@@ -226,15 +314,22 @@ class MemoryPlan:
     # --- limits -------------------------------------------------------------------------------
 
     def smallest_limit(self) -> int:
-        """Smallest limit that is enough: for one part of the search, and for one column with no block of K resident."""
-        size = self.size
-        sweep = self._column(size.n_rows, size.n_powers, size.itemsize) + self._blocks_in_flight(size.block_bytes)
-        least = BASE + size.vector_bytes + max(size.part_bytes, sweep)
-        if self.resources.resident_input:
+        """Smallest limit that is enough: for one part of the search, and for the blocks of K that are multiplied.
+
+        With a store, arrays of all rows are mapped. Without one, a column of all panels is in memory.
+        """
+        size, resources = self.size, self.resources
+        in_flight = self._blocks_in_flight(size.block_bytes)
+        if resources.persistent:
+            least = BASE + _LEAST_MAPPED + max(size.part_bytes, self._touched(1, _BLOCKS_TOUCHED))
+        else:
+            column = self._column(size.n_rows, size.n_powers, size.itemsize)
+            least = BASE + size.vector_bytes + max(size.part_bytes, column + in_flight)
+        if resources.resident_input:
             least += 4 * size.n_rows * size.n_features
-        if not self.resources.persistent:
+        if not resources.persistent:
             least += 8 * size.nnz + 8 * size.n_rows * size.n_neighbors + size.result_bytes
-        return least
+        return least + max(_SAFETY, least // 19)
 
     def comfortable(self) -> int:
         """Memory at which nothing is read twice: all columns at once, K resident."""
@@ -260,7 +355,7 @@ class MemoryPlan:
         return (
             f"this process already holds {held / 1e6:.0f} MB, which count against `memory_limit`: the run needs "
             f"{n_panels} panels. Pass "
-            f"`memory_limit={limit + fresh.workspace - self.workspace}`, or start in a fresh process."
+            f"`memory_limit={(self._base + fresh.workspace) * 20 // 19 + _SAFETY}`, or start in a fresh process."
         )
 
     def check(self) -> None:

@@ -4,6 +4,7 @@ A task leases the panels that it uses until it ends. The memory of a panel is re
 it, because new memory costs a page fault every few rows.
 """
 
+import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
+
+from scalable_gpe.storage.mapped import mapped
 
 _MOST_BLOCKS = 4096
 _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
@@ -88,15 +91,19 @@ class PanelCache:
             yield
         finally:
             self._task.leases = None
+            mapped.trim()
             with self._guard:
                 for panel in leases:
                     panel.n_leases -= 1
 
-    def get(self, table: PanelTable, n_live: int) -> CachedPanel:
-        """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time."""
+    def get(self, table: PanelTable, n_live: int, mapped_bytes: int | None = None) -> CachedPanel:
+        """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
+
+        With `mapped_bytes`, panels are mapped files, of which so many bytes may be in memory.
+        """
         with self._guard:
             if table.key not in self._panels:
-                self._panels[table.key] = CachedPanel(self._memory(table, n_live))
+                self._panels[table.key] = CachedPanel(self._memory(table, n_live, mapped_bytes))
             self._panels.move_to_end(table.key)
             panel = self._panels[table.key]
             self._lease(panel)
@@ -110,7 +117,7 @@ class PanelCache:
             leases.append(panel)
             panel.n_leases += 1
 
-    def _memory(self, table: PanelTable, n_live: int) -> np.ndarray:
+    def _memory(self, table: PanelTable, n_live: int, mapped_bytes: int | None) -> np.ndarray:
         """Memory for one more panel: that of an evicted one, or new memory."""
         kind = tuple(table.shape), table.dtype
         alike = [key for key, one in self._panels.items() if (one.values.shape, one.values.dtype) == kind]
@@ -121,7 +128,12 @@ class PanelCache:
                 found = old.values
         while len(self._panels) >= n_live + _OTHERS:
             self._panels.popitem(last=False)
-        return np.empty(table.shape, table.dtype) if found is None else found
+        if found is not None:
+            return found
+        if mapped_bytes is None:
+            return np.empty(table.shape, table.dtype)
+        # a worker reads only the shards that its blocks touch
+        return mapped.empty(tempfile.gettempdir(), table.shape, table.dtype, mapped_bytes, reserved=False)
 
     def touched(self, indices: np.ndarray, shard_rows: int, n_shards: int) -> list[int]:
         """Numbers of the shards that hold the rows `indices`."""

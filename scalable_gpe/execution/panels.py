@@ -18,7 +18,8 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panel_cache import CachedPanel, PanelTable
 from scalable_gpe.execution.process import process
-from scalable_gpe.storage.protocol import ScratchArray, Table, read_whole, write_whole
+from scalable_gpe.storage.mapped import pieces
+from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
 from scalable_gpe.storage.records import Record, from_json, to_json
 
 
@@ -87,12 +88,14 @@ class MemoryPanel:
 class StoredPanel:
     """A panel that is a table of the store."""
 
-    def __init__(self, table: PanelTable, owner: "Panels | None" = None, n_live: int = 2) -> None:
+    def __init__(
+        self, table: PanelTable, owner: "Panels | None" = None, n_live: int = 2, mapped_bytes: int | None = None
+    ) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
-        self._owner, self._n_live = owner, n_live
+        self._owner, self._n_live, self._mapped_bytes = owner, n_live, mapped_bytes
 
     def __reduce__(self) -> Any:
-        return StoredPanel, (self.table, None, self.n_live)
+        return StoredPanel, (self.table, None, self.n_live, self._mapped_bytes)
 
     @property
     def n_live(self) -> int:
@@ -101,7 +104,7 @@ class StoredPanel:
 
     @property
     def _cached(self) -> CachedPanel:
-        return process.panels.get(self.table, self.n_live)
+        return process.panels.get(self.table, self.n_live, self._mapped_bytes)
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
         """All rows, of which those in the shards of `indices` (by default all shards) have been read."""
@@ -190,7 +193,7 @@ class Panels:
         """Make a panel with undefined values."""
         context = self._context
         if not context.workers.remote:
-            return MemoryPanel(np.empty(shape, dtype))
+            return MemoryPanel(context.empty(shape, dtype))
         self.n_live += 1
         # a name that no other panel of the run has: workers keep panels by name
         name = f"{self._name}/panels/{context.new_label()}"
@@ -201,7 +204,7 @@ class Panels:
                 table.spare = spare.name
                 break
         self._scratch[table.key] = table
-        return StoredPanel(table, self)
+        return StoredPanel(table, self, mapped_bytes=self._mapped_bytes)
 
     def of(self, values: np.ndarray) -> Panel:
         """Make a panel of values that this process has."""
@@ -214,8 +217,14 @@ class Panels:
     def open(self, table: Table) -> Panel:
         """Open a table of the store as a panel that is only read."""
         if self._context.workers.remote:
-            return StoredPanel(table)
-        return MemoryPanel(np.ascontiguousarray(read_whole(table)))
+            return StoredPanel(table, mapped_bytes=self._mapped_bytes)
+        return MemoryPanel(np.ascontiguousarray(self._context.read_whole(table)))
+
+    @property
+    def _mapped_bytes(self) -> int | None:
+        """Bytes of mapped panels that a worker may hold; None: its panels are in memory."""
+        plan = self._context.plan
+        return plan.mapped_bytes() if plan.maps_arrays else None
 
     def scratch_of(self, panel: StoredPanel) -> ScratchArray:
         """The scratch table of a panel that was made here."""
@@ -271,13 +280,21 @@ class Panels:
 
     def _restored(self, saved: dict[str, SavedPanel]) -> dict[str, Panel] | None:
         try:
-            return {name: self.of(self._values(one)) for name, one in saved.items()}
+            return {name: self._of_saved(one) for name, one in saved.items()}
         except DamageError:
             return None
 
-    def _values(self, saved: SavedPanel) -> np.ndarray:
+    def _of_saved(self, saved: SavedPanel) -> Panel:
+        """A new panel with the values of a saved one."""
         store = self._context.store
+        table: Table | ScratchArray
         if saved.shape is None or saved.shard_rows is None:
-            return read_whole(store.open_table(saved.name))
-        table = store.scratch_table(saved.name, saved.shape, saved.dtype, saved.shard_rows)
-        return table.read(0, saved.shape[0])
+            table = store.open_table(saved.name)
+        else:
+            table = store.scratch_table(saved.name, saved.shape, saved.dtype, saved.shard_rows)
+        panel = self.new(table.shape, table.dtype)
+        for start, stop in pieces(table.shape[0], self._context.block_rows(table.shape[0])):
+            rows = panel.room(start, stop)
+            table.read_into(start, rows)
+            panel.put(start, rows)
+        return panel

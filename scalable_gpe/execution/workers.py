@@ -11,6 +11,7 @@ from typing import TypeVar
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.progress import Progress
+from scalable_gpe.storage.mapped import mapped
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -110,6 +111,7 @@ class Workers:
         self, function: Callable[[Item], Result], piece: Item, count: bool, done: Callable[[Item], None] | None
     ) -> Result:
         result = function(piece)
+        mapped.trim()
         if done is not None:
             with self._guard:
                 done(piece)

@@ -10,6 +10,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message, RecallWarning, StoreError, warn
+from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.cluster import workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
@@ -18,7 +19,7 @@ from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import jaccard, sparse_rows, unfinished
-from scalable_gpe.graph.duplicates import RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
+from scalable_gpe.graph.duplicates import DistinctRows, RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
 from scalable_gpe.graph.edges import count_components, open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
@@ -35,8 +36,9 @@ from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, 
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, open_rows
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.blocks import block_rows, inverse_order, ranges
+from scalable_gpe.storage.blocks import block_rows, ranges
 from scalable_gpe.storage.keys import graph_name
+from scalable_gpe.storage.mapped import inverse_order
 from scalable_gpe.storage.protocol import Table, write_whole
 
 _SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
@@ -244,22 +246,25 @@ def _find_graph(rows: InputRows | None, context: Context, name: str) -> Neighbor
 def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context, name: str) -> NeighborGraph:
     shared = ensure_shared(rows, context)
     hashes = hash_rows(shared, context)
-    first, group = distinct_rows(hashes)
+    distinct = distinct_rows(hashes, context)
     checksum = content(hashes)
     del hashes
-    n_neighbors = _distinct_neighbors(parameters.n_neighbors, len(first), rows.n_rows)
-    method = choose_method(parameters.method, len(first), rows.n_features, n_neighbors, parameters.metric)
+    n_points = rows.n_rows if distinct is None else len(distinct.first)
+    n_neighbors = _distinct_neighbors(parameters.n_neighbors, n_points, rows.n_rows)
+    method = choose_method(parameters.method, n_points, rows.n_features, n_neighbors, parameters.metric)
     unfinished.begin(name, checksum, context.store)
     panels = Panels(context)
-    points: Rows = RowSubset(shared, panels.of(first)) if group is not None else shared
+    points: Rows = shared if distinct is None else RowSubset(shared, panels.of(distinct.first))
     kind = row_kind(rows)
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
-    storage_order = StorageOrder(first[found.order], group)
+    storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)
     straight = kind is not RowKind.JACCARD
     stored = _save_points(found, points, context, name) if straight else RowSubset(points, found.order)
     _save_lists(found, n_neighbors, context, name)
+    del found  # a k-d tree is large
+    release_freed_memory()
     panels.clear()
     finish = _Finish(context, name, storage_order, kind)
     metadata = with_input(finish.edges(method), rows)
@@ -274,7 +279,7 @@ def _precomputed_graph(
     checksum = None if shared is None else content(hash_rows(shared, context))
     unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)
-    storage_order = StorageOrder(order)
+    storage_order = StorageOrder(order, None, context.empty)
     _save_order(storage_order, context, name)
     kind = RowKind.DENSE if rows is None else row_kind(rows)
     keep = kind is not RowKind.JACCARD
@@ -314,7 +319,7 @@ class _Finish:
             n_rows=self.storage_order.n_rows,
             n_points=n_points,
             block_rows=edges.block_rows,
-            n_connected_components=count_components(edges, context.workers),
+            n_connected_components=count_components(edges, context.workers, context.empty),
             duplicates=self.storage_order.group is not None,
         )
 
@@ -341,6 +346,14 @@ class _Finish:
         unfinished.complete(name, store)
         store.commit(name, metadata)
         return open_graph(self.context, name, None if self.kind is RowKind.JACCARD else points)
+
+
+def _storage_order(order: np.ndarray, distinct: DistinctRows | None, context: Context) -> StorageOrder:
+    """The storage order of a search among distinct points."""
+    if distinct is None:
+        return StorageOrder(order, None, context.empty)
+    user_row = context.filled(len(order), np.int64, lambda start, stop: distinct.first[order[start:stop]])
+    return StorageOrder(user_row, distinct.group, context.empty)
 
 
 def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> int:
@@ -423,7 +436,7 @@ def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str,
         return RowSubset(source, order)
     missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]
     together = max(1, context.plan.gathered_rows(n_features) // table.shard_rows)
-    position = inverse_order(order)
+    position = inverse_order(order, context.empty)
     with context.workers.progress.stage("points", len(missing)):
         for first in range(0, len(missing), together):
             _collect_rows(table, missing[first : first + together], source, position, context)
@@ -458,7 +471,7 @@ def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: 
     order = found.order
     lists, lengths = _list_tables((len(order), n_neighbors), context, name)
     panels = Panels(context)
-    position = panels.of(inverse_order(order))
+    position = panels.of(inverse_order(order, context.empty))
 
     def save_lists(piece: tuple[int, int]) -> None:
         if not (lists.has(piece[0]) and lengths.has(piece[0])):

@@ -1,6 +1,7 @@
 """The first pass over the rows: check that they are finite, hash them, find duplicates, fingerprint the input."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import reading_steps
 from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import pieces
 
 
 def hash_rows(rows: Rows, context: Context) -> np.ndarray:
@@ -26,34 +28,82 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
             points.hash_rows(block.view(np.uint32), out[start - piece[0] : stop - piece[0]])
         hashes.put(piece[0], out)
 
-    pieces = ranges(rows.n_rows, context.block_rows(rows.n_rows))
-    with context.workers.progress.stage("rows", len(pieces)):
-        context.workers.map(hash_rows, pieces)
+    blocks = ranges(rows.n_rows, context.block_rows(rows.n_rows))
+    with context.workers.progress.stage("rows", len(blocks)):
+        context.workers.map(hash_rows, blocks)
     found = hashes.rows(0, rows.n_rows)
     panels.clear()
     return found
 
 
-def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """First row of each distinct point (ascending), and the point of each row (None: no row repeats)."""
+@dataclass(frozen=True)
+class DistinctRows:
+    """Distinct points of an input in which rows repeat.
+
+    `first` is the first row of each point (ascending), `group` the point of each row.
+    """
+
+    first: np.ndarray
+    group: np.ndarray
+
+
+def distinct_rows(hashes: np.ndarray, context: Context) -> DistinctRows | None:
+    """Merge rows with equal hashes; None if no row repeats.
+
+    Rows are compared bucket by bucket, by the first bits of their hashes, as many rows at a time as memory allows.
+    """
+    n_rows = len(hashes)
+    n_bits = (context.plan.compared_buckets(n_rows) - 1).bit_length()
+    leader: np.ndarray | None = None
+    for bucket in range(2**n_bits):
+        rows = _in_bucket(hashes, bucket, n_bits)
+        for start, others in _repeats(hashes[rows], rows):
+            if leader is None:
+                leader = context.filled(n_rows, np.int32, lambda start, stop: np.arange(start, stop))
+            leader[others] = start
+    return None if leader is None else _numbered(leader, context)
+
+
+def _in_bucket(hashes: np.ndarray, bucket: int, n_bits: int) -> np.ndarray:
+    """Rows whose first hash begins with some bits, ascending."""
+    if not n_bits:
+        return np.arange(len(hashes))
+    shift = np.uint64(64 - n_bits)
+    found = [
+        start + np.flatnonzero(hashes[start:stop, 0] >> shift == np.uint64(bucket))
+        for start, stop in pieces(len(hashes))
+    ]
+    return np.concatenate(found)
+
+
+def _repeats(hashes: np.ndarray, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows that are equal to an earlier one, with the first row that each is equal to."""
     ranked = np.sort(hashes[:, 0])
     if (ranked[1:] != ranked[:-1]).all():
-        return np.arange(len(hashes), dtype=np.int64), None
+        return
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     ranked = hashes[order]
     new = np.ones(len(order), bool)
     new[1:] = (ranked[1:] != ranked[:-1]).any(axis=1)
-    if new.all():
-        return np.arange(len(order), dtype=np.int64), None
-    # lexsort is stable: the first of a run of equal hashes is the first row of its point
-    first = order[new]
-    cluster = np.cumsum(new) - 1
-    rank = np.empty(len(first), np.int32)
-    by_row = np.argsort(first)
-    rank[by_row] = np.arange(len(first), dtype=np.int32)
-    group = np.empty(len(order), np.int32)
-    group[order] = rank[cluster]
-    return first[by_row].astype(np.int64), group
+    if not new.all():
+        # lexsort is stable: the first of a run of equal hashes is the first row of its point
+        first = order[new][np.cumsum(new) - 1]
+        yield rows[first[~new]], rows[order[~new]]
+
+
+def _numbered(leader: np.ndarray, context: Context) -> DistinctRows:
+    """Number the points by their first rows."""
+    number, n_points = context.empty(leader.shape, np.int32), 0
+    for start, stop in pieces(len(leader)):
+        is_first = leader[start:stop] == np.arange(start, stop)
+        number[start:stop] = n_points - 1 + np.cumsum(is_first)
+        n_points += int(np.count_nonzero(is_first))
+    first = context.empty((n_points,), np.int64)
+    for start, stop in pieces(len(leader)):
+        found = start + np.flatnonzero(leader[start:stop] == np.arange(start, stop))
+        if len(found):
+            first[number[found[0]] : number[found[-1]] + 1] = found
+    return DistinctRows(first, context.filled(len(leader), np.int32, lambda start, stop: number[leader[start:stop]]))
 
 
 @dataclass(frozen=True)
@@ -76,4 +126,7 @@ def fingerprint(rows: InputRows) -> RowsFingerprint:
 
 def content(hashes: np.ndarray) -> str:
     """Checksum of all rows."""
-    return hashlib.sha256(np.ascontiguousarray(hashes).tobytes()).hexdigest()[:16]
+    digest = hashlib.sha256()
+    for start, stop in pieces(len(hashes)):
+        digest.update(np.ascontiguousarray(hashes[start:stop]).data)
+    return digest.hexdigest()[:16]

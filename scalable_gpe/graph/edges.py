@@ -2,10 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +14,12 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
 _BYTES_PER_EDGE = 12
-_MOST_READERS = 16
-_OF_THIS_PROCESS = ("_kept", "_coming", "_spare", "_guard", "_checked")
+_SAMPLED = 8  # blocks whose neighbours are counted
+_OF_THIS_PROCESS = ("_kept", "_spare", "_guard", "_checked", "_room")
 
 
 class Block(NamedTuple):
@@ -48,6 +48,24 @@ class _Buffers(NamedTuple):
     values: np.ndarray
 
 
+class _Room(NamedTuple):
+    """Memory for all blocks, and where the entries of each one begin."""
+
+    starts: np.ndarray
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+    def keep(self, number: int, block: Block) -> Block:
+        """Copy a block, and return the copy."""
+        entries = slice(int(self.starts[number]), int(self.starts[number + 1]))
+        pointers = slice(block.first + number, block.stop + number + 1)
+        kept = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
+        for new, old in zip(kept[1:], block[1:], strict=True):
+            new[:] = old
+        return kept
+
+
 class _Read(NamedTuple):
     """A block, and the memory to use again when nobody needs the block any more; None for a block that is kept."""
 
@@ -55,18 +73,12 @@ class _Read(NamedTuple):
     buffers: _Buffers | None
 
 
-@lru_cache(maxsize=1)
-def _readers() -> ThreadPoolExecutor:
-    """The threads of this process that read ahead; started as needed."""
-    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="gpe-read")
-
-
 @dataclass(frozen=True)
 class Edges:
     """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
-    Blocks that fit in `resident_bytes` stay in memory after the first read. Others are read in every sweep, into memory
-    that is used again: while block b is multiplied, block b + `ahead` is read.
+    Blocks that fit in `resident_bytes` stay after the first read, in arrays that `empty` makes. Others are read in
+    every sweep, into memory that is used again.
     """
 
     degree: np.ndarray
@@ -74,9 +86,8 @@ class Edges:
     indices: Ragged
     values: Ragged
     resident_bytes: int = 0
-    ahead: int = 0
+    empty: Empty = np.empty
     _kept: dict[int, Block] = field(default_factory=dict, repr=False)
-    _coming: dict[int, Future[_Read]] = field(default_factory=dict, repr=False)
     _spare: list[_Buffers] = field(default_factory=list, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
     _checked: set[int] = field(default_factory=set, repr=False)
@@ -100,7 +111,7 @@ class Edges:
     def longest_block(self) -> int:
         """Entries of the largest block."""
         starts = range(0, self.n_points, self.block_rows)
-        return int(np.add.reduceat(self.degree.astype(np.int64), starts).max())
+        return int(np.add.reduceat(self.degree, starts, dtype=np.int64).max())
 
     def block(self, number: int) -> Block:
         """One row block."""
@@ -122,29 +133,44 @@ class Edges:
                 yield block
 
     def _get(self, number: int) -> _Read:
-        """A block that is kept, was read ahead, or is read now."""
+        """A block that is kept, or is read now."""
         known = self._kept.get(number)
         if known is not None:
             return _Read(known, None)
-        with self._guard:
-            coming = self._coming.pop(number, None)
-            after = number + self.ahead
-            if self.ahead and after < self.n_blocks and after not in self._kept and after not in self._coming:
-                self._coming[after] = _readers().submit(self._read, after)
-        found = self._read(number) if coming is None else coming.result()
+        found = self._read(number)
         return self._keep(number, found) if self.resident_bytes else found
 
     def _keep(self, number: int, found: _Read) -> _Read:
         """Keep a block if there is room for it."""
         block = found.block
         with self._guard:
-            if sum(kept.nbytes for kept in self._kept.values()) + block.nbytes > self.resident_bytes:
-                return found
-            kept = block._replace(indices=block.indices.copy(), values=block.values.copy())
+            room = self._room  # one thread makes it
+            if room is None:
+                if sum(kept.nbytes for kept in self._kept.values()) + block.nbytes > self.resident_bytes:
+                    return found
+                kept = block._replace(indices=block.indices.copy(), values=block.values.copy())
+        if room is not None:
+            kept = room.keep(number, block)
+        with self._guard:
             self._kept[number] = kept
-            if found.buffers is not None:
+            if len(self._kept) == self.n_blocks:
+                self._spare.clear()
+            elif found.buffers is not None:
                 self._spare.append(found.buffers)
         return _Read(kept, None)
+
+    @cached_property
+    def _room(self) -> "_Room | None":
+        """Memory for all blocks, if all of them stay."""
+        if self.resident_bytes < 8 * self.nnz:
+            return None
+        sums = np.add.reduceat(self.degree, range(0, self.n_points, self.block_rows), dtype=np.int64)
+        return _Room(
+            starts=np.concatenate([[0], np.cumsum(sums)]),
+            indptr=self.empty((self.n_points + self.n_blocks,), np.int32),
+            indices=self.empty((self.nnz,), np.int32),
+            values=self.empty((self.nnz,), np.float32),
+        )
 
     def _read(self, number: int) -> _Read:
         start = number * self.block_rows
@@ -162,6 +188,18 @@ class Edges:
             self._checked.add(number)
         return _Read(Block(start, indptr, indices, self.values.read(number, length, buffers.values)), buffers)
 
+    def blocks_touched(self) -> int:
+        """Number of blocks whose rows one block names, at most, among some blocks at even steps."""
+        from scalable_gpe.loops import sparse
+
+        most = 0
+        for number in np.unique(np.linspace(0, self.n_blocks - 1, min(_SAMPLED, self.n_blocks)).astype(np.int64)):
+            flags = np.zeros(self.n_blocks, np.bool_)
+            with self.lend(int(number)) as block:
+                sparse.touched(block.indices, self.block_rows, flags)
+            most = max(most, int(np.count_nonzero(flags)))
+        return most
+
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (number in `points`, columns, values) of some rows; each block is read once."""
         order = np.argsort(points, kind="stable")
@@ -177,11 +215,11 @@ class Edges:
         return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept={}, _coming={}, _spare=[], _guard=threading.Lock(), _checked=set())
+        self.__dict__.update(state, _kept={}, _spare=[], _guard=threading.Lock(), _checked=set())
 
-    def with_values(self, values: Ragged, resident_bytes: int = 0, ahead: int = 0) -> "Edges":
+    def with_values(self, values: Ragged, resident_bytes: int = 0, empty: Empty = np.empty) -> "Edges":
         """Return the same pattern with other values."""
-        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, ahead)
+        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty)
 
 
 def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
@@ -202,19 +240,19 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
 
     n_points, n_neighbors = indices.shape
     rows = context.block_rows(n_points)
-    pieces = ranges(n_points, rows)
+    blocks = ranges(n_points, rows)
     panels = Panels(context)
     user_rows = panels.of(user_row)
-    incoming = _reverse_edges(indices, distances, pieces, context)
+    incoming = _reverse_edges(indices, distances, blocks, context)
     longest = max(
-        int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(pieces)
+        int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(blocks)
     )
-    columns = context.store.ragged(f"{name}/indices", len(pieces), longest, np.int32)
-    lengths = context.store.ragged(f"{name}/lengths", len(pieces), longest, np.float32)
+    columns = context.store.ragged(f"{name}/indices", len(blocks), longest, np.int32)
+    lengths = context.store.ragged(f"{name}/lengths", len(blocks), longest, np.float32)
     degree = context.store.table(f"{name}/degree", (n_points,), np.int32, shard_rows=rows)
 
     def unite(number: int) -> None:
-        start, stop = pieces[number]
+        start, stop = blocks[number]
         if columns.has(number) and lengths.has(number) and degree.has(start):
             return
         own = np.ascontiguousarray(indices.read(start, stop)), np.ascontiguousarray(distances.read(start, stop))
@@ -223,10 +261,10 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
         lengths.write(number, length)
         degree.write(start, np.diff(indptr))
 
-    context.workers.map(unite, range(len(pieces)))
+    context.workers.map(unite, range(len(blocks)))
     incoming.clear()
     panels.clear()
-    return Edges(degree.read(0, n_points), rows, columns, lengths)
+    return Edges(context.read_whole(degree), rows, columns, lengths)
 
 
 def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
@@ -235,21 +273,22 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
     table = store.open_table(f"{name}/degree")
     if table.shape != (n_points,) or table.dtype != np.int32 or block_rows < 1:
         raise DamageError(f"array '{name}/degree' does not belong to {n_points} points", f"{name}/degree")
-    degree = table.read(0, n_points)
+    degree = context.read_whole(table)
     edges = Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
     if n_points and (degree.min() < 0 or edges.longest_block >= 2**31 or edges.indices.dtype != np.int32):
         raise DamageError(f"array '{name}/degree' is damaged: {CANNOT_BE_RIGHT}", f"{name}/degree")
     return edges
 
 
-def count_components(edges: Edges, workers: Workers, most: float = np.inf) -> int:
+def count_components(edges: Edges, workers: Workers, empty: Empty = np.empty, most: float = np.inf) -> int:
     """Number of connected components; edges longer than `most` do not count (by default all count)."""
-    return count_roots(component_roots(edges, workers, most=most))
+    return count_roots(component_roots(edges, workers, empty, most=most))
 
 
 def component_roots(
     edges: Edges,
     workers: Workers,
+    empty: Empty = np.empty,
     values_of: Callable[[Block], np.ndarray] | None = None,
     *,
     least: float = -np.inf,
@@ -258,11 +297,13 @@ def component_roots(
     """First point of the connected component of each point; edges with values outside [least, most] do not count.
 
     Blocks are joined inside at the same time, then with each other along the edges that leave them. `values_of` gives
-    the values of a block where they are not those of `edges`.
+    the values of a block where they are not those of `edges`; `empty` makes arrays with an entry per point.
     """
     from scalable_gpe.loops import sparse
 
-    parent = np.arange(edges.n_points, dtype=np.int32)
+    parent = empty((edges.n_points,), np.int32)
+    for start, stop in pieces(edges.n_points):
+        parent[start:stop] = np.arange(start, stop)
 
     def join_block(number: int) -> np.ndarray:
         """Join the points of a block; return its edges to later blocks, one of each root and point."""
@@ -278,7 +319,10 @@ def component_roots(
 
     for pairs in workers.here.map(join_block, range(edges.n_blocks), count=False):
         sparse.unite((pairs >> 32).astype(np.int32), pairs.astype(np.int32), parent)
-    return _roots(np.arange(edges.n_points), parent)
+    roots = empty((edges.n_points,), np.int32)
+    for start, stop in pieces(edges.n_points):
+        roots[start:stop] = _roots(parent[start:stop], parent)
+    return roots
 
 
 def _roots(points: np.ndarray, parent: np.ndarray) -> np.ndarray:
@@ -291,7 +335,7 @@ def _roots(points: np.ndarray, parent: np.ndarray) -> np.ndarray:
 
 def count_roots(roots: np.ndarray) -> int:
     """Number of components: each has one point that is its own root."""
-    return int((roots == np.arange(len(roots))).sum())
+    return sum(int(np.count_nonzero(roots[start:stop] == np.arange(start, stop))) for start, stop in pieces(len(roots)))
 
 
 class _Bucket(NamedTuple):
@@ -343,20 +387,20 @@ def _pack(buckets: list[_Bucket], block: int) -> np.ndarray:
     return np.concatenate(fields)
 
 
-def _reverse_edges(indices: Table, distances: Table, pieces: list[tuple[int, int]], context: Context) -> _Incoming:
+def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int]], context: Context) -> _Incoming:
     """Reverse all lists, one group of source blocks after another; groups that fit stay in memory."""
     from scalable_gpe.loops import sparse
 
-    rows, n_blocks, n_neighbors = pieces[0][1], len(pieces), indices.shape[1]
+    rows, n_blocks, n_neighbors = blocks[0][1], len(blocks), indices.shape[1]
 
     def bucket(piece: tuple[int, int]) -> _Bucket:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        check_lists(own[0], pieces[-1][1], indices.key[1])
+        check_lists(own[0], blocks[-1][1], indices.key[1])
         return _Bucket(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE)
     together = min(together, context.workers.share_of(n_blocks))
-    groups = [pieces[first : first + together] for first in range(0, n_blocks, together)]
+    groups = [blocks[first : first + together] for first in range(0, n_blocks, together)]
     n_stored = len(groups) - context.plan.held_groups()
     incoming = _Incoming(n_blocks)
     for group in groups[n_stored:]:

@@ -168,9 +168,13 @@ class NeighborGraph(StoredResult):
     @cached_property
     def radius(self) -> np.ndarray:
         """Distance of each point (storage order) to its last neighbour, in stored units."""
-        lengths = read_whole(self.list_distances)
-        radius: np.ndarray = np.where(np.isfinite(lengths), lengths, 0).max(axis=1)
-        return radius
+
+        def last(start: int, stop: int) -> np.ndarray:
+            lengths = self.list_distances.read(start, stop)
+            reach: np.ndarray = np.where(np.isfinite(lengths), lengths, 0).max(axis=1)
+            return reach
+
+        return self.context.filled(self.storage_order.n_points, self.list_distances.dtype, last)
 
     def sampled_distances(self, most: int = 16_384) -> np.ndarray:
         """Lists of stored distances of at most `most` points, at even steps of the user's order."""
@@ -188,8 +192,9 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     store, metadata = context.store, context.store.read(name, GraphMetadata)
     if metadata is None:
         raise DamageError(f"the graph {name!r} is not complete", name)
-    group = read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
-    storage_order = StorageOrder(read_whole(store.open_table(f"{name}/user_row")), group)
+    group = context.read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
+    user_row = context.read_whole(store.open_table(f"{name}/user_row"))
+    storage_order = StorageOrder(user_row, group, context.empty)
     if not storage_order.is_sound(metadata.n_rows, metadata.n_points):
         raise DamageError(f"array '{name}/user_row' is damaged: {CANNOT_BE_RIGHT}", f"{name}/user_row")
     scan = None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.memory_plan import TREE_FEATURES, TREE_ROWS
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.graph import jaccard, sparse_rows
@@ -16,13 +17,16 @@ from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample
 from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.storage.mapped import Empty, mapped, pieces
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 
 Indices = Callable[[np.ndarray], np.ndarray]
 
-_TREE_FEATURES = 8
 _BRUTE_ROWS = 20_000
+_ARRANGED_ROWS = 2**18  # beyond, the rows of a k-d tree are arranged by the cells of a grid
+_QUERIED = 8192  # rows that a k-d tree is asked for at a time: its answers take four times the memory of the lists
+_READ_ENTRIES = 2**22  # entries of rows that are read at a time
 _WIDE = 2000  # features from which sparse rows stay sparse in a search by brute force
 
 
@@ -75,7 +79,7 @@ def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int,
         return "brute" if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points else "pynndescent"
     if n_points <= _BRUTE_ROWS or 4 * n_neighbors >= n_points:
         return "kdtree" if n_features <= 3 and n_points > 1000 and 4 * n_neighbors < n_points else "brute"
-    return "kdtree" if n_features <= _TREE_FEATURES else "cells"
+    return "kdtree" if n_features <= TREE_FEATURES and n_points <= TREE_ROWS else "cells"
 
 
 def search(
@@ -141,6 +145,9 @@ class _Index(NamedTuple):
 class _IndexedLists:
     """A search that needs all rows at once; each process that computes lists makes its own index, once.
 
+    The rows of a large k-d tree are first arranged by the cells of a grid: then a query finds what it reads close
+    together, and few pages of mapped rows are in memory.
+
     The storage order is computed in this process only and shared: another build of a library may order points
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
@@ -150,26 +157,50 @@ class _IndexedLists:
     ) -> None:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
         self._kind = RowKind.DENSE if kind is RowKind.SPARSE and method != "brute" else kind
-        self._random_state, self._n_jobs = random_state, context.workers.n_jobs
+        self._random_state, self._n_jobs, self._empty = random_state, context.workers.n_jobs, context.empty
         self._key = (context.token, context.scratch())
         self._found: Panel | None = None
-        panels, (self._index, order) = Panels(context), self._search()
-        self.order = order.astype(np.int64)
-        self._shared_order = panels.of(self.order)
+        self._arranged: Panel | None = None
+        panels = Panels(context)
+        if method == "kdtree" and points.n_rows > _ARRANGED_ROWS:
+            self._arranged = panels.of(by_grid_cell(self._read_rows(), context.empty))
+        self._index, order = self._search()
+        self._shared_order = panels.of(context.filled(len(order), np.int64, lambda start, stop: order[start:stop]))
+        self.order = context.filled(len(order), np.int64, lambda start, stop: self._named(order[start:stop]))
         if method == "pynndescent":
             self._found = panels.of(self._index.indices(np.arange(len(order))))
 
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
         X, search = self._read(), _SEARCHES[self._kind][self._method]
-        order, indices = search(X, self._n_neighbors, self._random_state, self._n_jobs)
+        order, indices = search(X, _How(self._n_neighbors, self._random_state, self._n_jobs, self._empty))
         return _Index(X, indices), order
 
+    def _named(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the index as row numbers of the source."""
+        return rows if self._arranged is None else self._arranged.whole()[rows]
+
     def _read(self) -> Any:
-        """All rows as an array, or as a sparse matrix."""
+        """All rows as an array, or as a sparse matrix, as the index has them."""
         if self._kind is RowKind.SPARSE:
             return sparse_rows.read_sparse(self._points)
-        return np.ascontiguousarray(self._points.read(0, self._points.n_rows))
+        X = self._read_rows()
+        if self._arranged is None:
+            return X
+        arranged, order = self._empty(X.shape, X.dtype), self._arranged.whole()
+        for start, stop in pieces(len(X)):
+            arranged[start:stop] = X[order[start:stop]]
+        return arranged
+
+    def _read_rows(self) -> np.ndarray:
+        """All rows of the source."""
+        n_rows, n_features = self._points.n_rows, self._points.n_features
+        if self._points.resident:
+            return np.ascontiguousarray(self._points.read(0, n_rows))
+        X = self._empty((n_rows, n_features), np.float32)
+        for start, stop in pieces(n_rows, max(1, _READ_ENTRIES // max(n_features, 1))):
+            X[start:stop] = self._points.read(start, stop)
+        return X
 
     @cached_property
     def _index(self) -> _Index:
@@ -202,68 +233,107 @@ class _IndexedLists:
         squares = {RowKind.JACCARD: jaccard.list_squares, RowKind.SPARSE: sparse_rows.list_squares}
         squares.get(self._kind, loops.list_squares)(X, rows, neighbors, squared)
         if self._method != "brute" or self._kind is not RowKind.DENSE:  # dense lists of brute force are in order
-            loops.order_lists(neighbors, squared, np.arange(X.shape[0]))
-        return neighbors, squared
+            rank = np.arange(X.shape[0], dtype=np.int32) if self._arranged is None else self._arranged.whole()
+            loops.order_lists(neighbors, squared, rank)
+        return self._named(neighbors), squared
 
 
-def _kdtree(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+class _How(NamedTuple):
+    """Parameters of a search that needs all rows at once; `empty` makes arrays with an entry per row."""
+
+    n_neighbors: int
+    random_state: int
+    n_jobs: int
+    empty: Empty
+
+
+def _kdtree(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
     from scipy.spatial import cKDTree
 
-    tree = cKDTree(X)
+    doubles = how.empty(X.shape, np.float64)
+    for start, stop in pieces(len(X)):
+        doubles[start:stop] = X[start:stop]
+    with mapped.trimmed():
+        tree = cKDTree(doubles)
 
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(tree.query(X[rows], k=n_neighbors + 1)[1], rows)
+        found = np.empty((len(rows), how.n_neighbors), np.int32)
+        for start, stop in pieces(len(rows), _QUERIED):
+            some = rows[start:stop]
+            found[start:stop] = drop_self(tree.query(X[some], k=how.n_neighbors + 1)[1], some)
+        return found
 
     return np.asarray(tree.indices), indices
 
 
-def _brute(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
-    return np.arange(len(X)), AllPairs(X, n_neighbors).neighbors
+def _brute(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+    return np.arange(len(X)), AllPairs(X, how.n_neighbors).neighbors
 
 
-def _brute_sparse(X: Any, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+def _brute_sparse(X: Any, how: _How) -> tuple[np.ndarray, Indices]:
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(sparse_rows.nearest(X, rows, n_neighbors + 1), rows)
+        return drop_self(sparse_rows.nearest(X, rows, how.n_neighbors + 1), rows)
 
     return np.arange(X.shape[0]), indices
 
 
-def _brute_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
+def _brute_jaccard(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(jaccard.nearest(X, rows, n_neighbors + 1), rows)
+        return drop_self(jaccard.nearest(X, rows, how.n_neighbors + 1), rows)
 
     return np.arange(len(X)), indices
 
 
-def _pynndescent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
-    found = repair(X, _descent(X, n_neighbors, random_state, n_jobs, "euclidean"))
+def _pynndescent(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+    found = repair(X, _descent(X, how, "euclidean"))
     return locality(X), found.__getitem__
 
 
-def _pynndescent_jaccard(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int) -> tuple[np.ndarray, Indices]:
-    found = _descent(X, n_neighbors, random_state, n_jobs, "jaccard")
+def _pynndescent_jaccard(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+    found = _descent(X, how, "jaccard")
     rows = unsound_rows(found)
     if len(rows):
         found = found.copy()
-        found[rows] = drop_self(jaccard.nearest(X, rows, n_neighbors + 1), rows)
+        found[rows] = drop_self(jaccard.nearest(X, rows, how.n_neighbors + 1), rows)
     return locality(X), found.__getitem__
 
 
-def _descent(X: np.ndarray, n_neighbors: int, random_state: int, n_jobs: int, metric: str) -> np.ndarray:
+def _descent(X: np.ndarray, how: _How, metric: str) -> np.ndarray:
     """Lists of pynndescent, without the rows themselves."""
     from pynndescent import NNDescent
 
-    seed = random_state % 2**31
+    seed = how.random_state % 2**31
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
-    index = NNDescent(writable, n_neighbors=n_neighbors + 1, metric=metric, random_state=seed, n_jobs=n_jobs)
+    index = NNDescent(writable, n_neighbors=how.n_neighbors + 1, metric=metric, random_state=seed, n_jobs=how.n_jobs)
     return drop_self(index.neighbor_graph[0], np.arange(len(X)))
 
 
-_SEARCHES: dict[RowKind, dict[str, Callable[[Any, int, int, int], tuple[np.ndarray, Indices]]]] = {
+_SEARCHES: dict[RowKind, dict[str, Callable[[Any, _How], tuple[np.ndarray, Indices]]]] = {
     RowKind.DENSE: {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent},
     RowKind.SPARSE: {"brute": _brute_sparse},
     RowKind.JACCARD: {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard},
 }
+
+
+def by_grid_cell(X: np.ndarray, empty: Empty) -> np.ndarray:
+    """Rows by their cells in a grid of at most 2**16 cells."""
+    from scalable_gpe.loops import search as loops
+
+    n_bits = 16 // X.shape[1]
+    low, high = np.full(X.shape[1], np.inf, np.float32), np.full(X.shape[1], -np.inf, np.float32)
+    for start, stop in pieces(len(X)):
+        low, high = np.minimum(low, X[start:stop].min(axis=0)), np.maximum(high, X[start:stop].max(axis=0))
+    width = np.where(high > low, high - low, 1)
+    cells = empty((len(X),), np.uint16)
+    for start, stop in pieces(len(X)):
+        at = np.minimum((X[start:stop] - low) / width * 2**n_bits, 2**n_bits - 1).astype(np.uint16)
+        number = np.zeros(stop - start, np.uint16)
+        for column in at.T:
+            number = (number << np.uint16(n_bits)) | column
+        cells[start:stop] = number
+    rows = empty((len(X),), np.int32)
+    loops.sort_by_cell(cells, 2**16, rows)
+    return rows
 
 
 def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:

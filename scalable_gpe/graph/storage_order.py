@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from scalable_gpe.storage.mapped import Empty, inverse_order, pieces
+
 
 @dataclass(frozen=True)
 class StorageOrder:
@@ -19,10 +21,13 @@ class StorageOrder:
         The user's (first) row of each point in storage order.
     group : (N,) int32 or None
         The distinct point of each of the user's rows, numbered by first appearance; None if no row repeats.
+    empty : callable
+        Makes arrays with an entry per row, as ``np.empty`` does.
     """
 
     user_row: np.ndarray
     group: np.ndarray | None = None
+    empty: Empty = np.empty
 
     @property
     def n_points(self) -> int:
@@ -43,31 +48,60 @@ class StorageOrder:
     @cached_property
     def by_user(self) -> np.ndarray:
         """Storage positions of the points in ascending order of their first row."""
-        position = np.full(self.n_rows, -1, np.int32)
-        position[self.user_row] = np.arange(self.n_points, dtype=np.int32)
-        return position if self.group is None else position[position >= 0]
+        if self.group is None:
+            return inverse_order(self.user_row, self.empty)
+        # equal rows belong to one point: the point of the user's row of each position
+        position = self.empty((self.n_points,), np.int32)
+        for start, stop in pieces(self.n_points):
+            position[self.group[self.user_row[start:stop]]] = np.arange(start, stop, dtype=np.int32)
+        return position
 
     @cached_property
     def position(self) -> np.ndarray:
         """Storage position of each of the user's rows."""
-        return self.by_user if self.group is None else self.by_user[self.group]
+        if self.group is None:
+            return self.by_user
+        position = self.empty((self.n_rows,), np.int32)
+        for start, stop in pieces(self.n_rows):
+            position[start:stop] = self.by_user[self.group[start:stop]]
+        return position
 
     @cached_property
     def weights(self) -> np.ndarray:
         """How many of the user's rows are equal to each point (storage order)."""
-        weights = np.ones(self.n_points)
+        weights = self.empty((self.n_points,), np.float64)
+        for start, stop in pieces(self.n_points):
+            weights[start:stop] = 1.0 if self.group is None else 0.0
         if self.group is not None:
-            weights[self.by_user] = np.bincount(self.group, minlength=self.n_points)
+            for start, stop in pieces(self.n_rows):
+                np.add.at(weights, self.position[start:stop], 1.0)
         return weights
 
     @cached_property
     def rows_by_point(self) -> tuple[np.ndarray, np.ndarray]:
         """All rows of the user, sorted by point (storage order), and the bounds of each point's rows."""
+        from scalable_gpe.loops import sparse
+
         if self.group is None:
             return self.user_row, np.arange(self.n_points + 1)
-        rows = np.argsort(self.position, kind="stable")
-        counts = np.bincount(self.position, minlength=self.n_points)
-        return rows, np.concatenate([[0], np.cumsum(counts)])
+        bounds, total = self.empty((self.n_points + 1,), np.int64), 0
+        bounds[0] = 0
+        for start, stop in pieces(self.n_points):
+            bounds[start + 1 : stop + 1] = total + np.cumsum(self.weights[start:stop].astype(np.int64))
+            total = int(bounds[stop])
+        rows, place = self.empty((self.n_rows,), np.int64), self.empty((self.n_points,), np.int64)
+        for start, stop in pieces(self.n_points):
+            place[start:stop] = bounds[start:stop]
+        for start, stop in pieces(self.n_rows):
+            sparse.place_rows(self.position[start:stop], start, place, rows)
+        return rows, bounds
+
+    def rows_of(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The user's rows of some points, sorted by point, and where those of each point begin."""
+        if self.group is None:
+            return self.user_row[start:stop], np.arange(stop - start)
+        rows, bounds = self.rows_by_point
+        return rows[bounds[start] : bounds[stop]], bounds[start:stop] - bounds[start]
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Expand values of points (storage order) to the user's rows."""
@@ -85,4 +119,7 @@ class StorageOrder:
 def _below(numbers: np.ndarray, end: int) -> bool:
     """Whether numbers are whole, from 0 up to `end`."""
     whole = numbers.ndim == 1 and numbers.dtype.kind == "i"
-    return whole and (not len(numbers) or (int(numbers.min()) >= 0 and int(numbers.max()) < end))
+    return whole and all(
+        int(numbers[start:stop].min()) >= 0 and int(numbers[start:stop].max()) < end
+        for start, stop in pieces(len(numbers))
+    )

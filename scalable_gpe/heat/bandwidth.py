@@ -204,7 +204,7 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
     >>> bool(table["lost_mass"][0] < table["lost_mass"][1])
     True
     """
-    squared = graph.sampled_distances() ** 2
+    squared, context = graph.sampled_distances() ** 2, graph.context
     if epsilons is None:
         epsilons = graph.user_epsilon(effective_epsilon(squared)) * np.logspace(-2, 2, 25)
     values = [_check_number(epsilon) for epsilon in np.ravel(np.asarray(epsilons))]
@@ -217,6 +217,9 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
         "last_weight": np.array([np.median(np.exp(-last / e)) for e in stored]),
         "n_connected_components": np.array(
             # an edge of weight _JOINED has this length
-            [count_components(graph.edges, graph.context.workers, np.sqrt(-e * np.log(_JOINED))) for e in stored]
+            [
+                count_components(graph.edges, context.workers, context.empty, most=np.sqrt(-e * np.log(_JOINED)))
+                for e in stored
+            ]
         ),
     }

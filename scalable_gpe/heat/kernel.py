@@ -320,8 +320,12 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
     if metadata is None:
         raise DamageError(f"the kernel {name!r} is not complete", name)
     weights, plan = store.open_ragged(f"{name}/weights"), context.plan
-    edges = graph.edges.with_values(weights, plan.resident_bytes(), plan.blocks_ahead())
-    scales = None if metadata.sigma is None else LocalScales(store.open_table(f"{name}/sigma"), metadata.sigma)
+    edges = graph.edges.with_values(weights, plan.resident_bytes(), context.empty)
+    scales = (
+        None
+        if metadata.sigma is None
+        else LocalScales(store.open_table(f"{name}/sigma"), metadata.sigma, context.empty)
+    )
     return SparseKernel(
         context=context,
         name=name,
@@ -340,7 +344,7 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
 def kernel_components(kernel: SparseKernel) -> np.ndarray:
     """First point (storage order) of the connected component of K that each point belongs to."""
     values_of = None if kernel.graph is not None else _unit_diagonal(kernel.edges)
-    return component_roots(kernel.edges, kernel.context.workers, values_of, least=JOINED)
+    return component_roots(kernel.edges, kernel.context.workers, kernel.context.empty, values_of, least=JOINED)
 
 
 def _unit_diagonal(edges: Edges) -> Callable[[Block], np.ndarray]:

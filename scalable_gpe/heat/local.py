@@ -17,6 +17,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
+from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Table, read_whole, write_whole
 
 RANK = 7  # r; docs/choosing-parameters.md has the measurements
@@ -39,6 +40,7 @@ class LocalScales:
 
     table: Table
     metadata: ScaleMetadata
+    empty: Empty = np.empty
 
     def __reduce__(self) -> Any:
         return LocalScales, (self.table, self.metadata)
@@ -46,7 +48,7 @@ class LocalScales:
     @cached_property
     def sigma(self) -> np.ndarray:
         """Length scales in storage order and stored units, float32."""
-        return np.ascontiguousarray(read_whole(self.table))
+        return np.ascontiguousarray(read_whole(self.table, self.empty))
 
     def of_new(self, squares: np.ndarray) -> np.ndarray:
         """Length scales of new rows from the squared distances of their nearest points, nearest first.
@@ -76,14 +78,17 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
     # a row whose list is empty or all zeros has no scale of its own
     units = np.divide(lengths, own, out=np.full(lengths.shape, np.inf), where=own > 0)
     factor = effective_epsilon(units**2, "local")
-    unknown = ~(reach > 0)
-    if unknown.any():
-        reach[unknown] = np.median(reach[~unknown])
+    if any((~(reach[start:stop] > 0)).any() for start, stop in pieces(n_points)):
+        usual = np.median(reach[reach > 0])
+        for start, stop in pieces(n_points):
+            some = reach[start:stop]
+            some[~(some > 0)] = usual
     table = context.store.table(name, (n_points,), np.float32)
-    reach *= np.float32(np.sqrt(factor))
+    for start, stop in pieces(n_points):
+        reach[start:stop] *= np.float32(np.sqrt(factor))
     write_whole(table, reach)
     low, median, high = (float(value) for value in graph.in_user_units(np.quantile(reach, (0.01, 0.5, 0.99))))
-    return LocalScales(table, ScaleMetadata(RANK, factor, low, median, high))
+    return LocalScales(table, ScaleMetadata(RANK, factor, low, median, high), context.empty)
 
 
 def _at_rank(lengths: np.ndarray, rank: int) -> np.ndarray:

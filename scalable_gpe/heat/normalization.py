@@ -15,6 +15,7 @@ from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
 from scalable_gpe.storage.keys import heat_name
+from scalable_gpe.storage.mapped import pieces
 from scalable_gpe.storage.protocol import read_whole, write_whole
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
@@ -112,18 +113,22 @@ class HeatKernel(StoredResult):
     @cached_property
     def step_scale(self) -> np.ndarray:
         """Diagonal of S^2 M: with Z = S x, one application of A to x is ``Z <- S^2 M K Z``."""
-        scale: np.ndarray = self.scale_points**2 * self.weights
-        return scale
+        scale, weights = self.scale_points, self.weights
+        return self.context.filled(
+            len(scale), np.float64, lambda start, stop: scale[start:stop] ** 2 * weights[start:stop]
+        )
 
-    @property
+    @cached_property
     def isolated(self) -> np.ndarray:
         """Mask (storage order) of the points that, with their duplicates, keep more than 0.99 of their heat."""
-        return self.step_scale > ISOLATED
+        scale = self.step_scale
+        return self.context.filled(len(scale), np.bool_, lambda start, stop: scale[start:stop] > ISOLATED)
 
     @property
     def n_isolated(self) -> int:
         """Number of rows that, with their duplicates, keep more than 0.99 of their heat."""
-        return int(self.kernel.weights[self.isolated].sum())
+        weights, isolated = self.kernel.weights, self.isolated
+        return int(sum(weights[start:stop][isolated[start:stop]].sum() for start, stop in pieces(len(isolated))))
 
     @property
     def is_centred(self) -> bool:
@@ -274,8 +279,9 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
     metadata = context.store.read(name, HeatMetadata)
     if metadata is None:
         raise DamageError(f"the heat kernel {name!r} is not complete", name)
-    scale = read_whole(context.store.open_table(f"{name}/scale"))
-    if scale.shape != (kernel.storage_order.n_points,) or not np.isfinite(scale).all():
+    scale = context.read_whole(context.store.open_table(f"{name}/scale"))
+    n_points = kernel.storage_order.n_points
+    if scale.shape != (n_points,) or not all(np.isfinite(scale[start:stop]).all() for start, stop in pieces(n_points)):
         raise DamageError(f"array '{name}/scale' is damaged: {CANNOT_BE_RIGHT}", f"{name}/scale")
     return HeatKernel(
         kernel=kernel,
@@ -318,26 +324,38 @@ def top_eigenvector(heat: HeatKernel) -> np.ndarray:
 
     For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
     """
-    weights = heat.weights
-    vector = np.sqrt(weights)
-    if heat.normalization == "symmetric":
-        vector = vector * _root_v(heat)
-    unit: np.ndarray = vector / np.linalg.norm(vector)
-    return unit
+    weights, context = heat.weights, heat.context
+    root_v = _root_v(heat) if heat.normalization == "symmetric" else None
+
+    def values(start: int, stop: int) -> np.ndarray:
+        root: np.ndarray = np.sqrt(weights[start:stop])
+        return root if root_v is None else root * root_v[start:stop]
+
+    vector = context.filled(len(weights), np.float64, values)
+    length = np.sqrt(sum(float(vector[start:stop] @ vector[start:stop]) for start, stop in pieces(len(vector))))
+    for start, stop in pieces(len(vector)):
+        vector[start:stop] /= length
+    return vector
 
 
 def _root_v(heat: HeatKernel) -> np.ndarray:
     q = row_sums(heat.kernel, heat.weights, heat.context, "heat")
-    root: np.ndarray = 1 / (q * heat.scale_points)
-    return root
+    scale = heat.scale_points
+    return heat.context.filled(len(q), np.float64, lambda start, stop: 1 / (q[start:stop] * scale[start:stop]))
 
 
 def _symmetric(kernel: SparseKernel, m: np.ndarray, context: Context) -> np.ndarray:
     with context.workers.progress.stage("heat", 2):
         q = row_sums(kernel, m, context, "heat")
-        v = row_sums(kernel, m / q, context, "heat") / q
-    scale: np.ndarray = 1 / (q * np.sqrt(v))
-    return scale
+        divided = context.filled(len(m), np.float64, lambda start, stop: m[start:stop] / q[start:stop])
+        image = row_sums(kernel, divided, context, "heat")
+
+    def scale(start: int, stop: int) -> np.ndarray:
+        v = image[start:stop] / q[start:stop]
+        values: np.ndarray = 1 / (q[start:stop] * np.sqrt(v))
+        return values
+
+    return context.filled(len(m), np.float64, scale)
 
 
 @dataclass(frozen=True)
@@ -354,7 +372,11 @@ def _bistochastic(
     weights, panels = Panels(context), Panels(context, f"{name}/saved", _SAVE_SECONDS)
     step = SinkhornStep(weights.of(m))
     saved = panels.load(_SinkhornState)
-    done, v = (saved[0].n_iter, saved[1]["v"]) if saved else (0, panels.of(m.copy()))
+    if saved is None:
+        begun = context.filled(len(m), np.float64, lambda start, stop: m[start:stop])
+        done, v = 0, panels.of(begun)
+    else:
+        done, v = saved[0].n_iter, saved[1]["v"]
     spare = panels.new(m.shape, np.float64)
     residual, converged, n_iter = np.inf, False, done
     with context.workers.progress.stage("heat", max_iter):
@@ -368,7 +390,7 @@ def _bistochastic(
                 break
             v, spare = after, v
             panels.offer(_SinkhornState(n_iter), {"v": v})
-    scale = v.rows(0, len(m)) / m
+    scale = context.filled(len(m), np.float64, lambda start, stop: v.rows(start, stop) / m[start:stop])
     weights.clear()
     panels.clear()
     warning = None

@@ -104,6 +104,19 @@ def _split_at(values, rows, middle):
 
 
 @search_loop
+def sort_by_cell(cells, n_cells, rows):
+    """Rows by their cell, ascending inside each cell."""
+    place = np.zeros(n_cells + 1, np.int64)
+    for i in range(cells.shape[0]):
+        place[cells[i] + 1] += 1
+    for c in range(n_cells):
+        place[c + 1] += place[c]
+    for i in range(cells.shape[0]):
+        rows[place[cells[i]]] = i
+        place[cells[i]] += 1
+
+
+@search_loop
 def split_nodes(Z, rows, bounds, first, last, leaf_rows, seed, n_powers, means, directions, thresholds):
     """Halve those of the nodes `first` to `last` that hold more than `leaf_rows` rows.
 

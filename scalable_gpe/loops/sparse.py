@@ -237,6 +237,14 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
 
 
 @njit(nogil=True, cache=True)
+def place_rows(position, first, place, rows):
+    """Append rows, from `first` on, to the lists of their points; `place` is where each list goes on."""
+    for i in range(position.shape[0]):
+        rows[place[position[i]]] = first + i
+        place[position[i]] += 1
+
+
+@njit(nogil=True, cache=True)
 def _count_edges(indices, targets, first_row, counts):
     for i in range(indices.shape[0]):
         counts[i + 1] += 1  # the row itself

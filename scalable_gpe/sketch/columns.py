@@ -78,12 +78,18 @@ def make_columns(
     done = {label: _stored_columns(context, name, plan.filter, n_components) for label, plan in plans.items()}
     edges = heat.kernel.edges
     groups = _groups(heat, plans, {label: known[-1].stop if known else 0 for label, known in done.items()})
+    blocks_touched = edges.blocks_touched() if context.plan.maps_arrays and groups else 0
     for (first, top), together in groups:
         if first >= n_components:
             continue
         removed = removed_direction(heat, top=top)
         width = context.plan.panel_columns(
-            edges.n_points, len(together), sketch.dtype.itemsize, 8 * edges.longest_block, n_components - first
+            edges.n_points,
+            len(together),
+            sketch.dtype.itemsize,
+            8 * edges.longest_block,
+            n_components - first,
+            blocks_touched,
         )
         panels = [(first + a, first + b) for a, b in ranges(n_components - first, width)]
         with context.workers.progress.stage("sketch", len(panels) * n_sweeps(together)):

@@ -18,6 +18,7 @@ from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Power, power_order
+from scalable_gpe.storage.mapped import pieces
 
 GROWTH = 1.1  # |T_j G| beyond this times |G| means an eigenvalue outside the interval
 
@@ -35,8 +36,10 @@ class Removed:
 
     def shared(self, panels: Panels) -> Panel | None:
         """The direction as tasks read it; None for a constant one, or none at all."""
-        constant = self.direction is None or (self.direction == 1).all()
-        return None if constant or self.direction is None else panels.of(self.direction)
+        direction = self.direction
+        if direction is None or all((direction[start:stop] == 1).all() for start, stop in pieces(len(direction))):
+            return None
+        return panels.of(direction)
 
     def coefficients(self, totals: np.ndarray) -> np.ndarray:
         """What is multiplied by `direction` and subtracted, from the sums over all rows of ``direction * G``."""
@@ -49,10 +52,14 @@ def removed_direction(heat: HeatKernel, *, top: bool) -> Removed:
     With `top` the eigenvector with eigenvalue 1 of any kernel: the sum of all powers would be little else.
     """
     if heat.is_centred or (top and heat.normalization == "bistochastic"):
-        return Removed(np.ones(heat.kernel.edges.n_points), heat.total_weight)
+        constant = heat.context.filled(heat.kernel.edges.n_points, np.float64, lambda start, stop: 1.0)
+        return Removed(constant, heat.total_weight)
     if not top:
         return Removed(None)
-    return Removed(top_eigenvector(heat) / np.sqrt(heat.weights))
+    direction, weights = top_eigenvector(heat), heat.weights
+    for start, stop in pieces(len(direction)):
+        direction[start:stop] /= np.sqrt(weights[start:stop])
+    return Removed(direction)
 
 
 def column_coefficients(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Removed) -> np.ndarray:
@@ -109,14 +116,13 @@ def _weighted(entries: np.ndarray, direction: Panel | None, start: int, stop: in
 def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start: int, stop: int) -> np.ndarray:
     """``P'G``: entries of G, times the root of the sample weight, summed over the rows of each of some points."""
     storage_order, weight = heat.kernel.storage_order, heat.sample_weight
-    rows, bounds = storage_order.rows_by_point
-    wanted = rows[bounds[start] : bounds[stop]]
+    wanted, begins = storage_order.rows_of(start, stop)
     entries = sketch.entries(wanted, columns)
     if weight is not None:
         entries *= np.sqrt(weight[wanted])[:, None]
     if storage_order.group is None:
         return entries
-    return np.add.reduceat(entries, bounds[start:stop] - bounds[start], axis=0)
+    return np.add.reduceat(entries, begins, axis=0)
 
 
 def multiply(heat: HeatKernel, source: Panel, target: Panel, purpose: str = "sketch") -> Panel:

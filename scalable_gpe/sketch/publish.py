@@ -11,6 +11,7 @@ from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes, find_axes, principal_axes, save_axes, write_rotated
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import take_ascending
 from scalable_gpe.storage.protocol import Table
 
 
@@ -66,10 +67,14 @@ def publish_rotated(
 
 
 def _write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:
-    """Write some columns of the embedding, all rows in the user's order."""
+    """Write some columns of the embedding, all rows in the user's order, as many together as memory allows."""
+    n_columns = min(result.shape[1], out.shape[1] - first)
+    n_shards = context.plan.shards_together(out.shard_rows * n_columns * out.dtype.itemsize)
 
     def write(piece: tuple[int, int]) -> None:
         position = heat.kernel.storage_order.position[slice(*piece)]
-        out.write(piece[0], result.whole(position)[position, : out.shape[1] - first], first)
+        rows = take_ascending(result.whole(position), position)[:, :n_columns]
+        for start, stop in ranges(len(rows), out.shard_rows):
+            out.write(piece[0] + start, rows[start:stop], first)
 
-    context.workers.map(write, ranges(out.shape[0], out.shard_rows), count=False)
+    context.workers.map(write, ranges(out.shape[0], n_shards * out.shard_rows), count=False)

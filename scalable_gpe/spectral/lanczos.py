@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
+from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
 from scalable_gpe.heat.kernel import kernel_components
 from scalable_gpe.heat.normalization import ISOLATED, HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import LanczosStep, sweep
 from scalable_gpe.spectral.density import Spectrum
+from scalable_gpe.storage.mapped import pieces
 
 _INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
@@ -119,11 +121,22 @@ class Lanczos:
     def _extend(self, n_steps: int) -> None:
         if self._current is None:
             self._current, self._share = self._start()
-            self._previous = self._panels.of(np.zeros(self._current.shape))
+            self._previous = self._zeros(self._current.shape)
         missing = n_steps - len(self._alpha)
         with self._context.workers.progress.stage("interval", max(missing, 0)):
             for _ in range(missing):
                 self._step()
+
+    def _zeros(self, shape: tuple[int, ...]) -> Panel:
+        zeros = self._panels.new(shape, np.float64)
+
+        def clear(piece: tuple[int, int]) -> None:
+            out = zeros.room(*piece)
+            out[:] = 0
+            zeros.put(piece[0], out)
+
+        self._context.workers.map(clear, row_pieces(self._context, shape[0]), count=False)
+        return zeros
 
     def _step(self) -> None:
         """One product and the three-term recurrence, on Z = S x, whose inner product is Z'S^-2 Z.
@@ -156,9 +169,8 @@ class Lanczos:
         if not several and heat.n_isolated == 0 and not (self._top and not heat.is_centred):
             return None
         if not several:  # without a pass over K
-            return np.zeros(heat.kernel.edges.n_points, np.int64)
-        labels: np.ndarray = np.unique(kernel_components(heat.kernel), return_inverse=True)[1]
-        return labels
+            return self._context.filled(heat.kernel.edges.n_points, np.int32, lambda start, stop: 0)
+        return component_labels(kernel_components(heat.kernel), self._context)
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
@@ -176,8 +188,8 @@ class Lanczos:
             probes.put(piece[0], out)
             top.put(piece[0], constant)
 
-        pieces = row_pieces(self._context, n_points)
-        self._context.workers.map(draw, pieces, count=False)
+        blocks = row_pieces(self._context, n_points)
+        self._context.workers.map(draw, blocks, count=False)
         labels = self._components()
         self._leaves_out = labels is not None
         if labels is None:
@@ -196,7 +208,7 @@ class Lanczos:
                 out /= norm
                 unit.put(piece[0], out)
 
-            self._context.workers.map(normalise, pieces, count=False)
+            self._context.workers.map(normalise, blocks, count=False)
         return unit, share
 
 
@@ -214,15 +226,35 @@ class _OrdinaryScale:
 
 def _ordinary_part(heat: HeatKernel, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Vectors Z = S x without isolated rows, and without the top eigenvector of each component."""
-    root = np.sqrt(heat.step_scale)
-    x = np.where(heat.isolated[:, None], 0.0, vectors / root[:, None])
-    top = np.where(heat.isolated, 0.0, top_eigenvector(heat))
-    squares = np.bincount(labels, top**2)
-    for column in x.T:
-        along = np.bincount(labels, top * column) / np.where(squares > 0, squares, 1.0)
-        column -= along[labels] * top
-    part: np.ndarray = x * root[:, None]
+    n_points, n_columns = vectors.shape
+    isolated, top, n_labels = heat.isolated, top_eigenvector(heat), 0
+    part = heat.context.empty(vectors.shape, np.float64)
+    for start, stop in pieces(n_points):
+        root, alone = np.sqrt(heat.step_scale[start:stop]), isolated[start:stop]
+        part[start:stop] = np.where(alone[:, None], 0.0, vectors[start:stop] / root[:, None])
+        top[start:stop][alone] = 0.0
+        n_labels = max(n_labels, int(labels[start:stop].max()) + 1)
+    # entries are added one by one: the sums do not depend on the pieces
+    squares, along = np.zeros(n_labels), np.zeros((n_labels, n_columns))
+    for start, stop in pieces(n_points):
+        np.add.at(squares, labels[start:stop], top[start:stop] ** 2)
+        np.add.at(along, labels[start:stop], top[start:stop, None] * part[start:stop])
+    along /= np.where(squares > 0, squares, 1.0)[:, None]
+    for start, stop in pieces(n_points):
+        root = np.sqrt(heat.step_scale[start:stop])
+        part[start:stop] -= along[labels[start:stop]] * top[start:stop, None]
+        part[start:stop] *= root[:, None]
     return part
+
+
+def component_labels(roots: np.ndarray, context: Context) -> np.ndarray:
+    """Number the components by their roots, from the root of each point."""
+    number, n_roots = context.empty(roots.shape, np.int32), 0
+    for start, stop in pieces(len(roots)):
+        is_root = roots[start:stop] == np.arange(start, stop)
+        number[start:stop] = n_roots - 1 + np.cumsum(is_root)
+        n_roots += int(np.count_nonzero(is_root))
+    return context.filled(len(roots), np.int32, lambda start, stop: number[roots[start:stop]])
 
 
 class Probes:

@@ -35,13 +35,6 @@ def ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
     return [(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
 
-def inverse_order(order: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Position of each row in an order."""
-    inverse = np.empty(len(order), np.int32)
-    inverse[order] = np.arange(len(order), dtype=np.int32)
-    return inverse
-
-
 def take_rows(values: Any, rows: npt.NDArray[np.integer]) -> np.ndarray:
     """Rows of a numpy or zarr array by number."""
     if isinstance(values, np.ndarray):

@@ -1,5 +1,6 @@
 """A store in the memory of this process."""
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -98,6 +99,11 @@ class MemoryStore:
     def location(self) -> str:
         """What tells this store from all others."""
         return f"memory-{id(self)}"
+
+    @property
+    def scratch_folder(self) -> str:
+        """A folder for unnamed files."""
+        return tempfile.gettempdir()
 
     def table(
         self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None

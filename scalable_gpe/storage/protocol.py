@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.records import Record
 
 
@@ -87,6 +88,9 @@ class ArrayStore(Protocol):
 
     @property
     def location(self) -> str: ...
+
+    @property
+    def scratch_folder(self) -> str: ...
     def table(
         self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None
     ) -> Table: ...
@@ -118,10 +122,15 @@ class ArrayStore(Protocol):
 
 def write_whole(table: Table, values: np.ndarray) -> None:
     """Write an array that this process holds, shard by shard."""
-    for start in range(0, len(values), table.shard_rows):
-        table.write(start, values[start : start + table.shard_rows])
+    for start, stop in pieces(len(values), table.shard_rows):
+        table.write(start, values[start:stop])
 
 
-def read_whole(table: Table) -> np.ndarray:
-    """All rows of a table."""
-    return table.read(0, table.shape[0])
+def read_whole(table: Table, empty: Empty = np.empty) -> np.ndarray:
+    """All rows of a table; `empty` makes the array."""
+    if empty is np.empty:
+        return table.read(0, table.shape[0])
+    out = empty(table.shape, table.dtype)
+    for start, stop in pieces(table.shape[0], table.shard_rows):
+        table.read_into(start, out[start:stop])
+    return out

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -94,6 +95,11 @@ class ZarrStore:
     def location(self) -> str:
         """What tells this store from all others: its URL, or its path with links followed."""
         return str(self) if self.backend.network else os.path.realpath(str(self))
+
+    @property
+    def scratch_folder(self) -> str:
+        """A folder for unnamed files: that of the store, or one of this machine beside a store on a network."""
+        return tempfile.gettempdir() if self.backend.network or self.read_only else str(self)
 
     @property
     def read_only(self) -> bool:

@@ -129,9 +129,14 @@ class NewPoints:
         self._vectors: tuple[np.ndarray, ...]
         if heat.normalization == "symmetric":
             q = row_sums(heat.kernel, weights, self._context, "transform")
-            self._vectors = (weights, weights / q)
+            divided = self._context.filled(len(q), np.float64, lambda start, stop: weights[start:stop] / q[start:stop])
+            self._vectors = (weights, divided)
         else:
-            self._vectors = (weights * heat.scale_points,)
+            scale = heat.scale_points
+            scaled = self._context.filled(
+                len(scale), np.float64, lambda start, stop: weights[start:stop] * scale[start:stop]
+            )
+            self._vectors = (scaled,)
 
     @property
     def _batch_rows(self) -> int:

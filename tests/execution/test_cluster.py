@@ -124,6 +124,13 @@ CASES = {
         },
         {"resident_bytes": 0},
     ),
+    "mapped arrays": (
+        2,
+        "zarr",
+        patches,
+        {"n_neighbors": 8, "n_components": 6, "power": [2, 12], "method": "cells", "recall": 0.9},
+        {"maps_arrays": True, "block_rows": 512},
+    ),
 }
 
 

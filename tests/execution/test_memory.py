@@ -82,25 +82,48 @@ def test_peak_of_a_million_points(tmp_path, limit):
 
 def test_a_process_that_holds_much_already_is_told():
     size = ProblemSize(n_rows=1_000_000, n_features=16, n_neighbors=12, n_components=16)
-    fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, persistent=True, resident=10**8))
-    full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, persistent=True, resident=9 * 10**8))
+    fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=10**8))
+    full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=9 * 10**8))
     assert fresh.crowded() is None
     text = full.crowded()
     assert "already holds 900 MB" in text and "needs 16 panels" in text
     limit = int(text.partition("memory_limit=")[2].partition("`")[0])
-    assert MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True, resident=9 * 10**8)).crowded() is None
+    enough = MemoryPlan(size, Resources(limit=limit, n_jobs=2, resident=9 * 10**8))
+    widths = [plan.panel_columns(10**6, 1, 4, size.block_bytes, 16) for plan in (full, fresh, enough)]
+    assert widths[0] < widths[1] <= widths[2]
 
 
 def test_the_parts_of_a_plan_fit_its_limit():
-    """Panels, resident blocks, vectors and blocks in flight together, for many sizes and limits."""
-    for n_rows in (10_000, 400_000, 5_000_000):
+    """What a run holds beside each other, for many sizes and limits: all in memory, or mapped."""
+    regimes = set()
+    for n_rows in (10_000, 400_000, 5_000_000, 10**9):
         for k, m in ((2, 64), (16, 16), (128, 32)):
             size = ProblemSize(n_rows=n_rows, n_features=16, n_neighbors=m, n_components=k)
             least = MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
-            for limit in (int(1.1 * least), 2 * least, 10 * least):
+            for limit in (int(1.01 * least), 2 * least, 10 * least, 200 * least):
                 plan = MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True))
-                for wanted in (k, 8 * k):  # also more columns than the plan was made for
-                    width = plan.panel_columns(n_rows, 1, 4, size.block_bytes, wanted)
-                    kept = min(plan.resident_bytes(), 8 * size.nnz)
-                    used = size.vector_bytes + kept + width * 12 * n_rows + 9 * size.block_bytes
-                    assert width == 1 or used <= plan.workspace, (n_rows, k, m, limit, wanted)
+                regimes.add(plan.maps_arrays)
+                width = plan.panel_columns(n_rows, 1, 4, size.block_bytes, k)
+                if plan.maps_arrays:
+                    used = plan.mapped_bytes() + max(size.part_bytes, plan._touched(width, 17))
+                else:
+                    assert width == k
+                    used = size.vector_bytes + 8 * size.nnz + width * 12 * n_rows + 9 * size.block_bytes
+                assert used <= plan.workspace, (n_rows, k, m, limit)
+    assert regimes == {True, False}
+
+
+def test_the_smallest_limit_does_not_grow_with_the_number_of_rows():
+    least = {
+        n_rows: MemoryPlan(ProblemSize(n_rows, 16, 16, 16), Resources(n_jobs=2, persistent=True)).smallest_limit()
+        for n_rows in (4 * 10**6, 16 * 10**6, 10**9)
+    }
+    assert max(least.values()) - min(least.values()) < 10**6
+    assert max(least.values()) < 600 * 10**6
+
+
+def test_panels_are_narrower_where_a_block_touches_all_others():
+    size = ProblemSize(n_rows=10**7, n_features=100, n_neighbors=16, n_components=16)
+    plan = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, persistent=True))
+    assert plan.panel_columns(10**7, 1, 4, size.block_bytes, 16, 17) == 16
+    assert plan.panel_columns(10**7, 1, 4, size.block_bytes, 16, 153) == 8

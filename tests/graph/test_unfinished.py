@@ -14,7 +14,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.context import make_context
+from scalable_gpe.execution.context import local_context, make_context
 from scalable_gpe.execution.memory_plan import ProblemSize
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.execution.workers import Workers
@@ -239,8 +239,9 @@ def test_killed_while_a_finished_search_is_removed(tmp_path, monkeypatch, table)
 
 
 def test_an_order_that_lacks_rows_is_damage():
+    context = local_context(4)
     with pytest.raises(DamageError, match="order-0"):
-        _check_order(np.array([0, 2, 2, 3], np.int32), "order-0")
+        _check_order(np.array([0, 2, 2, 3], np.int32), context, "order-0")
     with pytest.raises(DamageError):
-        _check_order(np.array([0, 1, 4, 3], np.int32), "order-0")
-    _check_order(np.array([3, 1, 0, 2], np.int32), "order-0")
+        _check_order(np.array([0, 1, 4, 3], np.int32), context, "order-0")
+    _check_order(np.array([3, 1, 0, 2], np.int32), context, "order-0")

@@ -235,16 +235,18 @@ def test_epsilon_sweep_without_points():
         gpe.epsilon_sweep(graph, [0.1, -1])
 
 
-def test_blocks_that_are_read_ahead_are_the_right_ones(tmp_path):
+@pytest.mark.parametrize("resident_bytes", [0, 10**9])
+def test_blocks_are_the_stored_ones_whether_they_stay_or_not(tmp_path, resident_bytes):
     how = {"n_neighbors": 6, "power": 2, "progress": False}
     with block_sizes(block_rows=256):
         result = gpe.embed(gpe.datasets.torus(1500), store=tmp_path / "run.zarr", **how)
-    edges = replace(result.kernel.edges, ahead=2, resident_bytes=0, _kept={}, _coming={}, _spare=[])
+    edges = replace(result.kernel.edges, resident_bytes=resident_bytes, _kept={}, _spare=[])
     for number in [*range(6), 5, 0, 3, *range(6)]:
         for found, truth in zip(edges.block(number), edges._read(number).block, strict=True):
             np.testing.assert_array_equal(found, truth)
-    edges.block(0)
-    assert 2 in edges._coming
+    assert len(edges._kept) == (6 if resident_bytes else 0)
+    named = [len(np.unique(edges.block(number).indices // 256)) for number in range(6)]
+    assert edges.blocks_touched() == max(named)
 
 
 @pytest.mark.parametrize("resident_blocks", [0, 3])
@@ -255,7 +257,7 @@ def test_memory_of_lent_blocks_is_used_again_and_blocks_that_are_kept_stay(tmp_p
         )
     truth = [edges_block._replace(indices=edges_block.indices.copy()) for edges_block in result.kernel.edges.blocks()]
     room = resident_blocks * max(one.nbytes for one in truth)
-    edges = replace(result.kernel.edges, ahead=0, resident_bytes=room, _kept={}, _coming={}, _spare=[])
+    edges = replace(result.kernel.edges, resident_bytes=room, _kept={}, _spare=[])
     memory = set()
     for _ in range(3):
         for number in range(edges.n_blocks):

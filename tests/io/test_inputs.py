@@ -368,7 +368,7 @@ def test_estimate_speaks_of_the_same_limit():
     assert set(plan) >= {"memory", "disk", "sweeps", "seconds", "smallest_limit"}
     assert gpe.estimate(40, 2, n_neighbors=6, memory_limit=plan["smallest_limit"] + 10**6)["memory"] > 0
     with pytest.raises(MemoryLimitError, match="memory_limit must be at least"):
-        gpe.estimate(10**8, 50, memory_limit="1GB")
+        gpe.estimate(10**8, 50, memory_limit="500MB")
     for arguments in ((1, 2), (10, 0)):
         with pytest.raises(ValueError, match="must be at least"):
             gpe.estimate(*arguments)

@@ -16,7 +16,7 @@ from scalable_gpe.graph.cells.tables import PartedTable
 from scalable_gpe.graph.cells.threads import Threads
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, repair, root
 from scalable_gpe.loops import search as loops
-from scalable_gpe.storage.blocks import inverse_order
+from scalable_gpe.storage.mapped import inverse_order
 
 _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: float32 may order the last ones wrongly
 

@@ -31,13 +31,28 @@ from scalable_gpe.graph.cells.trees import Floats, Ints, fit_reduction, halve, r
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
-from scalable_gpe.storage.blocks import inverse_order, ranges
+from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import inverse_order, pieces
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
 _WORTHWHILE = 0.004  # a round that gained less recall than this is the last
 
 Load = Callable[[int, Ints], Floats]
+
+
+@dataclass(frozen=True)
+class InStorageOrder:
+    """Lists in storage order, which is the order of the first round; the table has that of the last round."""
+
+    table: PartedTable
+    order: Panel
+    position: Panel
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Lists of some rows."""
+        rows = self.order.rows(start, stop)
+        return self.table.take(self.position.whole(rows)[rows])
 
 
 @dataclass(frozen=True)
@@ -49,8 +64,8 @@ class CellsResult:
     """
 
     order: np.ndarray
-    neighbors: PartedTable
-    distances: PartedTable
+    neighbors: InStorageOrder
+    distances: InStorageOrder
     rows: PartedTable | None
     recall: float
     n_rounds: int
@@ -84,10 +99,12 @@ def search_cells(
             before, measured = measured, search.recall(sample, found)
             gain = measured.mean - before.mean
             n_rounds += 1
-        found = search.in_storage_order(found, n_rounds - 1)
-        order = search.order.whole().astype(np.int64)
-    panels.clear()
-    return CellsResult(order, found.neighbors, found.distances, search.rows, measured.mean, n_rounds)
+        neighbors, distances = (
+            InStorageOrder(table, search.order, found.position) for table in (found.neighbors, found.distances)
+        )
+        by_storage = search.order.whole()
+        order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
+    return CellsResult(order, neighbors, distances, search.rows, measured.mean, n_rounds)
 
 
 @dataclass(frozen=True)
@@ -169,7 +186,7 @@ class _Search:
 
     def _search_parts(self, n: int, members: Ints, load: Load, found: Lists | None, borders_only: bool) -> Lists:
         plan, panels = self.plan, self._panels
-        inside, by_part = panels.of(inverse_order(members)), panels.of(members)
+        inside, by_part = panels.of(inverse_order(members, self._context.empty)), panels.of(members)
         order = self._tables.table(f"order-{n}", 1, np.int32)
         neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
         distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
@@ -192,9 +209,11 @@ class _Search:
 
         search_one.__name__ = "search_part"  # the task's name on a dashboard
         self._parts.run(search_one, plan.n_parts, "part", n)
-        final = np.concatenate([order.read(*plan.part(part))[:, 0] for part in range(plan.n_parts)])
-        _check_order(final, self._tables.name(f"order-{n}"))
-        position = panels.of(inverse_order(final))
+        final = self._context.empty((plan.n_rows,), np.int32)
+        for start, stop in map(plan.part, range(plan.n_parts)):
+            final[start:stop] = order.read(start, stop)[:, 0]
+        _check_order(final, self._context, self._tables.name(f"order-{n}"))
+        position = panels.of(inverse_order(final, self._context.empty))
         if found is None:
             self.order, self.position = panels.of(final), position
         return Lists(position, neighbors, distances)
@@ -208,7 +227,7 @@ class _Search:
         plan = self.plan
         if self.rows is None or plan.n_parts == 1:
             return lambda part, ids: self.source.take(ids)
-        part_of = np.empty(plan.n_rows, np.int32)
+        part_of = self._context.empty((plan.n_rows,), np.int32)
         for part in range(plan.n_parts):
             start, stop = plan.part(part)
             part_of[members[start:stop]] = part
@@ -246,29 +265,11 @@ class _Search:
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
         return Earlier(found, places, inside, start, stop, origins)
 
-    def in_storage_order(self, found: Lists, last_round: int) -> Lists:
-        """Return the lists in storage order, which is the order of the first round."""
-        if found.position is self.position:
-            return found
-        plan, order = self.plan, self.order
-        neighbors = self._tables.table("neighbors", plan.n_neighbors, np.int32)
-        distances = self._tables.table("distances", plan.n_neighbors, np.float32)
-
-        def reorder_part(part: int) -> None:
-            start, stop = plan.part(part)
-            places = found.position.whole()[order.rows(start, stop)]
-            neighbors.write(start, found.neighbors.take(places))
-            distances.write(start, found.distances.take(places))
-
-        self._parts.run(reorder_part, plan.n_parts, "restored")
-        self._drop_round(last_round)
-        return Lists(self.position, neighbors, distances)
-
     def _partition(self, n: int) -> Ints:
         """Return the rows part by part, ascending inside each part."""
         plan = self.plan
         if plan.n_parts == 1:
-            return np.arange(plan.n_rows, dtype=np.int32)
+            return self._context.filled(plan.n_rows, np.int32, lambda start, stop: np.arange(start, stop))
         n_levels = min(15, int(np.ceil(np.log2(plan.n_parts))) + 3)
         sample = self._sample(_CELL_SAMPLE << n_levels, "partition", n)
         rows, bounds = root(len(sample))
@@ -277,11 +278,12 @@ class _Search:
             levels.append(halve(sample, rows, bounds, 1, self.seeds.of("partition", n, level), 1, self.team))
             bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
         planes = [self._panels.of(np.concatenate(some)) for some in zip(*levels, strict=True)]
-        cells = self._panels.of(np.zeros(plan.n_rows, np.uint16))
+        cells = self._panels.new((plan.n_rows,), np.uint16)
         source = self.source
 
         def route_rows(piece: tuple[int, int]) -> None:
             out = cells.room(*piece)
+            out[:] = 0
             for start in range(*piece, plan.read_rows):
                 stop = min(start + plan.read_rows, piece[1])
                 block = np.array(source.read(start, stop), np.float32, order="C")
@@ -289,18 +291,21 @@ class _Search:
                 loops.route_rows(block, *(plane.whole() for plane in planes), n_levels, out[at])
             cells.put(piece[0], out)
 
-        pieces = ranges(plan.n_rows, self._context.block_rows(plan.n_rows))
-        self._context.workers.map(route_rows, pieces, count=False)
-        members = np.argsort(cells.rows(0, plan.n_rows), kind="stable").astype(np.int32)
+        blocks = ranges(plan.n_rows, self._context.block_rows(plan.n_rows))
+        self._context.workers.map(route_rows, blocks, count=False)
+        members = self._context.empty((plan.n_rows,), np.int32)
+        loops.sort_by_cell(cells.rows(0, plan.n_rows), 2**n_levels, members)
         for part in range(plan.n_parts):
             start, stop = plan.part(part)
             members[start:stop].sort()
         return members
 
 
-def _check_order(order: Ints, name: str) -> None:
+def _check_order(order: Ints, context: Context, name: str) -> None:
     """Refuse an order that does not hold every row once: positions would be whatever memory held."""
-    seen = np.zeros(len(order), np.bool_)
-    seen[order[(order >= 0) & (order < len(order))]] = True
-    if not seen.all():
+    seen = context.filled(len(order), np.bool_, lambda start, stop: False)
+    for start, stop in pieces(len(order)):
+        some = order[start:stop]
+        seen[some[(some >= 0) & (some < len(order))]] = True
+    if not all(seen[start:stop].all() for start, stop in pieces(len(order))):
         raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)

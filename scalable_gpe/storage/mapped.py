@@ -1,0 +1,142 @@
+"""Arrays in unnamed files that are mapped into memory: for arrays with an entry per row that do not fit in it.
+
+A mapped array is an ordinary numpy array. The operating system reads its pages when they are used, and writes changed
+ones back to the file, so that they can leave the memory of the process at any time. `trim` makes them leave when they
+are more than the run may hold.
+"""
+
+import contextlib
+import mmap
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.errors import StoreError
+from scalable_gpe.storage.blocks import ranges
+
+Empty = Callable[[tuple[int, ...], Any], np.ndarray]  # makes an array, as np.empty does
+
+_KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
+_WATCH_SECONDS = 0.01
+_TAKEN = 16_384  # rows that are taken at a time
+_PIECE = 2**18  # rows of one step over arrays of all rows
+
+
+class MappedArrays:
+    """The mapped arrays of this process.
+
+    Sweeps are cyclic: if the pages that were used longest ago were dropped first, none would be there when its turn
+    comes again. So the beginning of each array stays, and the rest is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._maps: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._most, self._other = 0, 0
+        self._guard = threading.Lock()
+
+    def empty(self, folder: str, shape: tuple[int, ...], dtype: Any, most: int, *, reserved: bool = True) -> np.ndarray:
+        """Make an array of zeros in an unnamed file of a folder; pages of all arrays are at most `most` bytes.
+
+        With `reserved`, all of its space on disk is there from the beginning; else it grows with what is written.
+        """
+        kind = np.dtype(dtype)
+        n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        if not n_bytes:
+            return np.empty(shape, kind)
+        with self._guard:
+            if not self._maps:
+                self._other = _file_pages() or 0
+            made = _map_file(folder, n_bytes, reserved=reserved)
+            self._maps.add(made)
+            self._most = most
+        return np.frombuffer(made, kind).reshape(shape)
+
+    def trim(self) -> None:
+        """Drop pages from memory if they are too many; they stay in the cache of the system, or in the files."""
+        if not self._maps or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        held = _file_pages()
+        if held is not None and held - self._other <= self._most:
+            return
+        with self._guard:
+            maps = list(self._maps)
+            kept = _KEPT * self._most / max(1, sum(map(len, maps)))
+            for one in maps:
+                start = min(len(one), int(kept * len(one)) // mmap.PAGESIZE * mmap.PAGESIZE)
+                if start < len(one):
+                    one.madvise(mmap.MADV_DONTNEED, start, len(one) - start)
+
+    @contextmanager
+    def trimmed(self) -> Iterator[None]:
+        """Drop pages while one long call works on mapped arrays, many times a second."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_WATCH_SECONDS):
+                self.trim()
+
+        watcher = threading.Thread(target=watch, name="gpe-trim", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+mapped = MappedArrays()
+
+
+def pieces(n_rows: int, step: int = _PIECE) -> Iterator[tuple[int, int]]:
+    """Ranges of rows for a loop over arrays of all rows, which may be mapped."""
+    for piece in ranges(n_rows, step):
+        yield piece
+        mapped.trim()
+
+
+def take_ascending(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array that may be mapped, read in its own order: in another one each would bring other pages."""
+    taken = np.empty((len(rows), *values.shape[1:]), values.dtype)
+    ascending = np.argsort(rows, kind="stable")
+    for start, stop in pieces(len(rows), _TAKEN):
+        at = ascending[start:stop]
+        taken[at] = values[rows[at]]
+    return taken
+
+
+def inverse_order(order: np.ndarray, empty: Empty = np.empty) -> np.ndarray:
+    """Position of each row in an order, as int32; `empty` makes the array."""
+    inverse = empty((len(order),), np.int32)
+    for start, stop in pieces(len(order)):
+        inverse[order[start:stop]] = np.arange(start, stop, dtype=np.int32)
+    return inverse
+
+
+def _map_file(folder: str, n_bytes: int, *, reserved: bool) -> mmap.mmap:
+    """Map a new file that has no name."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            # without space on disk, writing to a page would end the process
+            if reserved and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+            else:
+                file.truncate(n_bytes)
+            return mmap.mmap(file.fileno(), n_bytes)
+        except (OSError, OverflowError) as error:
+            raise StoreError(
+                f"arrays that do not fit in memory need a file of {n_bytes / 1e9:.3g} GB in {folder!r}: {error}. Free "
+                "some space, or raise `memory_limit`."
+            ) from None
+
+
+def _file_pages() -> int | None:
+    """Bytes of files that are in the memory of this process; None where the system does not say."""
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        return int(file.read().split()[2]) * mmap.PAGESIZE
+    return None

@@ -1,0 +1,142 @@
+"""Arrays in unnamed files: they are arrays, they leave memory when they are too large, and nothing stays on disk."""
+
+import gc
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+from scalable_gpe.errors import StoreError
+from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.context import local_context
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.graph import search
+from scalable_gpe.graph.duplicates import distinct_rows
+from scalable_gpe.storage import mapped as module
+from scalable_gpe.storage.mapped import MappedArrays, inverse_order, mapped, pieces, take_ascending
+
+MOST = 8 * 2**20
+
+
+@pytest.fixture
+def arrays():
+    return MappedArrays()
+
+
+def in_memory():
+    return module._file_pages()
+
+
+def test_an_array_holds_what_is_written_after_its_pages_have_left_memory(arrays, tmp_path):
+    values = arrays.empty(str(tmp_path), (2**23,), np.float64, MOST)
+    before = in_memory()
+    most = 0
+    for start in range(0, len(values), 2**17):
+        values[start : start + 2**17] = np.arange(start, start + 2**17)
+        arrays.trim()
+        most = max(most, in_memory() - before)
+    assert most <= 2 * MOST < values.nbytes // 2
+    assert all((values[s : s + 2**17] == np.arange(s, s + 2**17)).all() for s in range(0, len(values), 2**17))
+
+
+def test_the_beginning_of_each_array_stays(arrays, tmp_path):
+    values = arrays.empty(str(tmp_path), (2**22,), np.float64, MOST)
+    before = in_memory()
+    values[:] = 1.0
+    assert in_memory() - before > 3 * MOST
+    arrays.trim()
+    assert 0.5 * MOST <= in_memory() - before <= MOST
+
+
+def test_no_file_is_left(arrays, tmp_path):
+    values = arrays.empty(str(tmp_path), (1000, 3), np.float32, MOST)
+    assert values.shape == (1000, 3) and not values.any() and os.listdir(tmp_path) == []
+    n_files = len(os.listdir("/proc/self/fd"))
+    del values
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) < n_files
+
+
+def test_a_full_disk_is_an_error_before_any_work(arrays, tmp_path):
+    with pytest.raises(StoreError, match=r"need a file of .* GB .*(No space|too large).*raise `memory_limit`"):
+        arrays.empty(str(tmp_path), (2**50,), np.float64, MOST)
+
+
+def test_an_array_without_entries(arrays, tmp_path):
+    assert arrays.empty(str(tmp_path), (0, 4), np.int32, MOST).shape == (0, 4)
+
+
+def test_the_inverse_of_an_order():
+    order = np.random.default_rng(0).permutation(2**18 + 77)
+    np.testing.assert_array_equal(inverse_order(order)[order], np.arange(len(order)))
+    assert [stop - start for start, stop in pieces(len(order))] == [2**18, 77]
+
+
+def test_rows_in_any_order():
+    values, rows = np.random.default_rng(1).random((5000, 3)), np.random.default_rng(2).integers(0, 5000, 40_000)
+    np.testing.assert_array_equal(take_ascending(values, rows), values[rows])
+
+
+def test_a_long_call_is_trimmed_while_it_works(arrays, tmp_path):
+    values = arrays.empty(str(tmp_path), (2**23,), np.float64, MOST)
+    before = in_memory()
+    with arrays.trimmed():
+        values[:] = 1.0
+        time.sleep(0.1)
+    assert in_memory() - before <= MOST
+    assert not [one for one in threading.enumerate() if one.name == "gpe-trim"]
+
+
+def run(X, store=None, **options):
+    result = gpe.embed(X, n_neighbors=8, n_components=6, progress=False, store=store, **options)
+    return np.asarray(result.points[:]), result
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize(
+    "options", [{"power": 20}, {"power": "all"}, {"power": 12, "n_sketch": 24}, {"epsilon": "local"}]
+)
+@pytest.mark.parametrize("method", ["cells", "brute", "kdtree"])
+def test_the_same_bytes_as_in_memory(tmp_path, monkeypatch, normalization, options, method):
+    """Rows that repeat, isolated rows, several components: every vector of all rows is mapped."""
+    rng = np.random.default_rng(3)
+    X = np.concatenate([gpe.datasets.torus(900), gpe.datasets.torus(500) + 20, 100 + 50 * rng.random((7, 4))])
+    X[rng.integers(0, 1400, 60)] = X[rng.integers(0, 1400, 60)]
+    options = {**options, "normalization": normalization, "method": method}
+    monkeypatch.setattr(search, "_ARRANGED_ROWS", 500)
+    in_memory, _ = run(X, **options)
+    with block_sizes(maps_arrays=True, block_rows=256):
+        from_files, result = run(X, store=tmp_path / "run", **options)
+        assert len(mapped._maps) > 5
+    assert from_files.tobytes() == in_memory.tobytes()
+    with block_sizes(maps_arrays=True, block_rows=256):
+        again, resumed = run(X, store=tmp_path / "run", **options)
+    assert again.tobytes() == in_memory.tobytes() and resumed.report["epsilon"] == result.report["epsilon"]
+
+
+@pytest.mark.parametrize("n_buckets", [1, 3, 16])
+def test_duplicates_are_the_same_in_any_number_of_buckets(monkeypatch, n_buckets):
+    monkeypatch.setattr(MemoryPlan, "compared_buckets", lambda plan, n_rows: n_buckets)
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 2**64, (400, 2), np.uint64)[rng.integers(0, 400, 5000)]
+    hashes[::7, 1] += np.uint64(1)  # the first hash alone does not tell rows apart
+    found = distinct_rows(hashes, local_context(5000))
+    _, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(found.first, np.sort(first))
+    np.testing.assert_array_equal(found.first[found.group], first[group.ravel()])
+    assert distinct_rows(np.unique(hashes, axis=0), local_context(5000)) is None
+
+
+@pytest.mark.parametrize("n_features", [1, 3, 8])
+def test_a_tree_over_arranged_rows_finds_the_same_neighbours(monkeypatch, n_features):
+    X = np.random.default_rng(n_features).random((3000, n_features)).astype(np.float32)
+    truth = gpe.neighbor_graph(X, 7, method="brute")
+    monkeypatch.setattr(search, "_ARRANGED_ROWS", 1000)
+    found = gpe.neighbor_graph(X, 7, method="kdtree")
+    np.testing.assert_array_equal(found.indices, truth.indices)
+    np.testing.assert_array_equal(found.distances, truth.distances)
+    rows = search.by_grid_cell(X, np.empty)
+    np.testing.assert_array_equal(np.sort(rows), np.arange(3000))
