@@ -3,7 +3,6 @@
     python benchmarks/graph.py                     Fashion-MNIST, hard 300,000 x 100, patches 1M x 50
     python benchmarks/graph.py --fashion FOLDER    where its files are, if not where Debian's package puts them
     python benchmarks/graph.py --points 20000 --no-pynndescent --no-fashion
-    python benchmarks/graph.py --beyond 10000000 --memory-limit 2GB
 
 Both searches run in one process, one after the other, after compilation. Recall is measured on the same sampled rows.
 pynndescent runs with lists of several lengths, cut to the same number of neighbours. A ratio at equal recall is that
@@ -12,14 +11,10 @@ of our time and the time that it takes to the same recall, interpolated between 
 
 import argparse
 import gzip
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,13 +25,6 @@ from scalable_gpe.execution import memory_plan
 FASHION = Path("/usr/share/datasets/fashion-mnist")  # Debian: dataset-fashion-mnist
 _K = 15
 _LENGTHS = (_K + 1, 24, 31)  # of pynndescent's lists, the row itself included
-_BEYOND = """
-import json, sys
-import scalable_gpe as gpe
-given = json.loads(sys.argv[1])
-result = gpe.embed(given.pop("X"), progress=False, **given)
-print(json.dumps(result.report))
-"""
 
 
 def main() -> None:
@@ -44,8 +32,6 @@ def main() -> None:
     rows = []
     for name, X, part_rows in _data(options):
         rows += compare(name, X, part_rows, options)
-    if options.beyond:
-        rows += beyond(options)
     print(show(rows))
 
 
@@ -140,29 +126,6 @@ def measured_recall(X: np.ndarray, indices: np.ndarray, n_sampled: int = 500) ->
     return float((found <= reach[:, None] * (1 + 1e-5)).mean())
 
 
-def beyond(options: argparse.Namespace) -> list[Row]:
-    """Embed points of a zarr array in a fresh process under a memory limit."""
-    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        source, store = Path(folder) / "points.zarr", Path(folder) / "run.zarr"
-        gpe.datasets.write(source, gpe.datasets.patches, options.beyond, n_features=16, dimension=4)
-        given: dict[str, Any] = {"X": str(source), "store": str(store), "memory_limit": options.memory_limit}
-        given |= {"n_neighbors": 16, "n_components": 16, "power": 64}
-        done = subprocess.run([sys.executable, "-c", _BEYOND, json.dumps(given)], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        report = json.loads(done.stdout.splitlines()[-1])
-        files = [file for file in store.rglob("*") if file.is_file()]
-        disk = sum(file.stat().st_size for file in files)
-    peak = report["peak_memory"]
-    what = f"{options.beyond:,} x 16 under {options.memory_limit}"
-    stages = ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in report["stage_seconds"].items())
-    return [
-        Row(f"{what}: peak memory", peak / 1e6, "MB", f"<= {options.memory_limit}", stages),
-        Row(f"{what}: recall", report["recall"], "", ">= 0.95", f"+- {report['recall_error']:.4f}"),
-        Row(f"{what}: store", disk / 1e9, "GB", "", f"{len(files)} files"),
-    ]
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     number = lambda text: int(float(text))  # noqa: E731
@@ -170,9 +133,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-pynndescent", action="store_true")
     parser.add_argument("--no-fashion", action="store_true")
     parser.add_argument("--fashion", type=Path, default=FASHION, help="folder of Fashion-MNIST")
-    parser.add_argument("--beyond", type=number, default=0, help="points of a run under a memory limit")
-    parser.add_argument("--memory-limit", default="2GB")
-    parser.add_argument("--scratch", help="where the points and the store of that run go")
     return parser.parse_args()
 
 
