@@ -26,6 +26,7 @@ WIDE = 128  # features beyond which rows are searched by their projection and in
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 _BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
+_LOOSE = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
 
@@ -157,7 +158,7 @@ class MemoryPlan:
 
     def mapped_bytes(self) -> int:
         """Bytes of mapped arrays that may be in memory: what is left beside a part of the search, or blocks of K."""
-        left = self.workspace - self._beside_maps
+        left = self.workspace - self._beside_maps - _LOOSE
         if self.resources.remote:  # the other half is for blocks of K
             left //= 2
         return max(_LEAST_MAPPED, left)

@@ -18,7 +18,7 @@ from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
 _BYTES_PER_EDGE = 12
-_SAMPLED = 8  # blocks whose neighbours are counted
+_SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows
 _OF_THIS_PROCESS = ("_kept", "_spare", "_guard", "_checked", "_room")
 
 
@@ -189,16 +189,19 @@ class Edges:
         return _Read(Block(start, indptr, indices, self.values.read(number, length, buffers.values)), buffers)
 
     def blocks_touched(self) -> int:
-        """Number of blocks whose rows one block names, at most, among some blocks at even steps."""
+        """Number of blocks of rows that one block reads, at most, among some blocks at even steps.
+
+        Rows are read in runs of `_RUN_ROWS`: a page holds several rows, and the system brings several pages at once.
+        """
         from scalable_gpe.loops import sparse
 
         most = 0
         for number in np.unique(np.linspace(0, self.n_blocks - 1, min(_SAMPLED, self.n_blocks)).astype(np.int64)):
-            flags = np.zeros(self.n_blocks, np.bool_)
+            flags = np.zeros(-(-self.n_points // _RUN_ROWS), np.bool_)
             with self.lend(int(number)) as block:
-                sparse.touched(block.indices, self.block_rows, flags)
+                sparse.touched(block.indices, _RUN_ROWS, flags)
             most = max(most, int(np.count_nonzero(flags)))
-        return most
+        return -(-most * _RUN_ROWS // self.block_rows)
 
     def rows(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (number in `points`, columns, values) of some rows; each block is read once."""

@@ -245,8 +245,8 @@ def test_blocks_are_the_stored_ones_whether_they_stay_or_not(tmp_path, resident_
         for found, truth in zip(edges.block(number), edges._read(number).block, strict=True):
             np.testing.assert_array_equal(found, truth)
     assert len(edges._kept) == (6 if resident_bytes else 0)
-    named = [len(np.unique(edges.block(number).indices // 256)) for number in range(6)]
-    assert edges.blocks_touched() == max(named)
+    runs = [len(np.unique(edges.block(number).indices // 1024)) for number in range(6)]
+    assert edges.blocks_touched() == 4 * max(runs)
 
 
 @pytest.mark.parametrize("resident_blocks", [0, 3])
