@@ -11,7 +11,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.sharing import reading_steps
 from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import pieces
+from scalable_gpe.storage.mapped import number_leaders, pieces
 
 
 def hash_rows(rows: Rows, context: Context) -> np.ndarray:
@@ -93,17 +93,13 @@ def _repeats(hashes: np.ndarray, rows: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 def _numbered(leader: np.ndarray, context: Context) -> DistinctRows:
     """Number the points by their first rows."""
-    number, n_points = context.empty(leader.shape, np.int32), 0
-    for start, stop in pieces(len(leader)):
-        is_first = leader[start:stop] == np.arange(start, stop)
-        number[start:stop] = n_points - 1 + np.cumsum(is_first)
-        n_points += int(np.count_nonzero(is_first))
+    group, n_points = number_leaders(leader, context.empty)
     first = context.empty((n_points,), np.int64)
     for start, stop in pieces(len(leader)):
         found = start + np.flatnonzero(leader[start:stop] == np.arange(start, stop))
         if len(found):
-            first[number[found[0]] : number[found[-1]] + 1] = found
-    return DistinctRows(first, context.filled(len(leader), np.int32, lambda start, stop: number[leader[start:stop]]))
+            first[group[found[0]] : group[found[-1]] + 1] = found
+    return DistinctRows(first, group)
 
 
 @dataclass(frozen=True)

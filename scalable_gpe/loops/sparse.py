@@ -238,7 +238,7 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
 
 @njit(nogil=True, cache=True)
 def place_rows(position, first, place, rows):
-    """Append rows, from `first` on, to the lists of their points; `place` is where each list goes on."""
+    """Append rows, from `first` on, to the lists of their points; `place` is where the next row of each goes."""
     for i in range(position.shape[0]):
         rows[place[position[i]]] = first + i
         place[position[i]] += 1

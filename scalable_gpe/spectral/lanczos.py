@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
 from scalable_gpe.heat.kernel import kernel_components
 from scalable_gpe.heat.normalization import ISOLATED, HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import LanczosStep, sweep
 from scalable_gpe.spectral.density import Spectrum
-from scalable_gpe.storage.mapped import pieces
+from scalable_gpe.storage.mapped import number_leaders, pieces
 
 _INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
@@ -170,7 +169,7 @@ class Lanczos:
             return None
         if not several:  # without a pass over K
             return self._context.filled(heat.kernel.edges.n_points, np.int32, lambda start, stop: 0)
-        return component_labels(kernel_components(heat.kernel), self._context)
+        return number_leaders(kernel_components(heat.kernel), self._context.empty)[0]
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
@@ -245,16 +244,6 @@ def _ordinary_part(heat: HeatKernel, vectors: np.ndarray, labels: np.ndarray) ->
         part[start:stop] -= along[labels[start:stop]] * top[start:stop, None]
         part[start:stop] *= root[:, None]
     return part
-
-
-def component_labels(roots: np.ndarray, context: Context) -> np.ndarray:
-    """Number the components by their roots, from the root of each point."""
-    number, n_roots = context.empty(roots.shape, np.int32), 0
-    for start, stop in pieces(len(roots)):
-        is_root = roots[start:stop] == np.arange(start, stop)
-        number[start:stop] = n_roots - 1 + np.cumsum(is_root)
-        n_roots += int(np.count_nonzero(is_root))
-    return context.filled(len(roots), np.int32, lambda start, stop: number[roots[start:stop]])
 
 
 class Probes:

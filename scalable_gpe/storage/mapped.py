@@ -118,6 +118,19 @@ def inverse_order(order: np.ndarray, empty: Empty = np.empty) -> np.ndarray:
     return inverse
 
 
+def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndarray, int]:
+    """Number the groups of rows by their leaders, from the leader of each row; a leader is its own one."""
+    number, n_leaders = empty(leader.shape, np.int32), 0
+    for start, stop in pieces(len(leader)):
+        is_leader = leader[start:stop] == np.arange(start, stop)
+        number[start:stop] = n_leaders - 1 + np.cumsum(is_leader)
+        n_leaders += int(np.count_nonzero(is_leader))
+    group = empty(leader.shape, np.int32)
+    for start, stop in pieces(len(leader)):
+        group[start:stop] = number[leader[start:stop]]
+    return group, n_leaders
+
+
 def _map_file(folder: str, n_bytes: int, *, reserved: bool) -> mmap.mmap:
     """Map a new file that has no name."""
     with tempfile.TemporaryFile(dir=folder) as file:
