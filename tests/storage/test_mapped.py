@@ -16,7 +16,7 @@ from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.graph import search
 from scalable_gpe.graph.duplicates import distinct_rows
 from scalable_gpe.storage import mapped as module
-from scalable_gpe.storage.mapped import MappedArrays, inverse_order, mapped, pieces, take_ascending
+from scalable_gpe.storage.mapped import MappedArrays, inverse_order, mapped, number_leaders, pieces, take_ascending
 
 MOST = 8 * 2**20
 
@@ -73,6 +73,17 @@ def test_the_inverse_of_an_order():
     order = np.random.default_rng(0).permutation(2**18 + 77)
     np.testing.assert_array_equal(inverse_order(order)[order], np.arange(len(order)))
     assert [stop - start for start, stop in pieces(len(order))] == [2**18, 77]
+
+
+def test_groups_are_numbered_by_their_leaders():
+    """More rows than one step takes."""
+    rng = np.random.default_rng(0)
+    leader = np.arange(2**18 + 1000, dtype=np.int32)
+    leader[1:] = np.where(rng.random(len(leader) - 1) < 0.5, leader[1:], 0)
+    group, n_groups = number_leaders(leader)
+    leaders, expected = np.unique(leader, return_inverse=True)
+    assert n_groups == len(leaders)
+    np.testing.assert_array_equal(group, expected)
 
 
 def test_rows_in_any_order():
