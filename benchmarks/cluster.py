@@ -26,6 +26,7 @@ import scalable_gpe as gpe
 from measure import Row, show, timed
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.cluster import Cluster
+from scalable_gpe.execution.process import process
 from scalable_gpe.loops import sparse
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.zarr_store import ZarrStore
@@ -51,7 +52,7 @@ def measure_all(folder: Path, options: argparse.Namespace) -> list[Row]:
     runs = {0: run(folder, options)}
     sizes = {options.sweep_points, *options.model_points}
     swept = {n_points: Swept(n_points, folder).make() for n_points in sorted(sizes)}
-    wide, seconds, models, sent = {}, {}, {}, []
+    wide, seconds, models, sent, held = {}, {}, {}, [], []
     for n_workers in (1, 2):
         with workers(n_workers, folder) as client:
             runs[n_workers] = run(folder, options)
@@ -61,7 +62,10 @@ def measure_all(folder: Path, options: argparse.Namespace) -> list[Row]:
                     seconds[n_points] = swept[n_points].seconds(options.model_columns)
                     models[n_points] = model(client, swept[n_points], options.model_columns)
                 sent = traffic(folder, options)
-    return [*compared(runs, options), *ratio(wide, options), *beside(seconds, models, options), *sent]
+    if options.share_points:
+        np.save(folder / "share.npy", gpe.datasets.patches(options.share_points, 16))
+        held = [row for n_workers in options.share_workers for row in share(folder, n_workers, options)]
+    return [*compared(runs, options), *ratio(wide, options), *beside(seconds, models, options), *sent, *held]
 
 
 @contextmanager
@@ -161,6 +165,53 @@ def beside(measured: dict[int, float], models: dict[int, dict[str, float]], opti
         detail = f"{split} s, measured {measured[n_points]:.3f} s"
         rows.append(Row(what, sum(parts.values()) / measured[n_points], "x", "", detail))
     return rows
+
+
+# --- what a worker holds and reads -----------------------------------------------------------------
+
+
+def share(folder: Path, n_workers: int, options: argparse.Namespace) -> list[Row]:
+    """Run under the smallest limit; measure the memory of the workers, and what they read in a sweep of the sketch."""
+    how = {"n_neighbors": 16, "n_components": options.columns, "power": 64}
+    limit = gpe.estimate(options.share_points, 16, **how)["smallest_limit"]
+    read: list[float] = []
+    with workers(n_workers, folder) as client:
+        before = max(client.run(_resident).values())
+
+        def progress(stage: str, *_: int) -> None:
+            if stage == "sketch":
+                read.append(max(client.run(_bytes_read).values()))
+
+        given = {"store": folder / "share.zarr", "resume": False, "memory_limit": limit, "progress": progress}
+        seconds, result = timed(lambda: gpe.embed(folder / "share.npy", **how, **given))
+        peak = max(client.run(_peak).values())
+    panel = options.share_points * options.columns * 4 / result.report["n_panels"]
+    what = f"{options.share_points:,} points, {options.columns} columns, workers: {n_workers}"
+    stages = ", ".join(f"{stage} {value:.0f} s" for stage, value in result.report["stage_seconds"].items())
+    memory = f"of {limit / 1e6:.0f} MB; {(peak - before) / 1e6:.0f} MB beyond what an idle worker holds"
+    return [
+        Row(f"{what}: peak memory of a worker", peak / 1e6, "MB", f"<= {limit / 1e6:.0f} MB", memory),
+        Row(
+            f"{what}: read in a sweep / panel", np.median(np.diff(read)) / panel, "", "<= 0.3", "of the busiest worker"
+        ),
+        Row(f"{what}: time", seconds, "s", "", f"{stages}; panels: {result.report['n_panels']}"),
+    ]
+
+
+def _resident() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _peak() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _bytes_read() -> int:
+    return process.panels.bytes_read
 
 
 # --- the model ------------------------------------------------------------------------------------
@@ -301,6 +352,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model-points", type=number, nargs="+", default=[1_000_000, 4_000_000, 16_000_000])
     parser.add_argument("--model-columns", type=int, default=16, help="of the panels of these sweeps")
     parser.add_argument("--columns", type=int, default=64, help="of the sweeps on one and two workers")
+    parser.add_argument("--share-points", type=number, default=4_000_000, help="of runs under the smallest limit")
+    parser.add_argument("--share-workers", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--traffic-rows", type=number, default=16_384, help="of a block; the other run has 1,024")
     parser.add_argument("--scratch", help="where points and stores go")
     parser.add_argument("--json", type=Path, default=Path("cluster.json"))

@@ -60,7 +60,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     digests: dict[str, set[str]] = {}
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        source, store = Path(folder) / "points.zarr", Path(folder) / "run.zarr"
+        source, store = Path(folder).resolve() / "points.zarr", Path(folder).resolve() / "run.zarr"
         dimension = min(4, options.features - 1)
         gpe.datasets.write(source, gpe.datasets.patches, options.rows, n_features=options.features, dimension=dimension)
         for python in [sys.executable, *options.against]:
@@ -95,7 +95,9 @@ def _run(python: str, given: dict[str, Any], kill: str | None) -> dict[str, Any]
         began = time.perf_counter()
         found["killed_after"] = _killed(python, given, kill) - began
     before, began, stolen = Usage.now(), time.perf_counter(), _stolen()
-    done = subprocess.run([python, "-c", _RUN, json.dumps(given)], capture_output=True, text=True)
+    # not from the folder of this code, which another installation would import
+    elsewhere = Path(given["store"]).parent
+    done = subprocess.run([python, "-c", _RUN, json.dumps(given)], capture_output=True, text=True, cwd=elsewhere)
     if done.returncode:
         raise SystemExit(done.stderr)
     after = Usage.now()

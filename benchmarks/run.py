@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_problem(parser)
     parser.add_argument("--high-power", type=int, default=1024)
-    parser.add_argument("--memory-limit", default="1.5GB", help="of the fresh process that works out of core")
+    parser.add_argument("--memory-limit", default="600MB", help="of the fresh process that works out of core")
     parser.add_argument("--no-pynndescent", action="store_true", help="leave out pynndescent, which compiles for 37 s")
     parser.add_argument("--scratch", help="where points and store of the fresh process go")
     parser.add_argument("--check", action="store_true", help="fail if a value is beyond its limit, which has a margin")

@@ -17,6 +17,7 @@ import numpy as np
 from scalable_gpe.storage.mapped import mapped
 
 _MOST_BLOCKS = 4096
+_MOST_RUNS = 4096  # of a block that are remembered
 _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
 
 
@@ -28,6 +29,10 @@ class PanelTable(Protocol):
     shard_rows: int
 
     @property
+    def run_rows(self) -> int: ...
+    @property
+    def gap_rows(self) -> int: ...
+    @property
     def key(self) -> tuple[str, str]: ...
     def read(self, start: int, stop: int) -> np.ndarray: ...
     def read_into(self, start: int, out: np.ndarray) -> None: ...
@@ -35,41 +40,48 @@ class PanelTable(Protocol):
 
 
 class CachedPanel:
-    """A stored panel in the memory of one process, and which of its shards are present."""
+    """A stored panel in the memory of one process, and which runs of its rows are present."""
 
-    def __init__(self, values: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, run_rows: int) -> None:
         self.values = values
         self.n_leases = 0
         self.reusable = True  # until code without a lease has seen the memory
-        self._present: set[int] = set()
+        self._run_rows = run_rows
+        self._present = np.zeros(-(-len(values) // run_rows), np.bool_)
         self._guard = threading.Lock()
 
     @property
-    def n_present(self) -> int:
-        """Number of shards that were read or written."""
+    def n_runs(self) -> int:
+        """Number of runs, present or not."""
         return len(self._present)
 
-    def need(self, table: PanelTable, shards: range | list[int]) -> None:
-        """Read those of some shards that are not present."""
+    def need(self, table: PanelTable, runs: np.ndarray) -> int:
+        """Read those of some runs, in ascending order, that are not present; return how many bytes that were."""
+        n_bytes = 0
         with self._guard:
-            for shard in shards:
-                if shard not in self._present:
-                    start = shard * table.shard_rows
-                    table.read_into(start, self.values[start : start + table.shard_rows])
-                    self._present.add(shard)
+            missing = runs[~self._present[runs]]
+            gap = max(1, table.gap_rows // self._run_rows)
+            for some in np.split(missing, np.flatnonzero(np.diff(missing) > gap) + 1) if len(missing) else []:
+                rows = slice(int(some[0]) * self._run_rows, (int(some[-1]) + 1) * self._run_rows)
+                table.read_into(rows.start, self.values[rows])
+                self._present[some[0] : some[-1] + 1] = True
+                n_bytes += self.values[rows].nbytes
+        return n_bytes
 
-    def keep(self, table: PanelTable, start: int, values: np.ndarray) -> None:
-        """Keep shards that this process has written, because it is likely to read them next."""
+    def keep(self, start: int, values: np.ndarray) -> None:
+        """Keep rows that this process has written, because it is likely to read them next."""
         with self._guard:
             if not np.may_share_memory(values, self.values):
                 self.values[start : start + len(values)] = values
-            self._present.update(range(start // table.shard_rows, -(-(start + len(values)) // table.shard_rows)))
+            self._present[self._runs(start, start + len(values))] = True
 
-    def copy(self, table: PanelTable, start: int, stop: int) -> np.ndarray | None:
+    def copy(self, start: int, stop: int) -> np.ndarray | None:
         """Return a copy of some rows, or None if not all of them are present."""
-        wanted = range(start // table.shard_rows, -(-stop // table.shard_rows))
         with self._guard:
-            return self.values[start:stop].copy() if self._present.issuperset(wanted) else None
+            return self.values[start:stop].copy() if self._present[self._runs(start, stop)].all() else None
+
+    def _runs(self, start: int, stop: int) -> slice:
+        return slice(start // self._run_rows, -(-stop // self._run_rows))
 
 
 class PanelCache:
@@ -79,8 +91,9 @@ class PanelCache:
         self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
         self._guard = threading.Lock()
         self._task = threading.local()
-        # for blocks of K that stay in memory: the shards that they touch
-        self._touched: dict[int, tuple[weakref.ref[np.ndarray], int, list[int]]] = {}
+        # for blocks of K that stay in memory: the runs of rows that they touch
+        self._touched: dict[int, tuple[weakref.ref[np.ndarray], int, np.ndarray]] = {}
+        self.bytes_read = 0  # of all panels, since the process began
 
     @contextmanager
     def task(self) -> Iterator[None]:
@@ -103,11 +116,21 @@ class PanelCache:
         """
         with self._guard:
             if table.key not in self._panels:
-                self._panels[table.key] = CachedPanel(self._memory(table, n_live, mapped_bytes))
+                self._panels[table.key] = CachedPanel(self._memory(table, n_live, mapped_bytes), table.run_rows)
             self._panels.move_to_end(table.key)
             panel = self._panels[table.key]
             self._lease(panel)
             return panel
+
+    def read(self, cached: CachedPanel, table: PanelTable, indices: np.ndarray | None) -> None:
+        """Read the rows `indices` of a panel (by default all) that are not present, in runs."""
+        if indices is None:
+            runs = np.arange(cached.n_runs)
+        else:
+            runs = self._touched_runs(indices, table.run_rows, cached.n_runs)
+        n_bytes = cached.need(table, runs)
+        with self._guard:
+            self.bytes_read += n_bytes
 
     def _lease(self, panel: CachedPanel) -> None:
         leases: list[CachedPanel] | None = getattr(self._task, "leases", None)
@@ -135,20 +158,21 @@ class PanelCache:
         # a worker reads only the shards that its blocks touch
         return mapped.empty(tempfile.gettempdir(), table.shape, table.dtype, mapped_bytes, reserved=False)
 
-    def touched(self, indices: np.ndarray, shard_rows: int, n_shards: int) -> list[int]:
-        """Numbers of the shards that hold the rows `indices`."""
+    def _touched_runs(self, indices: np.ndarray, run_rows: int, n_runs: int) -> np.ndarray:
+        """Numbers of the runs that hold the rows `indices`."""
         from scalable_gpe.loops import sparse
 
-        block, of_rows, shards = self._touched.get(id(indices), (None, 0, []))
-        if block is not None and block() is indices and of_rows == shard_rows:
-            return shards
-        flags = np.zeros(n_shards, np.bool_)
-        sparse.touched(indices, shard_rows, flags)
-        shards = np.flatnonzero(flags).tolist()
+        block, of_rows, runs = self._touched.get(id(indices), (None, 0, None))
+        if block is not None and runs is not None and block() is indices and of_rows == run_rows:
+            return runs
+        flags = np.zeros(n_runs, np.bool_)
+        sparse.touched(indices, run_rows, flags)
+        runs = np.flatnonzero(flags).astype(np.int32)
         if len(self._touched) >= _MOST_BLOCKS:
             self._touched.clear()
-        self._touched[id(indices)] = weakref.ref(indices), shard_rows, shards
-        return shards
+        if len(runs) <= _MOST_RUNS:
+            self._touched[id(indices)] = weakref.ref(indices), run_rows, runs
+        return runs
 
     def clear(self) -> None:
         """Drop all panels."""

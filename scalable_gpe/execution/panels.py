@@ -1,8 +1,8 @@
 """Panels: dense matrices in storage order. A sweep reads all of one and writes another block by block.
 
 If threads run the loop, a panel is an array in memory, written in place. If other processes run it, a panel is a
-scratch table in the store: each process reads the shards that its blocks need once, shares them among its threads, and
-a sweep writes a new table, so that a task which runs twice gives the same bytes.
+scratch table in the store: each process reads the rows that its blocks need once, shares them among its threads, and a
+sweep writes a new table, so that a task which runs twice gives the same bytes.
 """
 
 import time
@@ -107,17 +107,14 @@ class StoredPanel:
         return process.panels.get(self.table, self.n_live, self._mapped_bytes)
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
-        """All rows, of which those in the shards of `indices` (by default all shards) have been read."""
-        cached, step = self._cached, self.table.shard_rows
-        n_shards = -(-self.shape[0] // step)
-        if cached.n_present < n_shards:
-            shards = range(n_shards) if indices is None else process.panels.touched(indices, step, n_shards)
-            cached.need(self.table, shards)
+        """All rows, of which `indices` (by default all) have been read, in runs."""
+        cached = self._cached
+        process.panels.read(cached, self.table, indices)
         return cached.values
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some rows, in a new array."""
-        known = self._cached.copy(self.table, start, stop) if process.keeps_panels else None
+        known = self._cached.copy(start, stop) if process.keeps_panels else None
         return self.table.read(start, stop) if known is None else known
 
     def room(self, start: int, stop: int) -> np.ndarray:
@@ -132,7 +129,7 @@ class StoredPanel:
         for first in range(0, len(values), step):
             self.table.write(start + first, values[first : first + step])
         if process.keeps_panels:
-            self._cached.keep(self.table, start, values)
+            self._cached.keep(start, values)
 
     def renewed(self) -> Panel:
         """Make a new table."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.progress import Progress
+from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import mapped
 
 Item = TypeVar("Item")
@@ -61,8 +62,18 @@ class Workers:
         return 1
 
     def blocks_per_task(self, n_blocks: int) -> int:
-        """Number of neighbouring blocks that one task of a sweep works on, one after the other."""
+        """Number of neighbouring blocks that one task works on, one after the other."""
         return 1
+
+    def map_blocks(self, function: Callable[[int], Result], n_blocks: int) -> list[Result]:
+        """``[function(number) for number in range(n_blocks)]``; a task may own a run of blocks."""
+
+        def run_blocks(run: tuple[int, int]) -> list[Result]:
+            return [function(number) for number in range(*run)]
+
+        run_blocks.__name__ = function.__name__  # the task's name on a dashboard
+        runs = self.map(run_blocks, ranges(n_blocks, self.blocks_per_task(n_blocks)), count=False)
+        return [result for run in runs for result in run]
 
     def map(
         self,

@@ -19,8 +19,9 @@ from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import jaccard, sparse_rows, unfinished
+from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.duplicates import DistinctRows, RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
-from scalable_gpe.graph.edges import count_components, open_edges, union_edges
+from scalable_gpe.graph.edges import open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
     NeighborGraph,
@@ -319,7 +320,7 @@ class _Finish:
             n_rows=self.storage_order.n_rows,
             n_points=n_points,
             block_rows=edges.block_rows,
-            n_connected_components=count_components(edges, context.workers, context.empty),
+            n_connected_components=count_components(edges, context),
             duplicates=self.storage_order.group is not None,
         )
 

@@ -1,7 +1,7 @@
 """CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,8 +12,8 @@ import numpy as np
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.lazy import lazy_vector
 from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
 
@@ -78,7 +78,7 @@ class Edges:
     """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
     Blocks that fit in `resident_bytes` stay after the first read, in arrays that `empty` makes. Others are read in
-    every sweep, into memory that is used again.
+    every sweep, into memory that is used again. Other processes read `degree` from the store, block by block.
     """
 
     degree: np.ndarray
@@ -87,6 +87,7 @@ class Edges:
     values: Ragged
     resident_bytes: int = 0
     empty: Empty = np.empty
+    table: Table | None = None
     _kept: dict[int, Block] = field(default_factory=dict, repr=False)
     _spare: list[_Buffers] = field(default_factory=list, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
@@ -105,13 +106,23 @@ class Edges:
     @property
     def nnz(self) -> int:
         """Stored entries, diagonal included."""
-        return int(self.degree.sum(dtype=np.int64))
+        return int(self._lengths.sum())
 
     @cached_property
     def longest_block(self) -> int:
         """Entries of the largest block."""
-        starts = range(0, self.n_points, self.block_rows)
-        return int(np.add.reduceat(self.degree, starts, dtype=np.int64).max())
+        return int(self._lengths.max())
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        """Entries of each block."""
+        rows = map(self.rows_of, range(self.n_blocks))
+        return np.array([self.degree[start:stop].sum(dtype=np.int64) for start, stop in rows])
+
+    def rows_of(self, number: int) -> tuple[int, int]:
+        """The first row of a block, and the row after its last one."""
+        start = number * self.block_rows
+        return start, min(start + self.block_rows, self.n_points)
 
     def block(self, number: int) -> Block:
         """One row block."""
@@ -164,17 +175,16 @@ class Edges:
         """Memory for all blocks, if all of them stay."""
         if self.resident_bytes < 8 * self.nnz:
             return None
-        sums = np.add.reduceat(self.degree, range(0, self.n_points, self.block_rows), dtype=np.int64)
         return _Room(
-            starts=np.concatenate([[0], np.cumsum(sums)]),
+            starts=np.concatenate([[0], np.cumsum(self._lengths)]),
             indptr=self.empty((self.n_points + self.n_blocks,), np.int32),
             indices=self.empty((self.nnz,), np.int32),
             values=self.empty((self.nnz,), np.float32),
         )
 
     def _read(self, number: int) -> _Read:
-        start = number * self.block_rows
-        degree = self.degree[start : start + self.block_rows]
+        start, stop = self.rows_of(number)
+        degree = self.degree[start:stop]
         indptr = np.zeros(len(degree) + 1, np.int32)
         np.cumsum(degree, out=indptr[1:])
         length = int(indptr[-1])
@@ -215,14 +225,18 @@ class Edges:
                 yield int(i), block.indices[at], block.values[at]
 
     def __getstate__(self) -> object:
-        return {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
+        state = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
+        if self.table is not None:
+            degree = lazy_vector(self.n_points, self.table.dtype, self.table.read)
+            state |= {"degree": degree, "_lengths": self._lengths}
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _kept={}, _spare=[], _guard=threading.Lock(), _checked=set())
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, empty: Empty = np.empty) -> "Edges":
         """Return the same pattern with other values."""
-        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty)
+        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty, self.table)
 
 
 def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
@@ -267,7 +281,7 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
     context.workers.map(unite, range(len(blocks)))
     incoming.clear()
     panels.clear()
-    return Edges(context.read_whole(degree), rows, columns, lengths)
+    return Edges(context.read_whole(degree), rows, columns, lengths, table=_shared(degree, context))
 
 
 def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
@@ -276,69 +290,18 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
     table = store.open_table(f"{name}/degree")
     if table.shape != (n_points,) or table.dtype != np.int32 or block_rows < 1:
         raise DamageError(f"array '{name}/degree' does not belong to {n_points} points", f"{name}/degree")
-    degree = context.read_whole(table)
-    edges = Edges(degree, block_rows, store.open_ragged(f"{name}/indices"), store.open_ragged(f"{name}/lengths"))
-    if n_points and (degree.min() < 0 or edges.longest_block >= 2**31 or edges.indices.dtype != np.int32):
+    degree = context.vector(table)
+    columns, lengths = (store.open_ragged(f"{name}/{part}") for part in ("indices", "lengths"))
+    edges = Edges(degree, block_rows, columns, lengths, table=_shared(table, context))
+    negative = any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
+    if negative or (n_points and edges.longest_block >= 2**31) or edges.indices.dtype != np.int32:
         raise DamageError(f"array '{name}/degree' is damaged: {CANNOT_BE_RIGHT}", f"{name}/degree")
     return edges
 
 
-def count_components(edges: Edges, workers: Workers, empty: Empty = np.empty, most: float = np.inf) -> int:
-    """Number of connected components; edges longer than `most` do not count (by default all count)."""
-    return count_roots(component_roots(edges, workers, empty, most=most))
-
-
-def component_roots(
-    edges: Edges,
-    workers: Workers,
-    empty: Empty = np.empty,
-    values_of: Callable[[Block], np.ndarray] | None = None,
-    *,
-    least: float = -np.inf,
-    most: float = np.inf,
-) -> np.ndarray:
-    """First point of the connected component of each point; edges with values outside [least, most] do not count.
-
-    Blocks are joined inside at the same time, then with each other along the edges that leave them. `values_of` gives
-    the values of a block where they are not those of `edges`; `empty` makes arrays with an entry per point.
-    """
-    from scalable_gpe.loops import sparse
-
-    parent = empty((edges.n_points,), np.int32)
-    for start, stop in pieces(edges.n_points):
-        parent[start:stop] = np.arange(start, stop)
-
-    def join_block(number: int) -> np.ndarray:
-        """Join the points of a block; return its edges to later blocks, one of each root and point."""
-        with edges.lend(number) as block:
-            values = block.values if values_of is None else values_of(block)
-            rows = np.repeat(np.arange(block.first, block.stop, dtype=np.int32), np.diff(block.indptr))
-            chosen = (block.indices > rows) & (values >= least) & (values <= most)  # each edge once
-            inside = chosen & (block.indices < block.stop)
-            sparse.unite(rows[inside], block.indices[inside], parent)
-            leaving = chosen & ~inside
-            roots, others = _roots(rows[leaving], parent), block.indices[leaving]
-        return np.unique(roots.astype(np.int64) << 32 | others)
-
-    for pairs in workers.here.map(join_block, range(edges.n_blocks), count=False):
-        sparse.unite((pairs >> 32).astype(np.int32), pairs.astype(np.int32), parent)
-    roots = empty((edges.n_points,), np.int32)
-    for start, stop in pieces(edges.n_points):
-        roots[start:stop] = _roots(parent[start:stop], parent)
-    return roots
-
-
-def _roots(points: np.ndarray, parent: np.ndarray) -> np.ndarray:
-    """The root of the tree of each point."""
-    roots: np.ndarray = parent[points]
-    while not np.array_equal(higher := parent[roots], roots):
-        roots = higher
-    return roots
-
-
-def count_roots(roots: np.ndarray) -> int:
-    """Number of components: each has one point that is its own root."""
-    return sum(int(np.count_nonzero(roots[start:stop] == np.arange(start, stop))) for start, stop in pieces(len(roots)))
+def _shared(degree: Table, context: Context) -> Table | None:
+    """The degrees as other processes read them."""
+    return degree if context.workers.remote and context.store.persistent else None
 
 
 class _Bucket(NamedTuple):

@@ -193,7 +193,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     if metadata is None:
         raise DamageError(f"the graph {name!r} is not complete", name)
     group = context.read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
-    user_row = context.read_whole(store.open_table(f"{name}/user_row"))
+    user_row = context.vector(store.open_table(f"{name}/user_row"))
     storage_order = StorageOrder(user_row, group, context.empty)
     if not storage_order.is_sound(metadata.n_rows, metadata.n_points):
         raise DamageError(f"array '{name}/user_row' is damaged: {CANNOT_BE_RIGHT}", f"{name}/user_row")

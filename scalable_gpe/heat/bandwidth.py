@@ -8,7 +8,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
-from scalable_gpe.graph.edges import count_components
+from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.neighbors import NeighborGraph
 
 RULES = ("auto", "global", "local", "bgh")
@@ -217,9 +217,6 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
         "last_weight": np.array([np.median(np.exp(-last / e)) for e in stored]),
         "n_connected_components": np.array(
             # an edge of weight _JOINED has this length
-            [
-                count_components(graph.edges, context.workers, context.empty, most=np.sqrt(-e * np.log(_JOINED)))
-                for e in stored
-            ]
+            [count_components(graph.edges, context, most=np.sqrt(-e * np.log(_JOINED))) for e in stored]
         ),
     }

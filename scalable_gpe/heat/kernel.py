@@ -10,9 +10,10 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, Message, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult, local_context
-from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.stages import complete_alone
-from scalable_gpe.graph.edges import Block, Edges, component_roots, count_roots
+from scalable_gpe.graph.components import component_roots, count_components
+from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -69,7 +70,10 @@ class SparseKernel(StoredResult):
     @cached_property
     def n_connected_components(self) -> int:
         """Number of connected components of K; weights below 1e-12 of the diagonal do not connect rows."""
-        return count_roots(kernel_components(self)) if self.counted_components is None else self.counted_components
+        if self.counted_components is not None:
+            return self.counted_components
+        values_of = _values_between(self)
+        return count_components(self.edges, self.context, least=JOINED, values_of=values_of)
 
     @property
     def sigma(self) -> np.ndarray | None:
@@ -342,9 +346,21 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
 
 
 def kernel_components(kernel: SparseKernel) -> np.ndarray:
-    """First point (storage order) of the connected component of K that each point belongs to."""
-    values_of = None if kernel.graph is not None else _unit_diagonal(kernel.edges)
-    return component_roots(kernel.edges, kernel.context.workers, kernel.context.empty, values_of, least=JOINED)
+    """First point of the connected component of K that each point belongs to, in an array (storage order)."""
+    panels = Panels(kernel.context)
+    roots = shared_components(kernel, panels).rows(0, kernel.edges.n_points)
+    panels.clear()
+    return roots
+
+
+def shared_components(kernel: SparseKernel, panels: Panels) -> Panel:
+    """First point of the connected component of K that each point belongs to, as tasks read it (storage order)."""
+    return component_roots(kernel.edges, kernel.context, panels, least=JOINED, values_of=_values_between(kernel))
+
+
+def _values_between(kernel: SparseKernel) -> Callable[[Block], np.ndarray] | None:
+    """How to scale values so that the diagonal is 1; None if it is."""
+    return None if kernel.graph is not None else _unit_diagonal(kernel.edges)
 
 
 def _unit_diagonal(edges: Edges) -> Callable[[Block], np.ndarray]:
@@ -429,13 +445,13 @@ def to_scipy(kernel: SparseKernel, scale: np.ndarray | None, root: np.ndarray | 
     """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order; `root` as in `apply`."""
     from scipy.sparse import csr_matrix
 
-    edges, n_points = kernel.edges, kernel.edges.n_points
+    edges, n_points, degree = kernel.edges, kernel.edges.n_points, kernel.edges.degree[:]
     blocks = [edges.block(number) for number in range(edges.n_blocks)]
-    indptr = np.concatenate([[0], np.cumsum(edges.degree, dtype=np.int64)])
+    indptr = np.concatenate([[0], np.cumsum(degree, dtype=np.int64)])
     columns, data = (np.concatenate([block[k] for block in blocks]) for k in (2, 3))
     matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
     if scale is not None:
-        data = data * scale[columns] * np.repeat(scale, edges.degree)
+        data = data * scale[columns] * np.repeat(scale, degree)
         matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
     n_rows = kernel.storage_order.n_rows
     chosen = np.ones(n_rows, matrix.dtype) if root is None else root

@@ -43,7 +43,7 @@ class LocalScales:
     empty: Empty = np.empty
 
     def __reduce__(self) -> Any:
-        return LocalScales, (self.table, self.metadata)
+        return LocalScales, (self.table, self.metadata, self.empty)
 
     @cached_property
     def sigma(self) -> np.ndarray:

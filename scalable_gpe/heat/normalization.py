@@ -114,7 +114,7 @@ class HeatKernel(StoredResult):
     def step_scale(self) -> np.ndarray:
         """Diagonal of S^2 M: with Z = S x, one application of A to x is ``Z <- S^2 M K Z``."""
         scale, weights = self.scale_points, self.weights
-        return self.context.filled(
+        return self.context.derived(
             len(scale), np.float64, lambda start, stop: scale[start:stop] ** 2 * weights[start:stop]
         )
 
@@ -122,7 +122,7 @@ class HeatKernel(StoredResult):
     def isolated(self) -> np.ndarray:
         """Mask (storage order) of the points that, with their duplicates, keep more than 0.99 of their heat."""
         scale = self.step_scale
-        return self.context.filled(len(scale), np.bool_, lambda start, stop: scale[start:stop] > ISOLATED)
+        return self.context.derived(len(scale), np.bool_, lambda start, stop: scale[start:stop] > ISOLATED)
 
     @property
     def n_isolated(self) -> int:
@@ -279,7 +279,7 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
     metadata = context.store.read(name, HeatMetadata)
     if metadata is None:
         raise DamageError(f"the heat kernel {name!r} is not complete", name)
-    scale = context.read_whole(context.store.open_table(f"{name}/scale"))
+    scale = context.vector(context.store.open_table(f"{name}/scale"))
     n_points = kernel.storage_order.n_points
     if scale.shape != (n_points,) or not all(np.isfinite(scale[start:stop]).all() for start, stop in pieces(n_points)):
         raise DamageError(f"array '{name}/scale' is damaged: {CANNOT_BE_RIGHT}", f"{name}/scale")
@@ -306,6 +306,9 @@ def _open_weight(kernel: SparseKernel, context: Context, name: str) -> SampleWei
 
 def _point_weights(kernel: SparseKernel, sample_weight: SampleWeight | None) -> np.ndarray:
     """Weights of the points: multiplicities, or sums of the sample weights of their rows."""
+    order = kernel.storage_order
+    if sample_weight is None and order.group is None:
+        return kernel.context.derived(order.n_points, np.float64, lambda start, stop: 1.0)
     return kernel.weights if sample_weight is None else sample_weight.of_points(kernel.storage_order)
 
 
@@ -314,7 +317,7 @@ def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose
     panels = Panels(context)
     source, target = panels.of(vector), panels.new(vector.shape, np.float64)
     sweep(kernel, RowSums(), source, target, context, purpose=purpose)
-    sums = target.rows(0, len(vector))
+    sums = context.filled(len(vector), np.float64, target.rows)
     panels.clear()
     return sums
 

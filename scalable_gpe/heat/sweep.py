@@ -14,7 +14,6 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.graph.edges import Block, Edges
-from scalable_gpe.storage.blocks import ranges
 
 Result = TypeVar("Result", covariant=True)
 
@@ -79,15 +78,11 @@ def sweep(
                 one.new.put(block.first, total)
             return result
 
-    def visit_run(run: tuple[int, int]) -> list[Result]:
-        return [visit(number) for number in range(*run)]
-
-    visit_run.__name__ = _snake_case(type(loop).__name__)  # the task's name on a dashboard
-    runs = ranges(kernel.edges.n_blocks, context.workers.blocks_per_task(kernel.edges.n_blocks))
-    results = context.workers.map(visit_run, runs, count=False)
+    visit.__name__ = _snake_case(type(loop).__name__)  # the task's name on a dashboard
+    results = context.workers.map_blocks(visit, kernel.edges.n_blocks)
     context.tally.count(purpose)
     context.workers.progress.advance()
-    return [result for run in results for result in run]
+    return results
 
 
 def _snake_case(name: str) -> str:

@@ -29,6 +29,20 @@ def crc32c(content: np.ndarray) -> int:
     return int(_checksum(content, part, _zeros(part)))
 
 
+def crc32c_of_runs(content: np.ndarray, run: int) -> np.ndarray:
+    """The checksum of each run of so many bytes; the last run may be shorter."""
+    sums = np.empty(-(-len(content) // run), np.uint32)
+    n_whole = len(content) // run
+    if _instruction() is None:
+        n_whole = 0
+    elif n_whole:
+        part = run // 24 * 8
+        _checksums(content[: n_whole * run].reshape(n_whole, run), part, _zeros(part), sums)
+    for number in range(n_whole, len(sums)):
+        sums[number] = crc32c(content[number * run : (number + 1) * run])
+    return sums
+
+
 @lru_cache(maxsize=1)
 def _instruction() -> str | None:
     """The processor's instruction for CRC-32C, or None."""
@@ -72,6 +86,13 @@ def _checksum(content, part, zeros):
         for _ in range(8):
             state = (state >> np.uint32(1)) ^ (np.uint32(_POLYNOMIAL) if state & np.uint32(1) else np.uint32(0))
     return state ^ np.uint32(0xFFFFFFFF)
+
+
+@njit(nogil=True, cache=True)
+def _checksums(runs, part, zeros, sums):
+    """The checksum of each row of `runs`."""
+    for number in range(len(runs)):
+        sums[number] = _checksum(runs[number], part, zeros)
 
 
 @njit(nogil=True, cache=True)

@@ -8,12 +8,12 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
-from scalable_gpe.heat.kernel import kernel_components
+from scalable_gpe.execution.sums import CHUNK, chunk_products, row_pieces, sum_rows
+from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import ISOLATED, HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import LanczosStep, sweep
 from scalable_gpe.spectral.density import Spectrum
-from scalable_gpe.storage.mapped import number_leaders, pieces
+from scalable_gpe.storage.blocks import ranges
 
 _INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
@@ -159,17 +159,11 @@ class Lanczos:
         self._beta.append(beta)
         self._previous, self._current = current, fresh
 
-    def _components(self) -> np.ndarray | None:
-        """Labels of the components of the kernel if something must be left out within them, else None."""
-        if not self._ordinary:
-            return None
+    def _is_parted(self) -> bool:
+        """Whether something must be left out within the components of the kernel."""
         heat = self._heat
-        several = heat.kernel.n_connected_components > 1
-        if not several and heat.n_isolated == 0 and not (self._top and not heat.is_centred):
-            return None
-        if not several:  # without a pass over K
-            return self._context.filled(heat.kernel.edges.n_points, np.int32, lambda start, stop: 0)
-        return number_leaders(kernel_components(heat.kernel), self._context.empty)[0]
+        several = heat.kernel.n_connected_components > 1 or heat.n_isolated > 0
+        return self._ordinary and (several or (self._top and not heat.is_centred))
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
@@ -189,14 +183,12 @@ class Lanczos:
 
         blocks = row_pieces(self._context, n_points)
         self._context.workers.map(draw, blocks, count=False)
-        labels = self._components()
-        self._leaves_out = labels is not None
-        if labels is None:
+        self._leaves_out = self._is_parted()
+        if not self._leaves_out:
             along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
             left, share = _without(heat, probes, top, along)
         else:
-            left = self._panels.of(_ordinary_part(heat, probes.rows(0, n_points), labels))
-            probes.retire()
+            left = _ordinary_part(heat, probes)
             share = _inner(heat, left, left)
         top.retire()
         norm = np.sqrt(np.where(share > 0, share, 1.0))
@@ -223,26 +215,66 @@ class _OrdinaryScale:
         return np.where(scale > ISOLATED, 0.0, scale)
 
 
-def _ordinary_part(heat: HeatKernel, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Vectors Z = S x without isolated rows, and without the top eigenvector of each component."""
-    n_points, n_columns = vectors.shape
-    isolated, top, n_labels = heat.isolated, top_eigenvector(heat), 0
-    part = heat.context.empty(vectors.shape, np.float64)
-    for start, stop in pieces(n_points):
-        root, alone = np.sqrt(heat.step_scale[start:stop]), isolated[start:stop]
-        part[start:stop] = np.where(alone[:, None], 0.0, vectors[start:stop] / root[:, None])
-        top[start:stop][alone] = 0.0
-        n_labels = max(n_labels, int(labels[start:stop].max()) + 1)
-    # entries are added one by one: the sums do not depend on the pieces
-    squares, along = np.zeros(n_labels), np.zeros((n_labels, n_columns))
-    for start, stop in pieces(n_points):
-        np.add.at(squares, labels[start:stop], top[start:stop] ** 2)
-        np.add.at(along, labels[start:stop], top[start:stop, None] * part[start:stop])
-    along /= np.where(squares > 0, squares, 1.0)[:, None]
-    for start, stop in pieces(n_points):
-        root = np.sqrt(heat.step_scale[start:stop])
-        part[start:stop] -= along[labels[start:stop]] * top[start:stop, None]
-        part[start:stop] *= root[:, None]
+@dataclass(frozen=True)
+class _Ordinary:
+    """Rows of vectors x and of the top eigenvector, zero where rows are isolated; and the components of the rows."""
+
+    heat: HeatKernel
+    vectors: Panel  # S x
+    top: Panel
+    roots: Panel | None  # None: there is one component
+
+    def rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of x, and of the top eigenvector."""
+        alone, root = self.heat.isolated[start:stop], np.sqrt(self.heat.step_scale[start:stop])
+        x = np.where(alone[:, None], 0.0, self.vectors.rows(start, stop) / root[:, None])
+        return x, np.where(alone, 0.0, self.top.rows(start, stop))
+
+    def components(self, start: int, stop: int) -> np.ndarray:
+        """First point of the component of each row."""
+        return np.zeros(stop - start, np.int32) if self.roots is None else self.roots.rows(start, stop)
+
+    def sums(self, piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Squares of the top eigenvector and its products with x, summed over the components of each chunk."""
+        components, totals = [], []
+        for start, stop in ranges(piece[1] - piece[0], CHUNK):
+            x, top = self.rows(piece[0] + start, piece[0] + stop)
+            found, number = np.unique(self.components(piece[0] + start, piece[0] + stop), return_inverse=True)
+            components.append(found)
+            totals.append(_add_by(number, np.column_stack([top, x]) * top[:, None], len(found)))
+        return np.concatenate(components), np.concatenate(totals)
+
+
+def _add_by(number: np.ndarray, values: np.ndarray, n_numbers: int) -> np.ndarray:
+    """Sums of the rows of `values` that have the same number, added one by one in their order."""
+    totals = np.zeros((n_numbers, values.shape[1]))
+    np.add.at(totals, number, values)
+    return totals
+
+
+def _ordinary_part(heat: HeatKernel, vectors: Panel) -> Panel:
+    """Vectors Z = S x without isolated rows, and without the top eigenvector of each component; replaces `vectors`."""
+    context, panels = heat.context, Panels(heat.context)
+    roots = shared_components(heat.kernel, panels) if heat.kernel.n_connected_components > 1 else None
+    ordinary = _Ordinary(heat, vectors, panels.of(top_eigenvector(heat)), roots)
+    blocks = row_pieces(context, vectors.shape[0])
+    partial = context.workers.map(ordinary.sums, blocks, count=False)
+    found, sums = (np.concatenate(part) for part in zip(*partial, strict=True))
+    components, number = np.unique(found, return_inverse=True)
+    totals = _add_by(number, sums, len(components))
+    squares = totals[:, 0]
+    known = panels.of(components), panels.of(totals[:, 1:] / np.where(squares > 0, squares, 1.0)[:, None])
+    with replaced(vectors) as part:
+
+        def leave_out(piece: tuple[int, int]) -> None:
+            x, top = ordinary.rows(*piece)
+            at = np.searchsorted(known[0].whole(), ordinary.components(*piece))
+            out = part.room(*piece)
+            out[:] = (x - known[1].whole()[at] * top[:, None]) * np.sqrt(heat.step_scale[slice(*piece)])[:, None]
+            part.put(piece[0], out)
+
+        context.workers.map(leave_out, blocks, count=False)
+    panels.clear()
     return part
 
 

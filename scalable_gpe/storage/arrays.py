@@ -101,6 +101,17 @@ class StoredTable(_Stored):
         """Unique key of this table."""
         return str(self.handle.backend), self.name
 
+    @property
+    def run_rows(self) -> int:
+        """Rows of a chunk."""
+        return int(self.array.chunks[0])
+
+    @property
+    def gap_rows(self) -> int:
+        """Rows whose reading takes less time than one more request."""
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+        return self.handle.backend.request_bytes // row_bytes
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
         out = np.empty((max(min(stop, self.shape[0]) - start, 0), *self.shape[1:]), self.dtype)

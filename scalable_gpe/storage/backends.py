@@ -27,6 +27,8 @@ _S3 = re.compile(r"s3a?://", re.IGNORECASE)
 # libraries used by fsspec whose network and credential errors are no OSError
 _NETWORK = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs"}
 
+_MOST_BUFFERS = 512  # of one call of the system
+
 # errors that decoding a truncated, empty or changed chunk may raise
 DECODING = (
     ValueError,
@@ -44,10 +46,12 @@ DECODING = (
 class StorageBackend(Protocol):
     """Files of a store, by their names.
 
-    `network`: a failed read does not mean that the bytes are damaged.
+    `network`: a failed read does not mean that the bytes are damaged. `request_bytes` are read in the time that one
+    more request takes.
     """
 
     network: bool
+    request_bytes: int
 
     def is_empty(self) -> bool: ...
     def check(self, prefix: str) -> None: ...
@@ -116,6 +120,7 @@ class LocalBackend:
     """A directory of the file system; `commits`: this process waits for what it has written, in a commit."""
 
     network = False
+    request_bytes = 2**18
 
     def __init__(self, path: str, *, commits: bool = True) -> None:
         self.path, self._commits = Path(path), commits
@@ -189,14 +194,10 @@ class LocalBackend:
         try:
             left = [memoryview(buffer).cast("B") for buffer in buffers]
             while left:
-                n_bytes = os.preadv(file, left, at)
+                n_bytes = os.preadv(file, left[:_MOST_BUFFERS], at)
                 if not n_bytes:
                     raise ValueError("too short")
-                at += n_bytes
-                while left and n_bytes >= len(left[0]):
-                    n_bytes -= len(left.pop(0))
-                if n_bytes:
-                    left[0] = left[0][n_bytes:]
+                at, left = at + n_bytes, _after(left, n_bytes)
             if start is None and os.fstat(file).st_size != at:
                 raise ValueError("too long")
         finally:
@@ -216,10 +217,9 @@ class LocalBackend:
             os.makedirs(os.path.dirname(file), exist_ok=True)
             target = self._begin(unfinished, over)
         with target:
-            for piece in pieces:
-                left = memoryview(piece).cast("B")
-                while left:
-                    left = left[target.write(left) :]
+            left = [memoryview(piece).cast("B") for piece in pieces]
+            while left:
+                left = _after(left, os.writev(target.fileno(), left[:_MOST_BUFFERS]))
             target.truncate()
         os.replace(unfinished, file)
         if durable and self._commits:
@@ -328,6 +328,16 @@ class LocalBackend:
             ) from error
 
 
+def _after(buffers: list[memoryview], n_bytes: int) -> list[memoryview]:
+    """What is left of some buffers after the first `n_bytes` bytes."""
+    done = 0
+    while done < len(buffers) and n_bytes >= len(buffers[done]):
+        n_bytes -= len(buffers[done])
+        done += 1
+    rest = buffers[done:]
+    return [rest[0][n_bytes:], *rest[1:]] if n_bytes else rest
+
+
 def _fsync(file: str) -> None:
     handle = os.open(file, os.O_RDONLY)
     try:
@@ -346,6 +356,7 @@ class FsspecBackend:
     """A prefix of an object store (s3://, gs://, memory://, ...), which writes an object completely or not at all."""
 
     network = True
+    request_bytes = 2**22
 
     def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
         self.url = url.rstrip("/")

@@ -23,6 +23,13 @@ class MemoryTable:
         self._written: set[int] = set()
 
     @property
+    def run_rows(self) -> int:
+        """One: any rows can be read."""
+        return 1
+
+    gap_rows = run_rows
+
+    @property
     def key(self) -> tuple[str, str]:
         """Unique key of this table."""
         return f"memory-{id(self)}", self.name

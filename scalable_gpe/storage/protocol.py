@@ -18,6 +18,8 @@ from scalable_gpe.storage.records import Record
 class Table(Protocol):
     """A 1-D or 2-D array that is read in any ranges and written in whole shards of rows.
 
+    ``run_rows`` are the rows of the smallest part of a file that is read; ``gap_rows`` are read in the time that one
+    more request takes.
     ``array`` is what users see: a numpy or a zarr array. ``key`` is unique among all tables.
     """
 
@@ -25,6 +27,10 @@ class Table(Protocol):
     dtype: np.dtype[Any]
     shard_rows: int
 
+    @property
+    def run_rows(self) -> int: ...
+    @property
+    def gap_rows(self) -> int: ...
     @property
     def array(self) -> Any: ...
     @property
@@ -59,6 +65,10 @@ class ScratchArray(Protocol):
     shard_rows: int
     spare: str | None
 
+    @property
+    def run_rows(self) -> int: ...
+    @property
+    def gap_rows(self) -> int: ...
     @property
     def key(self) -> tuple[str, str]: ...
     def read(self, start: int, stop: int) -> np.ndarray: ...

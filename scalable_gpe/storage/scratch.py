@@ -1,19 +1,26 @@
-"""Scratch arrays: plain bytes and their checksum, one file per shard, without metadata."""
+"""Scratch arrays: plain bytes and their checksums, one file per shard, without metadata."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import DamageError
-from scalable_gpe.loops.checksum import crc32c
+from scalable_gpe.loops.checksum import crc32c, crc32c_of_runs
 from scalable_gpe.storage.handle import StoreHandle
+
+_RUN_ROWS = 1024
+_SUM_BYTES = 4
+_MISMATCH = "stored and computed checksum do not match"
 
 
 @dataclass(eq=False)
 class ScratchTable:
     """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
+    A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others.
     `spare` names a table of the same shape that is no longer needed. If the backend can, it overwrites its files: new
     files cost several times as much.
     """
@@ -30,6 +37,20 @@ class ScratchTable:
         """Unique key of this table."""
         return str(self.handle.backend), self.name
 
+    @property
+    def run_rows(self) -> int:
+        """Rows of the smallest part of a file that can be read."""
+        return self.shard_rows if self.shard_rows % _RUN_ROWS else _RUN_ROWS
+
+    @property
+    def gap_rows(self) -> int:
+        """Rows whose reading takes less time than one more request."""
+        return self.handle.backend.request_bytes // self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, in a new array."""
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
@@ -37,18 +58,31 @@ class ScratchTable:
         return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
-        """Read rows from `start` on into an array; whole shards without a copy."""
-        stop = start + len(out)
+        """Read rows from `start` on into an array; whole runs without a copy."""
+        stop, run = start + len(out), self.run_rows
         for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
             first = shard * self.shard_rows
-            last = min(first + self.shard_rows, self.shape[0])
-            if start <= first and last <= stop:
-                _fill(self, shard, out[first - start : last - start])
+            end = min(first + self.shard_rows, self.shape[0])
+            low, high = max(start, first), min(stop, end)
+            whole_low, whole_high = low - (low - first) % run, min(end, high + (first - high) % run)
+            if (low, high) == (whole_low, whole_high):
+                self._read_runs(shard, low - first, out[low - start : high - start])
             else:
-                rows = np.empty((last - first, *self.shape[1:]), self.dtype)
-                _fill(self, shard, rows)
-                low, high = max(start, first), min(stop, last)
-                out[low - start : high - start] = rows[low - first : high - first]
+                rows = np.empty((whole_high - whole_low, *self.shape[1:]), self.dtype)
+                self._read_runs(shard, whole_low - first, rows)
+                out[low - start : high - start] = rows[low - whole_low : high - whole_low]
+
+    def _read_runs(self, shard: int, start: int, out: np.ndarray) -> None:
+        """Read whole runs of one file, from a row that counts from its beginning."""
+        key, run = f"{self.name}/{shard}", self.run_rows
+        content, run_bytes = out.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
+        sums = np.empty(-(-len(out) // run), np.uint32)
+        whole = len(out) == min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
+        with _damage_named(self, key):
+            at = None if whole else start // run * (run_bytes + _SUM_BYTES)
+            self.handle.backend.read_into(key, *_interleaved(content, run_bytes, sums), start=at)
+            if not np.array_equal(sums, crc32c_of_runs(content, run_bytes)):
+                raise ValueError(_MISMATCH)
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -56,8 +90,19 @@ class ScratchTable:
         values = np.ascontiguousarray(values, self.dtype)
         if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
+        content, run_bytes = values.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         shard = start // self.shard_rows
-        _write(self, shard, values, None if self.spare is None else f"{self.spare}/{shard}")
+        over = None if self.spare is None else f"{self.spare}/{shard}"
+        parts = _interleaved(content, run_bytes, crc32c_of_runs(content, run_bytes))
+        with self.handle.backend.io(f"array {self.name!r}"):
+            self.handle.backend.write(f"{self.name}/{shard}", *parts, over=over)
+
+
+def _interleaved(content: np.ndarray, run_bytes: int, sums: np.ndarray) -> list[memoryview]:
+    """The parts of a file in their order: runs of bytes, each followed by its checksum."""
+    runs = [content[start : start + run_bytes].data for start in range(0, len(content), run_bytes)]
+    after = [sums[number : number + 1].view(np.uint8).data for number in range(len(runs))]
+    return [part for pair in zip(runs, after, strict=True) for part in pair]
 
 
 @dataclass(eq=False)
@@ -70,43 +115,40 @@ class ScratchRagged:
 
     def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
-        out = np.empty(length, self.dtype)
-        _fill(self, block, out)
+        out, key = np.empty(length, self.dtype), f"{self.name}/{block}"
+        content, checksum = out.view(np.uint8), bytearray(_SUM_BYTES)
+        with _damage_named(self, key):
+            self.handle.backend.read_into(key, content.data, checksum)
+            check(content, checksum)
         return out
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block."""
         self.handle.check_writable()
-        _write(self, block, np.ascontiguousarray(values, self.dtype))
+        content = np.ascontiguousarray(values, self.dtype).view(np.uint8)
+        checksum = crc32c(content).to_bytes(_SUM_BYTES, "little")
+        with self.handle.backend.io(f"array {self.name!r}"):
+            self.handle.backend.write(f"{self.name}/{block}", content.data, checksum)
 
     def remove(self) -> None:
         """Remove all blocks."""
         self.handle.remove(self.name)
 
 
-def _fill(of: ScratchTable | ScratchRagged, number: int, out: np.ndarray) -> None:
-    """Read one file of a table, which must have the length of `out`."""
-    key, content, checksum = f"{of.name}/{number}", out.reshape(-1).view(np.uint8), bytearray(4)
+@contextmanager
+def _damage_named(of: ScratchTable | ScratchRagged, key: str) -> Iterator[None]:
+    """Make errors of a file name its array."""
     try:
         with of.handle.backend.io(f"array {of.name!r}", missing=True):
-            of.handle.backend.read_into(key, content.data, checksum)
-        check(content, checksum)
+            yield
     except (FileNotFoundError, ValueError) as error:
         raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
-
-
-def _write(of: ScratchTable | ScratchRagged, number: int, values: np.ndarray, over: str | None = None) -> None:
-    """Write one file of a table, in place of an obsolete one if `over` names it."""
-    content = values.reshape(-1).view(np.uint8)
-    checksum = crc32c(content).to_bytes(4, "little")
-    with of.handle.backend.io(f"array {of.name!r}"):
-        of.handle.backend.write(f"{of.name}/{number}", content.data, checksum, over=over)
 
 
 def check(content: np.ndarray, checksum: Any) -> None:
     """Compare bytes with the checksum that was stored with them."""
     if crc32c(content) != int.from_bytes(checksum, "little"):
-        raise ValueError("stored and computed checksum do not match")
+        raise ValueError(_MISMATCH)
 
 
 def checked(stored: np.ndarray) -> np.ndarray:

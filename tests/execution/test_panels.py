@@ -80,11 +80,34 @@ def test_memory_that_was_seen_outside_of_tasks_is_not_reused(made):
     np.testing.assert_array_equal(seen, np.full(SHAPE, 1.0))
 
 
-def test_shards_that_a_block_touches_are_found_once(monkeypatch):
+def test_runs_that_a_block_touches_are_found_once(monkeypatch):
     indices = np.array([0, 1, 9], np.int32)
-    touched = panel_cache.PanelCache().touched
-    assert touched(indices, 4, 3) == [0, 2]
+    touched = panel_cache.PanelCache()._touched_runs
+    assert touched(indices, 4, 3).tolist() == [0, 2]
     monkeypatch.setattr("scalable_gpe.loops.sparse.touched", None)
-    assert touched(indices, 4, 3) == [0, 2]
+    assert touched(indices, 4, 3).tolist() == [0, 2]
     with pytest.raises(TypeError):
         touched(indices.copy(), 4, 3)
+
+
+def test_a_worker_reads_the_runs_that_its_rows_are_in_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "keeps_panels", True)
+    process.panels.clear()
+    store = ZarrStore(tmp_path / "run.zarr")
+    store.lock()
+    monkeypatch.setattr(store.backend, "request_bytes", 0)
+    values = np.random.default_rng(0).standard_normal((20_000, 3)).astype(np.float32)
+    table = store.scratch_table("work/a", values.shape, np.float32, 8192)
+    for start in range(0, 20_000, 8192):
+        table.write(start, values[start : start + 8192])
+    panel, before = StoredPanel(table), process.panels.bytes_read
+    touched = np.array([5, 1030, 9000, 19_999], np.int32)
+    np.testing.assert_array_equal(panel.whole(touched)[touched], values[touched])
+    rows = 2 * 1024 + 1024 + 20_000 % 1024
+    assert process.panels.bytes_read - before == rows * 12
+    panel.whole(touched.copy())
+    assert process.panels.bytes_read - before == rows * 12  # they are present
+    np.testing.assert_array_equal(panel.whole(), values)
+    assert process.panels.bytes_read - before == values.nbytes
+    store.unlock()
+    process.panels.clear()

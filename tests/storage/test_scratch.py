@@ -49,6 +49,22 @@ def test_damage_of_a_scratch_table_is_noticed(store, tmp_path, harm):
         table.read(0, 5)
 
 
+def test_runs_of_a_file_are_read_alone(store, tmp_path, monkeypatch):
+    values = np.random.default_rng(0).standard_normal((5000, 2))
+    table = store.scratch_table("work/a", values.shape, np.float64, 4096)
+    table.write(0, values[:4096])
+    table.write(4096, values[4096:])
+    for start, stop in [(0, 5000), (0, 1024), (1000, 1030), (2048, 4096), (4000, 4100), (4096, 5000), (4999, 5000)]:
+        np.testing.assert_array_equal(table.read(start, stop), values[start:stop])
+    file = tmp_path / "run.zarr/work/a/0"
+    content = bytearray(file.read_bytes())
+    content[1500 * 16] ^= 1  # in the second run
+    file.write_bytes(content)
+    np.testing.assert_array_equal(table.read(2048, 4096), values[2048:4096])
+    with pytest.raises(DamageError, match="work/a"):
+        table.read(1024, 1025)
+
+
 def test_a_file_written_over_a_longer_one_keeps_nothing_of_it(tmp_path):
     backend = open_backend(str(tmp_path))
     backend.write("old", b"0123456789")
