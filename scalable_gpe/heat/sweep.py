@@ -39,11 +39,15 @@ class RowVector(Protocol):
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A sum that grows by `share` times the new rows of a sweep: `old` is read, `new` is written."""
+    """A sum that grows by `share` times the new rows of a sweep: `old` is read, `new` is written.
+
+    With `before`, it first grows by so many times the rows that are multiplied.
+    """
 
     old: Panel
     new: Panel
     share: float
+    before: float | None = None
 
 
 def sweep(
@@ -74,6 +78,8 @@ def sweep(
             result = loop(block, source.whole(block.indices), out)
             target.put(block.first, out)
             for total, one in zip(added, sums, strict=True):
+                if one.before is not None:
+                    sparse.accumulate(total, source.rows(*rows), one.before)
                 sparse.accumulate(total, out, one.share)
                 one.new.put(block.first, total)
             return result

@@ -137,12 +137,12 @@ def chebyshev(
     current: Panel,
     previous: Panel,
     lower: float,
-    sums: Sequence[tuple[Panel, float]],
+    sums: Sequence["Term"],
     *,
     beginning: bool = False,
     purpose: str = "sketch",
 ) -> tuple[Panel, list[Panel]]:
-    """Compute ``T_(j+1)`` on [lower, 1], which replaces T_(j-1), and add its share to each of `sums`.
+    """Compute ``T_(j+1)`` on [lower, 1], which replaces T_(j-1), and add its share to each of `sums`, if it is due.
 
     The first step makes T_1 from T_0 and zeros; it takes half of the recurrence.
     """
@@ -150,19 +150,40 @@ def chebyshev(
     loop = ChebyshevStep(StepScale(heat), half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower))
     with ExitStack() as stack:
         fresh = stack.enter_context(replaced(previous))
-        totals = [Accumulator(total, stack.enter_context(replaced(total)), share) for total, share in sums]
+        totals = [
+            Accumulator(one.total, stack.enter_context(replaced(one.total)), one.share, one.before) for one in sums
+        ]
         sweep(heat.kernel, loop, current, fresh, heat.context, purpose=purpose, update=previous, sums=totals)
     return fresh, [total.new for total in totals]
+
+
+@dataclass(frozen=True)
+class Term:
+    """What a step of a recurrence adds to a sum: a share of its new vector, after one of the vector before."""
+
+    total: Panel
+    share: float
+    before: float | None = None
+
+    @staticmethod
+    def due(total: Panel, coefficients: Coefficients, degree: int) -> "Term | None":
+        """The terms of a series that are added at a degree: two at each even one, the rest at the end.
+
+        So a sum is read and written in every second sweep only.
+        """
+        if degree % 2 == 0:
+            return Term(total, coefficients[degree], coefficients[degree - 1])
+        return Term(total, coefficients[degree]) if degree == len(coefficients) - 1 else None
 
 
 @dataclass(frozen=True)
 class IterationState:
     """Progress of an interrupted iteration.
 
-    `powers` are the filters left. `phase` is "plain" or "expand"; `factor` is the number of the factor that is being
-    expanded: 0 is the first one of all filters together, a later one belongs to the first filter left. `length` are
-    the squared lengths of the columns at the start of the series, `grown` the columns that grew in the shared series,
-    `own` those that grew in a later one.
+    `powers` are the filters left. `phase` is "plain", or "pairs" in an expansion, whose terms are added in pairs;
+    `factor` is the number of the factor that is being expanded: 0 is the first one of all filters together, a later one
+    belongs to the first filter left. `length` are the squared lengths of the columns at the start of the series,
+    `grown` the columns that grew in the shared series, `own` those that grew in a later one.
     """
 
     powers: tuple[Power, ...]
@@ -212,7 +233,7 @@ class PowerIteration:
     def _saved(self) -> tuple[IterationState | None, dict[str, Panel]]:
         """Load the state that was saved for exactly these filters, if there is one."""
         found = self._panels.load(IterationState)
-        if found is None or found[0].powers != self._labels():
+        if found is None or found[0].powers != self._labels() or found[0].phase not in ("plain", "pairs"):
             return None, {}
         self.n_sweeps = found[0].n_sweeps
         self.began_with = found[0].began_with or self.began_with
@@ -273,26 +294,30 @@ class PowerIteration:
         ends = {label: len(coefficients) - 1 for label, coefficients in terms.items()}
         lower = self._expanded[0].lower
         for degree in range(series.step + 1, max(ends.values()) + 1):
-            adding = [label for label in terms if ends[label] >= degree]
+            due = {
+                label: term
+                for label in terms
+                if ends[label] >= degree and (term := Term.due(sums[label], terms[label], degree)) is not None
+            }
             assert series.previous is not None
             fresh, totals = chebyshev(
                 self._heat,
                 series.current,
                 series.previous,
                 lower,
-                [(sums[label], terms[label][degree]) for label in adding],
+                list(due.values()),
                 beginning=degree == 1,
                 purpose=self._purpose,
             )
             series.current, series.previous, series.step = fresh, series.current, degree
             self.n_sweeps += 1
-            sums |= dict(zip(adding, totals, strict=True))
+            sums |= dict(zip(due, totals, strict=True))
             if degree in ends.values():
                 # ~(<=) and not >, because a recurrence that overflowed ends in NaN
                 series.grown |= ~(_squared_lengths(self._heat, series.current) <= GROWTH**2 * series.length)
             state = IterationState(
                 powers=self._labels(),
-                phase="expand",
+                phase="pairs",
                 step=degree,
                 n_sweeps=self.n_sweeps,
                 began_with=self.began_with,

@@ -7,6 +7,7 @@ from scipy.spatial.distance import pdist
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.sketch.powers import Term
 
 POWERS = (1, 2, 8, 63, 64, 300)
 
@@ -178,3 +179,14 @@ def test_the_report_names_the_smallest_eigenvalue_and_the_interval():
     assert smallest - 1e-6 <= result.report["lambda_min"] <= smallest + 0.05
     assert gpe.embed(X, power=2).report["interval"] is None
     assert "interval" in gpe.embed(X, power=2).report["reasons"]
+
+
+@pytest.mark.parametrize("n_terms", range(2, 9))
+def test_every_term_of_a_series_is_added_once(n_terms):
+    """Terms are added in pairs; the constant one begins the sum."""
+    coefficients, added = tuple(10.0**degree for degree in range(n_terms)), []
+    for degree in range(1, n_terms):
+        term = Term.due(None, coefficients, degree)
+        if term is not None:
+            added += [share for share in (term.before, term.share) if share is not None]
+    assert added == list(coefficients[1:])
