@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
 from scalable_gpe.execution.process import process
@@ -105,6 +106,8 @@ class Context:
 
 
 def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str, sliced: bool) -> Context:
+    if plan.maps_arrays:
+        map_large_arrays()
     return Context(store, workers, plan, token=token, sliced=sliced)
 
 

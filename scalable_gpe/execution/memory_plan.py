@@ -14,6 +14,7 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.storage.blocks import block_rows
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
+_WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
@@ -142,7 +143,8 @@ class MemoryPlan:
     @property
     def _base(self) -> int:
         """Bytes that the process needs to run at all, and those that it already holds."""
-        return max(BASE, self.resources.resident + _COMPILING if self.resources.resident else 0)
+        least = BASE + (_WORKER if self.resources.remote else 0)
+        return max(least, self.resources.resident + _COMPILING if self.resources.resident else 0)
 
     @cached_property
     def maps_arrays(self) -> bool:
@@ -321,11 +323,12 @@ class MemoryPlan:
         """
         size, resources = self.size, self.resources
         in_flight = self._blocks_in_flight(size.block_bytes)
+        base = BASE + (_WORKER if resources.remote else 0)
         if resources.persistent:
-            least = BASE + _LEAST_MAPPED + max(size.part_bytes, self._touched(1, _BLOCKS_TOUCHED))
+            least = base + _LEAST_MAPPED + max(size.part_bytes, self._touched(1, _BLOCKS_TOUCHED))
         else:
             column = self._column(size.n_rows, size.n_powers, size.itemsize)
-            least = BASE + size.vector_bytes + max(size.part_bytes, column + in_flight)
+            least = base + size.vector_bytes + max(size.part_bytes, column + in_flight)
         if resources.resident_input:
             least += 4 * size.n_rows * size.n_features
         if not resources.persistent:

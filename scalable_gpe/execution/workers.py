@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
@@ -27,6 +27,21 @@ def count_jobs(n_jobs: int | None) -> int:
     if jobs == 0:
         raise ValueError(Message("`n_jobs` must not be 0; pass None or -1 for all cores."))
     return jobs if jobs > 0 else cores + 1 + jobs
+
+
+class _RunOfBlocks(Generic[Result]):
+    """Work on neighbouring blocks, one after the other."""
+
+    def __init__(self, function: Callable[[int], Result]) -> None:
+        self._function = function
+        self.__name__ = function.__name__  # the task's name on a dashboard
+
+    def __call__(self, run: tuple[int, int]) -> list[Result]:
+        results = []
+        for number in range(*run):
+            results.append(self._function(number))
+            mapped.trim()
+        return results
 
 
 class Workers:
@@ -67,12 +82,7 @@ class Workers:
 
     def map_blocks(self, function: Callable[[int], Result], n_blocks: int) -> list[Result]:
         """``[function(number) for number in range(n_blocks)]``; a task may own a run of blocks."""
-
-        def run_blocks(run: tuple[int, int]) -> list[Result]:
-            return [function(number) for number in range(*run)]
-
-        run_blocks.__name__ = function.__name__  # the task's name on a dashboard
-        runs = self.map(run_blocks, ranges(n_blocks, self.blocks_per_task(n_blocks)), count=False)
+        runs = self.map(_RunOfBlocks(function), ranges(n_blocks, self.blocks_per_task(n_blocks)), count=False)
         return [result for run in runs for result in run]
 
     def map(

@@ -120,7 +120,7 @@ class LocalBackend:
     """A directory of the file system; `commits`: this process waits for what it has written, in a commit."""
 
     network = False
-    request_bytes = 2**18
+    request_bytes = 2**13
 
     def __init__(self, path: str, *, commits: bool = True) -> None:
         self.path, self._commits = Path(path), commits

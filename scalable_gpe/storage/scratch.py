@@ -11,7 +11,7 @@ from scalable_gpe.errors import DamageError
 from scalable_gpe.loops.checksum import crc32c, crc32c_of_runs
 from scalable_gpe.storage.handle import StoreHandle
 
-_RUN_ROWS = 1024
+_RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each
 _SUM_BYTES = 4
 _MISMATCH = "stored and computed checksum do not match"
 
@@ -40,7 +40,10 @@ class ScratchTable:
     @property
     def run_rows(self) -> int:
         """Rows of the smallest part of a file that can be read."""
-        return self.shard_rows if self.shard_rows % _RUN_ROWS else _RUN_ROWS
+        rows = _RUN_ROWS
+        while rows * self._row_bytes < _RUN_BYTES:
+            rows *= 2
+        return self.shard_rows if self.shard_rows % rows else rows
 
     @property
     def gap_rows(self) -> int:
