@@ -33,7 +33,7 @@ PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
 class ConsoleOptions:
     """What every command prints."""
 
-    quiet: Annotated[bool, option("-q", "--quiet", action="store_true", help="no progress bars, no report")]
+    quiet: Annotated[bool, option("-q", "--quiet", action="store_true", help="no progress bars, no text but tables")]
     json: Annotated[bool, option("--json", action="store_true", help="print the result as JSON")]
     debug: Annotated[bool, option("--debug", action="store_true", help="show where an error comes from")]
 

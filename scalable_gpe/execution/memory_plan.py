@@ -20,6 +20,7 @@ _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 PART_ROWS = 2**18
+_FEW_JOBS = 4  # threads that one part of a search keeps busy
 TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
 _TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
 _TREE_TASKS = 48 * 2**20  # lists that are on their way from a tree to the store
@@ -214,8 +215,11 @@ class MemoryPlan:
     # --- the search ---------------------------------------------------------------------------
 
     def parts_at_once(self) -> int:
-        """Number of parts searched at the same time: threads share a part, so a second one only fills gaps."""
-        return 2 if self.workspace >= 4 * self.size.part_bytes else 1
+        """Number of parts searched at the same time: threads share a part, so a second one only fills gaps.
+
+        With few threads the gaps are short, and a second part costs its memory for nothing.
+        """
+        return 2 if self.resources.n_jobs > _FEW_JOBS and self.workspace >= 4 * self.size.part_bytes else 1
 
     def compared_buckets(self, n_rows: int) -> int:
         """Number of buckets in which rows are compared with each other by their hashes."""
