@@ -15,7 +15,8 @@ from scalable_gpe.checks import ALL, check_count
 from scalable_gpe.embedding import Embedding, pseudotime_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
-from scalable_gpe.exports import graph_matrices, scanpy_neighbors
+from scalable_gpe.exports import scanpy_neighbors
+from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import JOINED
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of

@@ -8,8 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
-from scalable_gpe import exports
+from scalable_gpe import exports, graph_matrices
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.storage.scratch import ScratchRagged
 
 pd = pytest.importorskip("pandas")
 pytestmark = [
@@ -50,8 +52,7 @@ def expected_graph(result):
 @pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
 def test_anndata(result, tmp_path, name, monkeypatch):
     pytest.importorskip("anndata")
-    monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 500)  # several passes over K
-    monkeypatch.setattr(MemoryPlan, "exported_rows", lambda plan: 100)  # and several pieces of the lists
+    monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 500)  # several pieces
     adata = read(gpe.export(result, tmp_path / name))
     assert adata.obs_names.tolist() == NAMES
     assert set(adata.obsm) == {"X_gpe", "X_gpe_4", "X_gpe_16"}
@@ -70,6 +71,40 @@ def test_anndata(result, tmp_path, name, monkeypatch):
     assert neighbors["params"]["n_neighbors"] == 9 and "use_rep" not in neighbors["params"]
     assert json.loads(adata.uns["gpe"]["report"])["n_rows"] == 600
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_graph_through_scratch_files(repeated, tmp_path, monkeypatch):
+    """Blocks are sorted two at a time, and their entries go through files beside the target."""
+    X = gpe.datasets.torus(900, random_state=1).astype(np.float32)
+    if repeated:
+        X[200:230] = X[500]
+    used = []
+    write = ScratchRagged.write
+    monkeypatch.setattr(ScratchRagged, "write", lambda *args: used.append(args[0].name) or write(*args))
+    with block_sizes(block_rows=128):
+        gpe.embed(X, n_neighbors=8, n_components=2, power=2, store=tmp_path / "run.zarr", progress=False)
+        result = gpe.open(tmp_path / "run.zarr")
+        whole = read(gpe.export(result, tmp_path / "whole.h5ad"))
+        monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 3000)
+        monkeypatch.setattr(MemoryPlan, "exported_blocks", lambda plan, n_blocks, block_bytes: 2)
+        used.clear()
+        pieces = read(gpe.export(result, tmp_path / "pieces.h5ad"))
+    assert used
+    for name, expected in zip(("connectivities", "distances"), expected_graph(result), strict=True):
+        assert abs(pieces.obsp[name] - expected).max() == 0 and pieces.obsp[name].nnz == expected.nnz
+        for part in ("indptr", "indices", "data"):
+            np.testing.assert_array_equal(getattr(pieces.obsp[name], part), getattr(whole.obsp[name], part))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pieces.h5ad", "run.zarr", "whole.h5ad"]
+
+
+def test_graph_of_an_embedding_in_memory_under_a_limit(tmp_path, monkeypatch):
+    result = gpe.embed(gpe.datasets.torus(300), n_neighbors=8, n_components=2, power=2)
+    monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 300)
+    monkeypatch.setattr(MemoryPlan, "exported_blocks", lambda plan, n_blocks, block_bytes: 1)
+    adata = read(gpe.export(result, tmp_path / "cells.zarr"))
+    assert abs(adata.obsp["connectivities"] - expected_graph(result)[0]).max() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["cells.zarr"]
 
 
 def dense_graph(result, X):
@@ -94,7 +129,7 @@ def test_graph_agrees_with_dense_matrices(repeated, tmp_path, monkeypatch):
         X[20:24] = X[90]
         X[3] = X[4]
     sorts = []
-    monkeypatch.setattr(exports.np, "lexsort", lambda keys, sort=np.lexsort: sorts.append(1) or sort(keys))
+    monkeypatch.setattr(graph_matrices.np, "lexsort", lambda keys, sort=np.lexsort: sorts.append(1) or sort(keys))
     result = gpe.embed(X, n_neighbors=8, n_components=2, power=2, epsilon="global")
     sorts.clear()
     adata = read(gpe.export(result, tmp_path / "cells.h5ad"))
@@ -234,8 +269,8 @@ def test_mistakes(result, tmp_path):
 def test_many_equal_rows_are_refused(result, tmp_path, monkeypatch):
     """A thousand equal rows are a million entries of K: beyond a limit the export raises instead of writing."""
     pytest.importorskip("anndata")
-    monkeypatch.setattr(exports, "_MOST_ENTRIES", 1000)
-    monkeypatch.setattr(exports, "_MOST_REPEATS", 0)
+    monkeypatch.setattr(graph_matrices, "_MOST_ENTRIES", 1000)
+    monkeypatch.setattr(graph_matrices, "_MOST_REPEATS", 0)
     with pytest.raises(ValueError, match=r"many rows are equal.*graph=False"):
         gpe.export(result, tmp_path / "cells.h5ad")
     assert not list(tmp_path.iterdir())

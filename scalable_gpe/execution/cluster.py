@@ -23,7 +23,7 @@ from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import Item, Result, Workers
+from scalable_gpe.execution.workers import Item, Result, Workers, task_name
 from scalable_gpe.storage.blocks import ranges
 
 _ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
@@ -149,7 +149,7 @@ class Cluster(Workers):
             if not left:
                 break
             if attempt:
-                logger.warning("%s: workers were lost; %d tasks are run again", _name(function), len(left))
+                logger.warning("%s: workers were lost; %d tasks are run again", task_name(function), len(left))
 
             def finished(number: int) -> None:
                 if done is not None:
@@ -160,7 +160,7 @@ class Cluster(Workers):
             results |= self._run(function, left, finished, settled=at_once is None)
         else:
             raise GPEError(
-                f"workers died {_ATTEMPTS} times during {_name(function)}. Check their logs; if they ran out of "
+                f"workers died {_ATTEMPTS} times during {task_name(function)}. Check their logs; if they ran out of "
                 "memory, lower memory_limit or give them more. Run the same line again to resume."
             )
         return [results[number] for number in range(len(pieces))]
@@ -233,7 +233,7 @@ class _Batch:
         self, client: Any, function: Callable[[Any], Any], pieces: dict[int, Any], addresses: list[str]
     ) -> None:
         self._client, self._pieces = client, pieces
-        self._name = f"{_name(function)}-{uuid.uuid4().hex[:8]}"
+        self._name = f"{task_name(function)}-{uuid.uuid4().hex[:8]}"
         self._task = _Task(function, self._name)
         self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
         self.futures: dict[int, Any] = {}
@@ -304,10 +304,6 @@ class _Batch:
             self._client.cancel(left)
         for future in self.futures.values():
             future.release()
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__).strip("_<>")
 
 
 class _Task:

@@ -310,13 +310,13 @@ class MemoryPlan:
         """Whether an array of `n_bytes` that is used repeatedly may stay in memory."""
         return n_bytes < self._free // 2
 
-    def exported_rows(self) -> int:
-        """Rows of the neighbour lists that an export converts together."""
-        return max(4096, min(self.size.n_rows, self._free // 4 // (40 * self.size.n_neighbors)))
-
     def exported_entries(self) -> int:
-        """Entries of K that an export converts together."""
+        """Entries of a matrix that an export puts together at a time."""
         return max(_LEAST_ENTRIES, self._free // 4 // 48)
+
+    def exported_blocks(self, n_blocks: int, block_bytes: int) -> int:
+        """Number of blocks of a matrix whose entries an export sorts together."""
+        return min(n_blocks, max(1, self._free // 8 // (block_bytes * self.resources.n_jobs)))
 
     # --- limits -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
@@ -29,12 +29,17 @@ def count_jobs(n_jobs: int | None) -> int:
     return jobs if jobs > 0 else cores + 1 + jobs
 
 
+def task_name(function: Callable[..., Any]) -> str:
+    """The name of a task on a dashboard."""
+    return getattr(function, "__name__", type(function).__name__).strip("_<>")
+
+
 class _RunOfBlocks(Generic[Result]):
     """Work on neighbouring blocks, one after the other."""
 
     def __init__(self, function: Callable[[int], Result]) -> None:
         self._function = function
-        self.__name__ = function.__name__  # the task's name on a dashboard
+        self.__name__ = task_name(function)
 
     def __call__(self, run: tuple[int, int]) -> list[Result]:
         results = []

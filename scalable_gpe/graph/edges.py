@@ -12,12 +12,12 @@ import numpy as np
 from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.lazy import lazy_vector
 from scalable_gpe.storage.mapped import Empty, pieces
-from scalable_gpe.storage.protocol import Ragged, ScratchBlocks, Table
+from scalable_gpe.storage.protocol import Ragged, Table
 
-_BYTES_PER_EDGE = 12
 _SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows
 _OF_THIS_PROCESS = ("_kept", "_spare", "_guard", "_checked", "_room")
 
@@ -273,7 +273,7 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
         if columns.has(number) and lengths.has(number) and degree.has(start):
             return
         own = np.ascontiguousarray(indices.read(start, stop)), np.ascontiguousarray(distances.read(start, stop))
-        indptr, column, length = sparse.union_rows(*own, *incoming.edges(number), start, user_rows.whole())
+        indptr, column, length = sparse.union_rows(*own, *incoming.entries(number), start, user_rows.whole())
         columns.write(number, column)
         lengths.write(number, length)
         degree.write(start, np.diff(indptr))
@@ -304,82 +304,16 @@ def _shared(degree: Table, context: Context) -> Table | None:
     return degree if context.workers.remote and context.store.persistent else None
 
 
-class _Bucket(NamedTuple):
-    """Reversed edges of some rows, sorted by the block of their target: those of block b end at ``offsets[b + 1]``."""
-
-    offsets: np.ndarray
-    targets: np.ndarray
-    sources: np.ndarray
-    lengths: np.ndarray
-
-
-class _Incoming:
-    """Reversed edges, sorted by the block of their target: in memory, or in one scratch array per group of blocks."""
-
-    def __init__(self, n_blocks: int) -> None:
-        self.counts = np.zeros(n_blocks, np.int64)
-        self._held: list[list[_Bucket]] = []
-        self._stored: list[tuple[ScratchBlocks, np.ndarray]] = []
-
-    def hold(self, buckets: list[_Bucket]) -> None:
-        """Keep a group of source blocks in memory."""
-        self.counts += np.sum([np.diff(one.offsets) for one in buckets], axis=0)
-        self._held.append(buckets)
-
-    def keep(self, scratch: ScratchBlocks, counts: np.ndarray) -> None:
-        """Register a group of source blocks that is in the store."""
-        self.counts += counts
-        self._stored.append((scratch, counts))
-
-    def edges(self, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Targets, sources and lengths of all edges into one block."""
-        packed = [_pack(buckets, block) for buckets in self._held]
-        packed += [scratch.read(block, 3 * int(counts[block])) for scratch, counts in self._stored if counts[block]]
-        thirds = [np.split(one, 3) for one in packed] or [[np.empty(0, np.int32)] * 3]
-        targets, sources, lengths = (np.concatenate([third[k] for third in thirds]) for k in range(3))
-        return targets, sources, lengths.view(np.float32)
-
-    def clear(self) -> None:
-        """Free the reversed edges."""
-        self._held.clear()
-        for scratch, _ in self._stored:
-            scratch.remove()
-
-
-def _pack(buckets: list[_Bucket], block: int) -> np.ndarray:
-    """Targets, then sources, then the bits of the lengths, of the edges into one block."""
-    parts = [slice(one.offsets[block], one.offsets[block + 1]) for one in buckets]
-    fields = [one[k][part].view(np.int32) for k in (1, 2, 3) for one, part in zip(buckets, parts, strict=True)]
-    return np.concatenate(fields)
-
-
-def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int]], context: Context) -> _Incoming:
-    """Reverse all lists, one group of source blocks after another; groups that fit stay in memory."""
+def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int]], context: Context) -> Shuffled:
+    """Reverse all lists: edges sorted by the block of their target, which is their row now."""
     from scalable_gpe.loops import sparse
 
     rows, n_blocks, n_neighbors = blocks[0][1], len(blocks), indices.shape[1]
 
-    def bucket(piece: tuple[int, int]) -> _Bucket:
+    def reverse(piece: tuple[int, int]) -> Sorted:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
         check_lists(own[0], blocks[-1][1], indices.key[1])
-        return _Bucket(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
+        return Sorted(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
-    together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * _BYTES_PER_EDGE)
-    together = min(together, context.workers.share_of(n_blocks))
-    groups = [blocks[first : first + together] for first in range(0, n_blocks, together)]
-    n_stored = len(groups) - context.plan.held_groups()
-    incoming = _Incoming(n_blocks)
-    for group in groups[n_stored:]:
-        incoming.hold(context.workers.map(bucket, group, count=False))
-    scratch = [context.store.scratch_ragged(context.scratch(), np.int32) for _ in range(n_stored)]
-
-    def reverse_group(number: int) -> np.ndarray:
-        buckets = [bucket(piece) for piece in groups[number]]
-        counts: np.ndarray = np.sum([np.diff(one.offsets) for one in buckets], axis=0)
-        for block in np.flatnonzero(counts):
-            scratch[number].write(int(block), _pack(buckets, int(block)))
-        return counts
-
-    for number, counts in enumerate(context.workers.map(reverse_group, range(n_stored), count=False)):
-        incoming.keep(scratch[number], counts)
-    return incoming
+    together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * ENTRY_BYTES)
+    return shuffle(reverse, blocks, n_blocks, context, together=together, n_held=context.plan.held_groups())

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
+from scalable_gpe.storage.blocks import ranges
 
 FORMATS = (".h5ad", ".zarr", ".npy", ".parquet")
 _CHUNK = 2**22  # entries of one chunk of a zarr array: few files
@@ -34,6 +35,11 @@ class CsrPieces:
     indptr: np.ndarray
     pieces: Iterable[tuple[np.ndarray, np.ndarray]]
     dtype: npt.DTypeLike = np.float32
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries."""
+        return int(self.indptr[-1])
 
 
 @dataclass(frozen=True)
@@ -85,14 +91,20 @@ def _is_anndata(folder: Path) -> bool:
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a path to write to; what is written there replaces the target once it is complete."""
-    unfinished = target.with_name(f".unfinished-{target.name}")
-    _remove(unfinished)
-    try:
+    with removed(target.with_name(f".unfinished-{target.name}")) as unfinished:
         yield unfinished
         _remove(target)
         unfinished.rename(target)
+
+
+@contextlib.contextmanager
+def removed(path: Path) -> Iterator[Path]:
+    """Give a path at which there is nothing, before and after."""
+    _remove(path)
+    try:
+        yield path
     finally:
-        _remove(unfinished)
+        _remove(path)
 
 
 def _remove(path: Path) -> None:
@@ -203,11 +215,13 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
     Row pointers and columns have one type, int32 while it can count the entries: scipy's conversions, on which scanpy
     relies, fail on matrices that anndata reads with two types.
     """
-    n_rows, nnz = len(matrix.indptr) - 1, int(matrix.indptr[-1])
+    n_rows, nnz = len(matrix.indptr) - 1, matrix.nnz
     counts = np.int32 if nnz < 2**31 else np.int64
     group = parent.create_group(name)
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_rows]})
-    _new_array(group, "indptr", matrix.indptr.shape, counts)[:] = matrix.indptr.astype(counts)
+    pointers = _new_array(group, "indptr", matrix.indptr.shape, counts)
+    for start, stop in ranges(n_rows + 1, _CHUNK):
+        pointers[start:stop] = matrix.indptr[start:stop].astype(counts)
     columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype)
     start = 0
     for some_columns, some_values in matrix.pieces:

@@ -1,0 +1,108 @@
+"""The shuffle: entries of a sparse matrix, sorted into buckets of rows, in memory or through scratch files."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from scalable_gpe.execution.context import Context
+from scalable_gpe.storage.protocol import ScratchBlocks
+
+ENTRY_BYTES = 12
+_FIELDS = 3
+
+Source = TypeVar("Source")
+
+
+class Sorted(NamedTuple):
+    """Entries of one source, sorted by bucket: those of bucket b end at ``offsets[b + 1]``.
+
+    Rows and columns are int32, values float32.
+    """
+
+    offsets: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+    def packed(self, bucket: int) -> list[np.ndarray]:
+        """Rows, columns, and the bits of the values, of one bucket."""
+        part = slice(self.offsets[bucket], self.offsets[bucket + 1])
+        return [self.rows[part], self.columns[part], self.values[part].view(np.int32)]
+
+
+class Shuffled:
+    """Entries of all sources by bucket: in memory, and in one scratch array per group of sources."""
+
+    def __init__(self, n_buckets: int) -> None:
+        self.counts = np.zeros(n_buckets, np.int64)
+        self._held: list[list[Sorted]] = []
+        self._stored: list[tuple[ScratchBlocks, np.ndarray]] = []
+
+    def hold(self, group: list[Sorted]) -> None:
+        """Keep a group of sources in memory."""
+        self.counts += _counts(group)
+        self._held.append(group)
+
+    def keep(self, scratch: ScratchBlocks, counts: np.ndarray) -> None:
+        """Register a group of sources that is in the store."""
+        self.counts += counts
+        self._stored.append((scratch, counts))
+
+    def entries(self, bucket: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, columns and values of one bucket; entries of one source stay together, in their order."""
+        packed = [_pack(group, bucket) for group in self._held]
+        packed += [
+            scratch.read(bucket, _FIELDS * int(counts[bucket])) for scratch, counts in self._stored if counts[bucket]
+        ]
+        fields = [np.split(one, _FIELDS) for one in packed] or [[np.empty(0, np.int32)] * _FIELDS]
+        rows, columns, values = (np.concatenate([one[number] for one in fields]) for number in range(_FIELDS))
+        return rows, columns, values.view(np.float32)
+
+    def clear(self) -> None:
+        """Free all entries."""
+        self._held.clear()
+        for scratch, _ in self._stored:
+            scratch.remove()
+
+
+def shuffle(
+    sort: Callable[[Source], Sorted],
+    sources: Sequence[Source],
+    n_buckets: int,
+    context: Context,
+    *,
+    together: int,
+    n_held: int,
+) -> Shuffled:
+    """Sort the entries of all sources into buckets, in groups of `together` sources; `n_held` groups stay in memory."""
+    together = min(together, context.workers.share_of(len(sources)))
+    groups = [sources[first : first + together] for first in range(0, len(sources), together)]
+    n_stored = max(0, len(groups) - n_held)
+    shuffled = Shuffled(n_buckets)
+    for group in groups[n_stored:]:
+        shuffled.hold(context.workers.map(sort, group, count=False))
+    scratch = [context.store.scratch_ragged(context.scratch(), np.int32) for _ in range(n_stored)]
+
+    def sort_group(number: int) -> np.ndarray:
+        group = [sort(source) for source in groups[number]]
+        counts = _counts(group)
+        for bucket in np.flatnonzero(counts):
+            scratch[number].write(int(bucket), _pack(group, int(bucket)))
+        return counts
+
+    for number, counts in enumerate(context.workers.map(sort_group, range(n_stored), count=False)):
+        shuffled.keep(scratch[number], counts)
+    return shuffled
+
+
+def _counts(group: Iterable[Sorted]) -> np.ndarray:
+    """Entries of each bucket."""
+    counts: np.ndarray = np.sum([np.diff(one.offsets) for one in group], axis=0)
+    return counts
+
+
+def _pack(group: list[Sorted], bucket: int) -> np.ndarray:
+    """All rows of one bucket, then all columns, then the bits of all values."""
+    parts = [one.packed(bucket) for one in group]
+    return np.concatenate([part[number] for number in range(_FIELDS) for part in parts])
