@@ -223,27 +223,31 @@ def model(client: Any, swept: Swept, n_columns: int) -> dict[str, float]:
     """Predict the seconds of one product by the formula of docs/cluster.md, from rates that are measured here.
 
     ``barrier + F / read + (N/W) c b / write + operations / W`` with K in memory, c columns of b bytes, W workers, and F
-    the bytes of other workers' shards that the blocks of one worker need.
+    the bytes of other workers' rows, in runs, that the blocks of one worker need.
     """
     edges = gpe.open(swept.store).kernel.edges
     pool, n_workers = Cluster(client), len(client.nthreads())
-    shard, blocks = edges.block_rows * n_columns * 4, range(edges.n_blocks)
+    row, blocks = n_columns * 4, range(edges.n_blocks)
+    panel = ZarrStore(swept.store).scratch_table("none", (edges.n_points, n_columns), np.float32, edges.block_rows)
     read, write = _rates(pool, swept.folder / "rates.zarr", n_workers, edges.block_rows, n_columns)
     return {
         "barrier": float(np.median([timed(lambda: pool.map(_nothing, blocks))[0] for _ in range(9)])),
-        "read": _foreign(edges, n_workers) * shard / read,
-        "write": edges.n_blocks / n_workers * shard / write,
+        "read": _foreign(edges, n_workers, panel.run_rows) * row / read,
+        "write": edges.n_points / n_workers * row / write,
         "operations": _operations(pool, swept, n_workers, n_columns) / n_workers,
     }
 
 
-def _foreign(edges: Any, n_workers: int) -> int:
-    """Count the shards of others that the blocks of one worker need: the largest number of any worker."""
+def _foreign(edges: Any, n_workers: int, run_rows: int) -> int:
+    """Count the rows of others, in whole runs, that the blocks of one worker need: the largest number of any worker."""
     found = []
     for worker in range(n_workers):
+        touched = np.zeros(-(-edges.n_points // run_rows), np.bool_)
         mine = [block for block in range(edges.n_blocks) if block * n_workers // edges.n_blocks == worker]
-        touched = {shard for block in mine for shard in np.unique(edges.block(block)[2] // edges.block_rows).tolist()}
-        found.append(len(touched - set(mine)))
+        for block in mine:
+            sparse.touched(edges.block(block).indices, run_rows, touched)
+        touched[edges.rows_of(mine[0])[0] // run_rows : -(-edges.rows_of(mine[-1])[1] // run_rows)] = False
+        found.append(int(np.count_nonzero(touched)) * run_rows)
     return max(found)
 
 
