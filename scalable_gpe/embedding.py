@@ -630,7 +630,7 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
     )
     resources = measure_resources(
         parameters.memory_limit or workers.memory_limit(),
-        workers.n_jobs,
+        workers.threads_each,
         persistent=persistent,
         remote=workers.remote,
         resident_input=source.resident,

@@ -44,7 +44,21 @@ def _compile_all(folder: Path) -> None:
     embed(np.concatenate([X, X[:200]]), metric="cosine", power="auto")
     gpe.diffusion_map(result.heat, 4)
     gpe.spectrum(result.heat)
+    _compile_for_clusters(folder / "scratch.zarr")
     compile_ahead.finish()
+
+
+def _compile_for_clusters(path: Path) -> None:
+    """Write and read a scratch panel, as only the workers of a cluster do."""
+    import numpy as np
+
+    from scalable_gpe.loops import sparse
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    table = ZarrStore(path).scratch_table("panel", (512, 16), np.float32, 512)
+    table.write(0, np.ones((512, 16), np.float32))
+    table.read(0, 256)
+    sparse.touched(np.arange(512, dtype=np.int32), 256, np.zeros(2, np.bool_))
 
 
 def _cache_folder() -> Path:

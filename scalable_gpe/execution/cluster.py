@@ -74,6 +74,11 @@ class Cluster(Workers):
         return self._here
 
     @property
+    def threads_each(self) -> int:
+        """Number of tasks that one worker runs at the same time: the most of any of them."""
+        return max(self._client.nthreads().values(), default=1) if self.remote else self.n_jobs
+
+    @property
     def n_threads(self) -> int:
         """Number of tasks that can run at the same time."""
         return max(1, sum(int(n) for n in self._client.nthreads().values()))
@@ -157,21 +162,26 @@ class Cluster(Workers):
                 if count:
                     self.progress.advance()
 
-            results |= self._run(function, left, finished, settled=at_once is None)
+            results |= self._run(function, left, finished, at_once)
         else:
             raise GPEError(
-                f"workers died {_ATTEMPTS} times during {task_name(function)}. Check their logs; if they ran out of "
-                "memory, lower memory_limit or give them more. Run the same line again to resume."
+                f"workers died {_ATTEMPTS} times during {task_name(function)}. Check their logs: if they ran out of "
+                "memory, lower memory_limit or give them more; if their folder for temporary files is full, set TMPDIR "
+                "to a larger disk. Run the same line again to resume."
             )
         return [results[number] for number in range(len(pieces))]
 
     def _run(
-        self, function: Callable[[Any], Any], pieces: dict[int, Any], finished: Callable[[int], None], *, settled: bool
+        self,
+        function: Callable[[Any], Any],
+        pieces: dict[int, Any],
+        finished: Callable[[int], None],
+        at_once: int | None,
     ) -> dict[int, Any]:
         """Run tasks and return their results, without those of tasks whose worker died.
 
-        `settled`: neighbouring pieces go to the same worker in every call, because it still caches what it read and
-        wrote for them. Otherwise a piece goes to the next free worker.
+        Neighbouring pieces go to the same worker in every call, because it still caches what it read and wrote for
+        them. With `at_once`, a piece goes to the next free worker, which works on so many of them at a time.
         """
         from distributed import KilledWorker
         from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -179,7 +189,8 @@ class Cluster(Workers):
 
         batch = None
         try:
-            batch = _Batch(self._client, function, pieces, self._worker_of_pieces(len(pieces)) if settled else [])
+            addresses = self._worker_of_pieces(len(pieces)) if at_once is None else []
+            batch = _Batch(self._client, _Task(function, at_once), pieces, addresses)
             for number, future in batch:
                 if future.status == "error":
                     with contextlib.suppress(KilledWorker):
@@ -213,6 +224,7 @@ class Cluster(Workers):
         """End the threads and leave the cluster; the client stays open, because it is the user's."""
         super().close()
         self._here.close()
+        process.panels.clear()
         if self.remote:
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 self._client.run(_forget, on_error="ignore")
@@ -229,12 +241,8 @@ class _Batch:
     if at some moment there is no worker at all: such tasks are submitted again, for any worker.
     """
 
-    def __init__(
-        self, client: Any, function: Callable[[Any], Any], pieces: dict[int, Any], addresses: list[str]
-    ) -> None:
-        self._client, self._pieces = client, pieces
-        self._name = f"{task_name(function)}-{uuid.uuid4().hex[:8]}"
-        self._task = _Task(function, self._name)
+    def __init__(self, client: Any, task: "_Task", pieces: dict[int, Any], addresses: list[str]) -> None:
+        self._client, self._task, self._pieces = client, task, pieces
         self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
         self.futures: dict[int, Any] = {}
         self._submit(list(pieces), addresses)
@@ -245,7 +253,7 @@ class _Batch:
         suffix = "" if addresses else "-anywhere"
         for start, stop in ranges(len(numbers), _TOGETHER):
             some = numbers[start:stop]
-            keys = [f"{self._name}-{number}{suffix}" for number in some]
+            keys = [f"{self._task.name}-{number}{suffix}" for number in some]
             where = {key: [address] for key, address in zip(keys, addresses[start:stop], strict=False)}
             with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
                 pieces = [self._pieces[number] for number in some]
@@ -307,18 +315,25 @@ class _Batch:
 
 
 class _Task:
-    """A function as workers run it: unpickled once per process, BLAS in one thread, the caller's block sizes."""
+    """A function as workers run it: unpickled once per process, BLAS in one thread, the caller's block sizes.
 
-    def __init__(self, function: Callable[[Any], Any], name: str) -> None:
+    With `at_once`, other threads of a process that already works on so many pieces wait.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], at_once: int | None) -> None:
         from distributed.protocol.pickle import dumps
 
         self.content = dumps((function, current_block_sizes()))
-        self.name = name
+        self.name, self._at_once = f"{task_name(function)}-{uuid.uuid4().hex[:8]}", at_once
         if len(self.content) > _MOST_BYTES:
-            logger.warning("%s: a task has %d bytes; arrays should be in the store", name, len(self.content))
+            logger.warning("%s: a task has %d bytes; arrays should be in the store", self.name, len(self.content))
 
     def __call__(self, piece: Any) -> Any:
         process.become_worker()
+        with contextlib.nullcontext() if self._at_once is None else process.turn(self.name, self._at_once):
+            return self._run(piece)
+
+    def _run(self, piece: Any) -> Any:
         function, sizes = process.once(("task", self.name), lambda: pickle.loads(self.content))
         with process.panels.task():
             if sizes == BlockSizes():

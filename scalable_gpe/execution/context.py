@@ -117,7 +117,7 @@ def make_context(
     """Make a context with the memory plan of a problem."""
     resources = measure_resources(
         limit or workers.memory_limit(),
-        workers.n_jobs,
+        workers.threads_each,
         persistent=store.persistent,
         remote=workers.remote,
         resident_input=resident_input,

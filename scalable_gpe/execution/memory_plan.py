@@ -215,10 +215,14 @@ class MemoryPlan:
     # --- the search ---------------------------------------------------------------------------
 
     def parts_at_once(self) -> int:
-        """Number of parts searched at the same time: threads share a part, so a second one only fills gaps.
+        """Number of parts that a process searches at the same time.
 
-        With few threads the gaps are short, and a second part costs its memory for nothing.
+        Threads share a part, so a second one only fills gaps: with few threads these are short, and the second part
+        costs its memory for nothing. On a cluster each task is one thread and has a part of its own.
         """
+        if self.resources.remote:
+            fit = (self.workspace - _LEAST_MAPPED) // max(1, self.size.part_bytes)
+            return max(1, min(fit, self.resources.n_jobs))
         return 2 if self.resources.n_jobs > _FEW_JOBS and self.workspace >= 4 * self.size.part_bytes else 1
 
     def compared_buckets(self, n_rows: int) -> int:

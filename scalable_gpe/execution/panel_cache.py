@@ -48,7 +48,8 @@ class CachedPanel:
         self.reusable = True  # until code without a lease has seen the memory
         self._run_rows = run_rows
         self._present = np.zeros(-(-len(values) // run_rows), np.bool_)
-        self._guard = threading.Lock()
+        self._arriving = np.zeros_like(self._present)
+        self._guard = threading.Condition()
 
     @property
     def n_runs(self) -> int:
@@ -56,16 +57,38 @@ class CachedPanel:
         return len(self._present)
 
     def need(self, table: PanelTable, runs: np.ndarray) -> int:
-        """Read those of some runs, in ascending order, that are not present; return how many bytes that were."""
+        """Read those of some runs, in ascending order, that are not present; return how many bytes that were.
+
+        Threads read different runs at the same time; each waits for those that another one is reading.
+        """
         n_bytes = 0
-        with self._guard:
-            missing = runs[~self._present[runs]]
-            gap = max(1, table.gap_rows // self._run_rows)
-            for some in np.split(missing, np.flatnonzero(np.diff(missing) > gap) + 1) if len(missing) else []:
+        while True:
+            with self._guard:
+                missing = runs[~self._present[runs]]
+                mine = missing[~self._arriving[missing]]
+                if not len(missing):
+                    return n_bytes
+                if not len(mine):
+                    self._guard.wait()
+                    continue
+                self._arriving[mine] = True
+            n_bytes += self._read(table, mine)
+
+    def _read(self, table: PanelTable, runs: np.ndarray) -> int:
+        """Read some runs that no other thread is reading; return how many bytes that were, with those between them."""
+        n_bytes, complete = 0, []
+        try:
+            for some in _requests(runs, table, self._run_rows):
                 rows = slice(int(some[0]) * self._run_rows, (int(some[-1]) + 1) * self._run_rows)
                 table.read_into(rows.start, self.values[rows])
-                self._present[some[0] : some[-1] + 1] = True
+                complete.append(slice(some[0], some[-1] + 1))
                 n_bytes += self.values[rows].nbytes
+        finally:
+            with self._guard:
+                for one in complete:
+                    self._present[one] = True
+                self._arriving[runs] = False
+                self._guard.notify_all()
         return n_bytes
 
     def keep(self, start: int, values: np.ndarray) -> None:
@@ -82,6 +105,15 @@ class CachedPanel:
 
     def _runs(self, start: int, stop: int) -> slice:
         return slice(start // self._run_rows, -(-stop // self._run_rows))
+
+
+def _requests(runs: np.ndarray, table: PanelTable, run_rows: int) -> list[np.ndarray]:
+    """Split runs into groups that are near each other in one shard: each is read in one request."""
+    if not len(runs):
+        return []
+    far = np.diff(runs) > max(1, table.gap_rows // run_rows)
+    shards = runs.astype(np.int64) * run_rows // table.shard_rows
+    return np.split(runs, np.flatnonzero(far | (np.diff(shards) > 0)) + 1)
 
 
 class PanelCache:

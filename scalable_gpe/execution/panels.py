@@ -6,7 +6,7 @@ sweep writes a new table, so that a task which runs twice gives the same bytes.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -238,15 +238,16 @@ class Panels:
         self._spare += [one for one in self._late if one.name not in kept]
         self._late = [one for one in self._late if one.name in kept]
 
-    def load(self, kind: type[Record]) -> tuple[Record, dict[str, Panel]] | None:
-        """Load the latest saved state and its panels, or return None."""
+    def load(self, kind: type[Record], fits: Callable[[Record], bool]) -> tuple[Record, dict[str, Panel]] | None:
+        """Load the latest saved state and its panels, or return None; nothing is read of a state that does not fit."""
         found = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
         for slot, saved in sorted(found, reverse=True, key=lambda one: one[1].count):
-            panels = self._restored(saved.panels)
+            state = from_json(kind, saved.state)
+            panels = self._restored(saved.panels) if fits(state) else None
             if panels is not None:
                 self._count = saved.count
                 self._pinned[slot] = [one.name for one in saved.panels.values()]
-                return from_json(kind, saved.state), panels
+                return state, panels
         return None
 
     def offer(self, state: object, panels: dict[str, Panel]) -> None:

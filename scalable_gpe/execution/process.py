@@ -3,7 +3,8 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from scalable_gpe.execution.allocator import keep_freed_memory, release_freed_memory
@@ -34,6 +35,13 @@ class ProcessState:
                 self._opened[key] = made
             self._opened.move_to_end(key)
             return self._opened[key]
+
+    @contextmanager
+    def turn(self, name: str, at_once: int) -> Iterator[None]:
+        """Wait until fewer than `at_once` threads of this process are inside such a block of that name."""
+        turns = self.once(("turns", name), lambda: threading.BoundedSemaphore(at_once))
+        with turns:
+            yield
 
     def become_worker(self) -> None:
         """Prepare a worker once: BLAS in one thread per task, freed memory kept for the next task, panels kept."""

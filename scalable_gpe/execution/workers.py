@@ -65,6 +65,11 @@ class Workers:
         self._guard = threading.Lock()
 
     @property
+    def threads_each(self) -> int:
+        """Number of tasks that one process runs at the same time."""
+        return self.n_jobs
+
+    @property
     def here(self) -> "Workers":
         """Threads of this process, for work on arrays that only this process has."""
         return self

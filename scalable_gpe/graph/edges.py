@@ -78,7 +78,8 @@ class Edges:
     """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
     Blocks that fit in `resident_bytes` stay after the first read, in arrays that `empty` makes. Others are read in
-    every sweep, into memory that is used again. Other processes read `degree` from the store, block by block.
+    every sweep, into memory that is used again. Other processes read `degree` from the store, block by block. A copy
+    that is sent to them keeps no blocks: those of a kernel stay with the kernel, which each process opens once.
     """
 
     degree: np.ndarray
@@ -226,6 +227,7 @@ class Edges:
 
     def __getstate__(self) -> object:
         state = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
+        state["resident_bytes"] = 0
         if self.table is not None:
             degree = lazy_vector(self.n_points, self.table.dtype, self.table.read)
             state |= {"degree": degree, "_lengths": self._lengths}
@@ -236,7 +238,9 @@ class Edges:
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, empty: Empty = np.empty) -> "Edges":
         """Return the same pattern with other values."""
-        return Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty, self.table)
+        made = Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty, self.table)
+        vars(made)["_lengths"] = self._lengths  # one number per block
+        return made
 
 
 def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
@@ -293,7 +297,8 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
     degree = context.vector(table)
     columns, lengths = (store.open_ragged(f"{name}/{part}") for part in ("indices", "lengths"))
     edges = Edges(degree, block_rows, columns, lengths, table=_shared(table, context))
-    negative = any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
+    # a worker opens what the caller has checked
+    negative = not context.sliced and any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
     if negative or (n_points and edges.longest_block >= 2**31) or edges.indices.dtype != np.int32:
         raise DamageError(f"array '{name}/degree' is damaged: {CANNOT_BE_RIGHT}", f"{name}/degree")
     return edges

@@ -16,7 +16,7 @@ from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
 from scalable_gpe.storage.keys import heat_name
 from scalable_gpe.storage.mapped import pieces
-from scalable_gpe.storage.protocol import read_whole, write_whole
+from scalable_gpe.storage.protocol import write_whole
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
 SINKHORN_TOL, SINKHORN_PRODUCTS = 1e-8, 1000
@@ -298,8 +298,11 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
 
 
 def _open_weight(kernel: SparseKernel, context: Context, name: str) -> SampleWeight:
-    values = read_whole(context.store.open_table(f"{name}/weights"))
-    if values.shape != (kernel.shape[0],) or not (np.isfinite(values) & (values > 0)).all():
+    values = context.read_whole(context.store.open_table(f"{name}/weights"))
+    sound = values.shape == (kernel.shape[0],) and all(
+        (np.isfinite(values[start:stop]) & (values[start:stop] > 0)).all() for start, stop in pieces(len(values))
+    )
+    if not sound:
         raise DamageError(f"array '{name}/weights' is damaged: {CANNOT_BE_RIGHT}", f"{name}/weights")
     return SampleWeight(values)
 
@@ -309,7 +312,11 @@ def _point_weights(kernel: SparseKernel, sample_weight: SampleWeight | None) -> 
     order = kernel.storage_order
     if sample_weight is None and order.group is None:
         return kernel.context.derived(order.n_points, np.float64, lambda start, stop: 1.0)
-    return kernel.weights if sample_weight is None else sample_weight.of_points(kernel.storage_order)
+    if sample_weight is None:
+        return kernel.weights
+    return kernel.context.derived(
+        order.n_points, np.float64, lambda start, stop: sample_weight.of_points(order, start, stop)
+    )
 
 
 def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose: str) -> np.ndarray:
@@ -374,7 +381,7 @@ def _bistochastic(
     """Damped Sinkhorn iteration ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 within `tol`; stores v = m / d."""
     weights, panels = Panels(context), Panels(context, f"{name}/saved", _SAVE_SECONDS)
     step = SinkhornStep(weights.of(m))
-    saved = panels.load(_SinkhornState)
+    saved = panels.load(_SinkhornState, lambda state: True)
     if saved is None:
         begun = context.filled(len(m), np.float64, lambda start, stop: m[start:stop])
         done, v = 0, panels.of(begun)

@@ -25,9 +25,15 @@ class SampleWeight:
         """Checksum of the weights; it enters the name of the heat kernel."""
         return hashlib.sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:12]
 
-    def of_points(self, storage_order: StorageOrder) -> np.ndarray:
-        """Sums over the rows of each point (storage order)."""
-        return storage_order.collect(self.values)
+    def of_points(self, storage_order: StorageOrder, start: int, stop: int) -> np.ndarray:
+        """Sums over the rows of each of some points (storage order), added in the order of the rows."""
+        rows, begin = storage_order.rows_of(start, stop)
+        if storage_order.group is None:
+            weights: np.ndarray = self.values[rows]
+            return weights
+        sums = np.zeros(stop - start)
+        np.add.at(sums, np.repeat(np.arange(stop - start), np.diff(np.append(begin, len(rows)))), self.values[rows])
+        return sums
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> SampleWeight | None:

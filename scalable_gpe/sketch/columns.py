@@ -162,12 +162,13 @@ def _panel_columns(
     for label, values in iteration:
         plan = by_label[label]
         wrong = iteration.wrong if plan.coefficients else iteration.wrong[:0]
-        corrected = None
+        corrected, wide = None, Panels(context)
         if len(wrong):
-            repeated = _on_wide_interval(heat, sketch, plan, columns[wrong], panels, removed)
+            repeated = _on_wide_interval(heat, sketch, plan, columns[wrong], wide, removed)
             corrected, n_repeated = repeated[0], n_repeated + repeated[1]
         range_name = columns_name(name, plan.filter.name, *panel)
         made[label] = _keep(context, values, wrong, corrected, f"{range_name}/columns")
+        wide.clear()
         means = tuple(start.coefficients.tolist())
         metadata = ColumnsMetadata(means, iteration.n_sweeps + n_repeated, iteration.began_with)
         context.store.commit(range_name, metadata)
@@ -198,7 +199,7 @@ def _on_wide_interval(
 ) -> tuple[Panel, int]:
     """Recompute on [-1, 1] the columns for which the interval proved too short; return them and the sweeps made."""
     start = _Start(heat, sketch, columns, panels, removed)
-    iteration = PowerIteration(heat, start, [widen(plan)], Panels(heat.context))
+    iteration = PowerIteration(heat, start, [widen(plan)], panels)
     _, panel = next(iter(iteration))
     return panel, iteration.n_sweeps
 

@@ -235,6 +235,7 @@ class SketchStage:
         horizon = self._horizon(probes, context) if ALL in parameters.powers else None
         filters = [_filter(power, horizon) for power in parameters.powers]
         plans = plan_filters(heat, parameters.sketch, filters, parameters.tol, context, self.name, probes)
+        probes.clear()
         columns = make_columns(heat, parameters.sketch, parameters.n_columns, plans, context, self.name)
         return SketchResult(plans, columns, horizon, self.name)
 

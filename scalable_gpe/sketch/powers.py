@@ -232,8 +232,10 @@ class PowerIteration:
 
     def _saved(self) -> tuple[IterationState | None, dict[str, Panel]]:
         """Load the state that was saved for exactly these filters, if there is one."""
-        found = self._panels.load(IterationState)
-        if found is None or found[0].powers != self._labels() or found[0].phase not in ("plain", "pairs"):
+        found = self._panels.load(
+            IterationState, lambda state: state.powers == self._labels() and state.phase in ("plain", "pairs")
+        )
+        if found is None:
             return None, {}
         self.n_sweeps = found[0].n_sweeps
         self.began_with = found[0].began_with or self.began_with
@@ -257,9 +259,14 @@ class PowerIteration:
             self._panels.offer(
                 IterationState(self._labels(), "plain", done, self.n_sweeps, self.began_with), {"panel": panel}
             )
+        panel.retire()
+        other.retire()
 
     def _expand(self, state: IterationState | None, saved: dict[str, Panel]) -> Iterator[tuple[Power, Panel]]:
-        """Sum the first series of all filters together, then the other factors of each filter."""
+        """Sum the first series of all filters together, then the other factors of each filter.
+
+        A yielded panel is valid until the next one is requested.
+        """
         sums = {} if state is None else {plan.label: saved[f"sum-{plan.label}"] for plan in self._expanded}
         series = None if state is None else _Series.restored(state, saved)
         grown = np.zeros(0, bool) if state is None else np.array(state.grown, bool)
@@ -267,18 +274,20 @@ class PowerIteration:
         if resumed == 0:
             series = series or _Series.begun(self._heat, self._start())
             self._sum(series, {plan.label: plan.coefficients for plan in self._expanded}, sums, 0, grown)
-            grown, series = series.grown, None
+            grown, series = series.retire(), None
         while self._expanded:
             plan, own = self._expanded[0], grown.copy()
             for factor in range(max(resumed, 1), len(plan.expansions)):
                 if series is None:
                     series = _Series.begun(self._heat, sums.pop(plan.label), own)
                 self._sum(series, {plan.label: plan.expansions[factor]}, sums, factor, grown)
-                own, series = series.grown, None
+                own, series = series.retire(), None
             resumed = 0
             self._expanded.pop(0)
             self.wrong = np.flatnonzero(own)
-            yield plan.label, sums.pop(plan.label)
+            total = sums.pop(plan.label)
+            yield plan.label, total
+            total.retire()
 
     def _sum(
         self,
@@ -365,6 +374,13 @@ class _Series:
         """Begin with a panel; `grown` are columns that grew before."""
         before = np.zeros(panel.shape[1], bool) if grown is None else grown.copy()
         return _Series(panel, None, 0, _squared_lengths(heat, panel), before)
+
+    def retire(self) -> np.ndarray:
+        """Drop the vectors of a series that is summed; return the columns that grew."""
+        self.current.retire()
+        if self.previous is not None:
+            self.previous.retire()
+        return self.grown
 
     @staticmethod
     def restored(state: IterationState, saved: dict[str, Panel]) -> "_Series":

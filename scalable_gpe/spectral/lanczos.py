@@ -90,6 +90,10 @@ class Lanczos:
             n_sweeps=len(self._alpha),
         )
 
+    def clear(self) -> None:
+        """Drop the vectors: no more steps are needed."""
+        self._panels.clear()
+
     def _quadrature(self, probe: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
         from scipy.linalg import eigh_tridiagonal
 
@@ -145,9 +149,9 @@ class Lanczos:
         heat, context = self._heat, self._context
         assert self._current is not None and self._previous is not None
         current, previous = self._current, self._previous
-        norms = [np.ones(self._n_probes), np.ones(self._n_probes), *self._beta]
-        inverse, earlier = (np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0) for norm in norms[:-3:-1])
-        before = norms[-1] * earlier if self._beta else np.zeros(self._n_probes)
+        norm, norm_before = [*[np.ones(self._n_probes)] * 2, *self._beta][:-3:-1]
+        inverse = _inverse(norm)
+        before = norm * _inverse(norm_before) if self._beta else np.zeros(self._n_probes)
         with replaced(previous) as image:
             loop = LanczosStep(_OrdinaryScale(heat) if self._leaves_out else StepScale(heat), inverse, before)
             sweep(heat.kernel, loop, current, image, context, purpose="interval", update=previous)
@@ -162,8 +166,9 @@ class Lanczos:
     def _is_parted(self) -> bool:
         """Whether something must be left out within the components of the kernel."""
         heat = self._heat
-        several = heat.kernel.n_connected_components > 1 or heat.n_isolated > 0
-        return self._ordinary and (several or (self._top and not heat.is_centred))
+        if not self._ordinary:
+            return False
+        return heat.kernel.n_connected_components > 1 or heat.n_isolated > 0 or (self._top and not heat.is_centred)
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
@@ -201,6 +206,12 @@ class Lanczos:
 
             self._context.workers.map(normalise, blocks, count=False)
         return unit, share
+
+
+def _inverse(norm: np.ndarray) -> np.ndarray:
+    """1 / norm, and 0 for 0."""
+    inverse: np.ndarray = np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0)
+    return inverse
 
 
 @dataclass(frozen=True)
@@ -296,6 +307,12 @@ class Probes:
     def deflated(self) -> Lanczos:
         """Without isolated rows and without the top eigenvector."""
         return self.ordinary if self._heat.is_centred else Lanczos(self._heat, self._seed, ordinary=True, top=True)
+
+    def clear(self) -> None:
+        """Drop the vectors of all iterations."""
+        for made in ("ordinary", "deflated"):
+            if made in vars(self):
+                getattr(self, made).clear()
 
 
 def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:

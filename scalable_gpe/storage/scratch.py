@@ -20,7 +20,8 @@ _MISMATCH = "stored and computed checksum do not match"
 class ScratchTable:
     """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
-    A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others.
+    A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others. The
+    checksum is also that of the place, because files are overwritten by those of other tables.
     `spare` names a table of the same shape that is no longer needed. If the backend can, it overwrites its files: new
     files cost several times as much.
     """
@@ -84,7 +85,7 @@ class ScratchTable:
         with _damage_named(self, key):
             at = None if whole else start // run * (run_bytes + _SUM_BYTES)
             self.handle.backend.read_into(key, *_interleaved(content, run_bytes, sums), start=at)
-            if not np.array_equal(sums, crc32c_of_runs(content, run_bytes)):
+            if not np.array_equal(sums, self._sums(content, shard, start // run)):
                 raise ValueError(_MISMATCH)
 
     def write(self, start: int, values: np.ndarray) -> None:
@@ -96,9 +97,17 @@ class ScratchTable:
         content, run_bytes = values.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         shard = start // self.shard_rows
         over = None if self.spare is None else f"{self.spare}/{shard}"
-        parts = _interleaved(content, run_bytes, crc32c_of_runs(content, run_bytes))
+        parts = _interleaved(content, run_bytes, self._sums(content, shard, 0))
         with self.handle.backend.io(f"array {self.name!r}"):
             self.handle.backend.write(f"{self.name}/{shard}", *parts, over=over)
+
+    def _sums(self, content: np.ndarray, shard: int, first_run: int) -> np.ndarray:
+        """Checksums of consecutive runs of a shard, each changed by the name of the table and its place there."""
+        sums = crc32c_of_runs(content, self.run_rows * self._row_bytes)
+        place = crc32c(np.frombuffer(f"{self.name}/{shard}".encode(), np.uint8))
+        numbers = np.arange(first_run, first_run + len(sums), dtype=np.uint32)
+        placed: np.ndarray = sums ^ np.uint32(place) ^ numbers
+        return placed
 
 
 def _interleaved(content: np.ndarray, run_bytes: int, sums: np.ndarray) -> list[memoryview]:

@@ -21,6 +21,7 @@ from scalable_gpe.errors import DamageError, GPEError
 from scalable_gpe.execution import cluster as engine
 from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.panels import Panels
 from scalable_gpe.storage.backends import open_backend
 
 distributed = pytest.importorskip("distributed")
@@ -266,6 +267,24 @@ def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, toru
     assert chunks(store) == chunks(expected)
     assert (result.points[:] == single.points[:]).all()
     assert str(audit) == str(gpe.audit(single, n_exact=4))
+
+
+def test_panels_that_are_no_longer_needed_are_retired(torus, client, tmp_path, monkeypatch):
+    """A worker keeps as many panels as are in use: two vectors, one sum per power, and the one that is written."""
+    have(client, 2)
+    most = []
+
+    def spy(panels, *args, real=Panels.new):
+        made = real(panels, *args)
+        most.append(panels.n_live)
+        return made
+
+    monkeypatch.setattr(Panels, "new", spy)
+    how = {**HOW, "power": [2, 4, 3000, "all"], "horizon": 4096, "precision": "double", "tol": 1e-9}
+    with client.as_current():
+        result = gpe.embed(torus, store=tmp_path / "run.zarr", **how)
+    assert result.report["sweeps"]["sketch"] > 100
+    assert max(most) <= 2 + 2 + 2
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -111,3 +111,50 @@ def test_a_worker_reads_the_runs_that_its_rows_are_in_and_no_others(tmp_path, mo
     assert process.panels.bytes_read - before == values.nbytes
     store.unlock()
     process.panels.clear()
+
+
+class SlowTable:
+    """A table of numbered rows in runs of one; reading row 0 waits, and fails the first time."""
+
+    shape, dtype, shard_rows, run_rows, gap_rows = (8,), np.dtype(np.float64), 8, 1, 0
+
+    def __init__(self):
+        self.began, self.go_on, self.reads = threading.Event(), threading.Event(), []
+
+    def read_into(self, start, out):
+        self.reads.append((start, len(out)))
+        if start == 0:
+            self.began.set()
+            assert self.go_on.wait(10)
+            if self.reads.count((0, 1)) == 1:
+                raise OSError("gone")
+        out[:] = np.arange(start, start + len(out))
+
+
+def test_threads_read_different_runs_of_a_panel_at_the_same_time():
+    table, cached = SlowTable(), panel_cache.CachedPanel(np.full(8, -1.0), 1)
+    failed, waited = [], []
+
+    def first():
+        try:
+            cached.need(table, np.array([0]))
+        except OSError:
+            failed.append(True)
+
+    def second():
+        waited.append(cached.need(table, np.array([0, 2, 3])))
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert table.began.wait(10)
+    assert cached.need(table, np.array([5, 6])) == 16  # while row 0 is being read
+    threads[1].start()
+    while (2, 2) not in table.reads:
+        pass
+    assert not waited
+    table.go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert failed == [True] and waited == [24]  # the second thread reads what the first one could not
+    assert table.reads.count((0, 1)) == 2
+    np.testing.assert_array_equal(cached.values, [0, -1, 2, 3, -1, 5, 6, -1])

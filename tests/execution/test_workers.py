@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 
 import scalable_gpe as gpe
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -41,3 +44,21 @@ def test_results_stay_usable_after_the_threads_have_ended():
     result = gpe.embed(X, n_neighbors=6, n_components=4, power=(3, 40), n_jobs=2)
     assert np.isfinite(result.heat @ np.ones(300)).all()
     assert gpe.gp_embedding(result.heat, 2, 5).shape == (300, 2)
+
+
+def test_some_threads_of_a_worker_wait_for_their_turn():
+    inside, most = [0], [0]
+    guard = threading.Lock()
+
+    def work(_):
+        with process.turn("test", 2):
+            with guard:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+            time.sleep(0.02)
+            with guard:
+                inside[0] -= 1
+
+    with Workers(6) as workers:
+        workers.map(work, range(12))
+    assert most[0] == 2

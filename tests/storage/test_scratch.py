@@ -95,3 +95,23 @@ def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypat
     gone = "0"
     with pytest.raises(FileNotFoundError):
         backend.flush("work")
+
+
+def test_a_file_of_another_table_is_not_taken_for_ones_own(store, tmp_path):
+    """A late reader may find that its file was overwritten by that of another panel, whose checksums are right."""
+    values = np.random.default_rng(0).standard_normal((2048, 4)).astype(np.float32)
+    tables = [store.scratch_table(f"work/{name}", values.shape, np.float32, 1024) for name in "ab"]
+    for table in tables:
+        table.write(0, values[:1024])
+        table.write(1024, values[1024:])
+    folder = tmp_path / "run.zarr/work"
+    for source in (folder / "b/0", folder / "a/1"):
+        (folder / "a/0").write_bytes(source.read_bytes())
+        for stop in (256, 1024):
+            with pytest.raises(DamageError, match="work/a"):
+                tables[0].read(0, stop)
+    content, run = bytearray((folder / "b/0").read_bytes()), 512 * 16 + 4
+    content[:run], content[run : 2 * run] = content[run : 2 * run], content[:run]  # two runs of one file
+    (folder / "b/0").write_bytes(content)
+    with pytest.raises(DamageError, match="work/b"):
+        tables[1].read(0, 1024)
