@@ -24,7 +24,7 @@ Empty = Callable[[tuple[int, ...], Any], np.ndarray]  # makes an array, as np.em
 
 _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
 _WATCH_SECONDS = 0.01
-_TAKEN = 16_384  # rows that are taken at a time
+_AROUND, _BROUGHT = 2**16, 2**9  # bytes around a row that the system brings; how many of them are taken at a time
 _PIECE = 2**18  # rows of one step over arrays of all rows
 
 
@@ -104,10 +104,19 @@ def take_ascending(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Rows of an array that may be mapped, read in its own order: in another one each would bring other pages."""
     taken = np.empty((len(rows), *values.shape[1:]), values.dtype)
     ascending = np.argsort(rows, kind="stable")
-    for start, stop in pieces(len(rows), _TAKEN):
-        at = ascending[start:stop]
+    for at in np.split(ascending, _cuts(rows[ascending].astype(np.int64) * values[:1].nbytes)):
         taken[at] = values[rows[at]]
+        mapped.trim()
     return taken
+
+
+def _cuts(places: np.ndarray) -> np.ndarray:
+    """Where to cut ascending places in a file so that few pages of it are read between two cuts.
+
+    The system brings the pages around the one that is needed: rows that are far apart bring much more than themselves.
+    """
+    brought = np.cumsum(np.diff(places // _AROUND, prepend=-1) > 0)
+    return np.flatnonzero(np.diff(brought // _BROUGHT)) + 1
 
 
 def inverse_order(order: np.ndarray, empty: Empty = np.empty) -> np.ndarray:

@@ -124,12 +124,12 @@ def test_the_smallest_limit_does_not_grow_with_the_number_of_rows():
 
 def test_a_worker_searches_as_many_parts_as_it_has_threads_and_room():
     size = ProblemSize(n_rows=10**7, n_features=100, n_neighbors=16, n_components=16)
-    for limit, n_parts in ((10**9, 1), (2 * 10**9, 4), (10**11, 16)):
+    found = []
+    for limit in (10**9, 2 * 10**9, 10**11):
         plan = MemoryPlan(size, Resources(limit=limit, n_jobs=16, persistent=True, remote=True))
-        assert 1 <= plan.parts_at_once() <= 16
-        assert (plan.parts_at_once() > 1) == (n_parts > 1)
-        assert plan.parts_at_once() == 1 or plan.parts_at_once() * size.part_bytes < plan.workspace
-    assert plan.parts_at_once() == 16
+        found.append(plan.parts_at_once())
+        assert found[-1] * size.part_bytes < plan.workspace
+    assert 1 <= found[0] < found[1] < found[2] == 16
 
 
 def test_panels_are_narrower_where_a_block_touches_all_others():

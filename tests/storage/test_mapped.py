@@ -91,6 +91,20 @@ def test_rows_in_any_order():
     np.testing.assert_array_equal(take_ascending(values, rows), values[rows])
 
 
+def test_rows_that_are_far_apart_do_not_fill_the_memory(tmp_path, monkeypatch):
+    """The system maps 64 kB around each row that it finds in its cache: 4,096 rows would bring 256 MB."""
+    values = mapped.empty(str(tmp_path), (2**22, 16), np.float32, MOST)
+    for start, stop in pieces(len(values)):
+        values[start:stop] = np.arange(start, stop)[:, None]
+    held = []
+    trim = mapped.trim
+    monkeypatch.setattr(mapped, "trim", lambda: held.append(in_memory()) or trim())
+    rows = np.random.default_rng(0).permutation(np.arange(0, len(values), 1024, dtype=np.int32))
+    before = in_memory()
+    np.testing.assert_array_equal(take_ascending(values, rows), np.repeat(rows[:, None], 16, axis=1))
+    assert max(held) - before < 80 * 10**6
+
+
 def test_a_long_call_is_trimmed_while_it_works(arrays, tmp_path):
     values = arrays.empty(str(tmp_path), (2**23,), np.float64, MOST)
     before = in_memory()
