@@ -26,7 +26,6 @@ import scalable_gpe as gpe
 from measure import Row, show, timed
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.cluster import Cluster
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources
 from scalable_gpe.execution.process import process
 from scalable_gpe.loops import sparse
 from scalable_gpe.storage.blocks import ranges
@@ -174,10 +173,9 @@ def beside(measured: dict[int, float], models: dict[int, dict[str, float]], opti
 def share(folder: Path, n_workers: int, options: argparse.Namespace) -> list[Row]:
     """Run under the smallest limit; measure the memory of the workers, and what they read in a sweep of the sketch."""
     how = {"n_neighbors": 16, "n_components": options.columns, "power": 64}
-    size = ProblemSize(options.share_points, 16, n_neighbors=16, n_components=options.columns)
-    limit = MemoryPlan(size, Resources(persistent=True, remote=True)).smallest_limit()
     read: list[float] = []
     with workers(n_workers, folder) as client:
+        limit = gpe.estimate(options.share_points, 16, **how)["smallest_limit"]
         before = max(client.run(_resident).values())
 
         def progress(stage: str, *_: int) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import Message
+from scalable_gpe.execution.cluster import workers_for
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources, parse_bytes
-from scalable_gpe.execution.workers import count_jobs
 from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.graph.search import choose_method
 from scalable_gpe.io.rows import InputRows, open_rows
@@ -39,7 +39,8 @@ def estimate(
     """Estimate what a run with a store needs, before it starts.
 
     With the data in place of two numbers, the seconds come from a trial on this machine: at most 30,000 of the rows are
-    embedded, which takes some seconds, and the time of each stage is scaled to all rows.
+    embedded, which takes some seconds, and the time of each stage is scaled to all rows. With an active dask client,
+    memory is that of each worker.
 
     Parameters
     ----------
@@ -83,7 +84,8 @@ def estimate(
         n_powers=len(sketching.powers),
     )
     limit = parse_bytes(memory_limit)
-    plan = MemoryPlan(size, Resources(limit, count_jobs(None), persistent=True))
+    workers = workers_for(None)
+    plan = MemoryPlan(size, Resources(limit, workers.threads_each, persistent=True, remote=workers.remote))
     plan.check()
     comfortable = plan.comfortable()
     used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))

@@ -173,6 +173,9 @@ class Panels:
     ``offer`` saves when `seconds`, or a tenth of the time worked, have passed since the last time, whichever is longer.
     It writes two slots in turn, so that one of them is always complete. Without a persistent store, or without
     `seconds`, nothing is saved.
+
+    A stored panel is live from `new` to `retire`; workers keep `n_live` of them. Then its files are spare, and a new
+    panel overwrites them; but if a slot names it (`_pinned`), not before both slots name others (until then, `_late`).
     """
 
     def __init__(self, context: Context, name: str | None = None, seconds: float | None = None) -> None:

@@ -268,26 +268,37 @@ class PowerIteration:
         A yielded panel is valid until the next one is requested.
         """
         sums = {} if state is None else {plan.label: saved[f"sum-{plan.label}"] for plan in self._expanded}
-        series = None if state is None else _Series.restored(state, saved)
+        begun = None if state is None else _Series.restored(state, saved)
         grown = np.zeros(0, bool) if state is None else np.array(state.grown, bool)
-        resumed = 0 if state is None else state.factor
-        if resumed == 0:
-            series = series or _Series.begun(self._heat, self._start())
-            self._sum(series, {plan.label: plan.coefficients for plan in self._expanded}, sums, 0, grown)
-            grown, series = series.retire(), None
+        factor = 0 if state is None else state.factor
+        if factor == 0:
+            grown, begun = self._sum_first_factors(begun, sums), None
         while self._expanded:
-            plan, own = self._expanded[0], grown.copy()
-            for factor in range(max(resumed, 1), len(plan.expansions)):
-                if series is None:
-                    series = _Series.begun(self._heat, sums.pop(plan.label), own)
-                self._sum(series, {plan.label: plan.expansions[factor]}, sums, factor, grown)
-                own, series = series.retire(), None
-            resumed = 0
+            plan = self._expanded[0]
+            own = self._sum_other_factors(plan, sums, grown, max(factor, 1), begun)
+            factor, begun = 1, None
             self._expanded.pop(0)
             self.wrong = np.flatnonzero(own)
             total = sums.pop(plan.label)
             yield plan.label, total
             total.retire()
+
+    def _sum_first_factors(self, begun: "_Series | None", sums: dict[Power, Panel]) -> np.ndarray:
+        """Sum the first series of all filters, or go on with one that has begun; return the columns that grew."""
+        series = begun or _Series.begun(self._heat, self._start())
+        self._sum(series, {plan.label: plan.coefficients for plan in self._expanded}, sums, 0, series.grown)
+        return series.retire()
+
+    def _sum_other_factors(
+        self, plan: PowerPlan, sums: dict[Power, Panel], grown: np.ndarray, first: int, begun: "_Series | None"
+    ) -> np.ndarray:
+        """Apply the factors of a filter from `first` on, one after another; return the columns that grew in any."""
+        own = grown.copy()
+        for factor in range(first, len(plan.expansions)):
+            series = begun or _Series.begun(self._heat, sums.pop(plan.label), own)
+            self._sum(series, {plan.label: plan.expansions[factor]}, sums, factor, grown)
+            own, begun = series.retire(), None
+        return own
 
     def _sum(
         self,

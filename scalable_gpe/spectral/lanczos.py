@@ -247,12 +247,13 @@ class _Ordinary:
 
     def sums(self, piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Squares of the top eigenvector and its products with x, summed over the components of each chunk."""
+        (x, top), component = self.rows(*piece), self.components(*piece)
+        products = np.column_stack([top, x]) * top[:, None]
         components, totals = [], []
-        for start, stop in ranges(piece[1] - piece[0], CHUNK):
-            x, top = self.rows(piece[0] + start, piece[0] + stop)
-            found, number = np.unique(self.components(piece[0] + start, piece[0] + stop), return_inverse=True)
+        for start, stop in ranges(len(products), CHUNK):
+            found, number = np.unique(component[start:stop], return_inverse=True)
             components.append(found)
-            totals.append(_add_by(number, np.column_stack([top, x]) * top[:, None], len(found)))
+            totals.append(_add_by(number, products[start:stop], len(found)))
         return np.concatenate(components), np.concatenate(totals)
 
 

@@ -68,7 +68,8 @@ class ScratchTable:
             first = shard * self.shard_rows
             end = min(first + self.shard_rows, self.shape[0])
             low, high = max(start, first), min(stop, end)
-            whole_low, whole_high = low - (low - first) % run, min(end, high + (first - high) % run)
+            whole_low = first + (low - first) // run * run
+            whole_high = min(end, first - (first - high) // run * run)  # rounded up
             if (low, high) == (whole_low, whole_high):
                 self._read_runs(shard, low - first, out[low - start : high - start])
             else:

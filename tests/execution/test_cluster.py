@@ -269,6 +269,15 @@ def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, toru
     assert str(audit) == str(gpe.audit(single, n_exact=4))
 
 
+def test_estimate_is_that_of_a_worker(client, torus):
+    here = gpe.estimate(*torus.shape, n_neighbors=6)["smallest_limit"]
+    with client.as_current():
+        least = gpe.estimate(*torus.shape, n_neighbors=6, n_components=3, power=3)["smallest_limit"]
+        with pytest.raises(ValueError, match=f"at least {least / 1e6:.0f} MB"):
+            gpe.embed(torus, memory_limit=least - 10**6, **HOW)
+    assert least > here
+
+
 def test_panels_that_are_no_longer_needed_are_retired(torus, client, tmp_path, monkeypatch):
     """A worker keeps as many panels as are in use: two vectors, one sum per power, and the one that is written."""
     have(client, 2)
