@@ -32,6 +32,7 @@ from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.io.annotations import open_annotations, save_annotations
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.row_names import open_names, save_names
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
@@ -44,8 +45,8 @@ from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import GROUPS, NAMES, Keys, heat_name, kernel_name, run_key
-from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
+from scalable_gpe.storage.keys import GROUPS, Keys, heat_name, kernel_name, run_key
+from scalable_gpe.storage.protocol import ArrayStore, Table
 from scalable_gpe.storage.records import to_json
 from scalable_gpe.transform.new_distances import NewDistances
 from scalable_gpe.transform.new_points import NewPoints, embed_rows
@@ -516,7 +517,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
-        _save_names(names, context.store)
+        save_names(names, context.store)
     report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
     log.finish(report, arrays, parameters)
     return _embedding(heat, tables, sketch, parameters, report, names, annotations)
@@ -566,7 +567,7 @@ def open_embedding(
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
     annotations = open_annotations(arrays) if rows is None or rows.annotations is None else rows.annotations
-    return _embedding(heat, tables, sketch, parameters, report, _open_names(arrays), annotations)
+    return _embedding(heat, tables, sketch, parameters, report, open_names(arrays), annotations)
 
 
 def _embedding(
@@ -675,35 +676,6 @@ def _open_sound(store: ArrayStore, name: str) -> Table:
     if damaged:
         raise DamageError(f"array {name!r} is damaged: rows from {damaged[0]} on cannot be read", name)
     return table
-
-
-@dataclass(frozen=True)
-class _NamesMetadata:
-    """How the names of the rows are stored: bytes of `width`, padded with zeros."""
-
-    width: int
-    encoding: str = "utf-8"
-
-
-def _save_names(names: np.ndarray | None, store: ArrayStore) -> None:
-    if names is None:
-        return
-    letters = np.char.encode(names, "utf-8")
-    width = max(1, letters.dtype.itemsize)
-    table = store.table(f"{NAMES}/utf8", (len(letters), width), np.uint8)
-    write_whole(table, np.frombuffer(letters.tobytes(), np.uint8).reshape(len(letters), width))
-    store.commit(NAMES, _NamesMetadata(width))
-
-
-def _open_names(store: ArrayStore) -> np.ndarray | None:
-    metadata = store.read(NAMES, _NamesMetadata)
-    if metadata is None:
-        return None
-    table = store.open_table(f"{NAMES}/utf8")
-    if metadata.encoding != "utf-8" or table.shape[1:] != (metadata.width,) or table.dtype != np.uint8:
-        raise DamageError(f"array '{NAMES}/utf8' does not hold names", f"{NAMES}/utf8")
-    letters = np.ascontiguousarray(table.read(0, table.shape[0]))
-    return np.char.decode(letters.view(f"S{metadata.width}")[:, 0], metadata.encoding)
 
 
 # --- the store ------------------------------------------------------------------------------------
