@@ -157,7 +157,7 @@ def _rows(name: str, limit: int | str, found: dict[str, Any], store: Path) -> li
             found["peak_memory"] / 1e6,
             "MB",
             f"<= {_text(limit)}",
-            f"panels: {found['n_panels']}",
+            f"panels: {found.get('n_panels', 'not reported')}",  # the first release has no such figure
         ),
         Row(f"{name}: recall", found["recall"], "", ">= 0.95", f"+- {found['recall_error']:.4f}"),
         Row(f"{name}: store", sum(one.stat().st_size for one in files) / 1e9, "GB", "", f"{len(files)} files"),
