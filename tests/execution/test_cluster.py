@@ -278,6 +278,7 @@ def test_estimate_is_that_of_a_worker(client, torus):
     assert least > here
 
 
+@pytest.mark.slow
 def test_panels_that_are_no_longer_needed_are_retired(torus, client, tmp_path, monkeypatch):
     """A worker keeps as many panels as are in use: two vectors, one sum per power, and the one that is written."""
     have(client, 2)
