@@ -15,7 +15,6 @@ from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
-from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.cluster import shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
@@ -640,8 +639,6 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
     plan.check()
     if (text := plan.crowded()) is not None:
         warn(text, GPEWarning)
-    if resources.limit is not None:
-        map_large_arrays()
     return plan
 
 

@@ -12,19 +12,28 @@ def release_freed_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def map_large_arrays() -> None:
-    """Make glibc map large arrays separately, so that they return to the system when they are freed.
+def kept_by_allocator(large: int) -> int:
+    """Bytes of freed memory that glibc keeps after `map_large_arrays`."""
+    return 2 * large
 
-    By default glibc raises its limit for such arrays up to 32 MB, and keeps the holes between smaller ones: a third of
-    the memory of a search.
+
+def map_large_arrays(large: int) -> None:
+    """Make glibc map arrays of `large` bytes separately, so that they return to the system when they are freed.
+
+    By default glibc raises this limit up to 32 MB, and keeps the holes between smaller arrays: a third of the memory of
+    a search. Once the limit is set, glibc keeps only 128 kB at the end of its memory, unless it is told to keep more.
     """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(_MMAP_THRESHOLD, 4 * 2**20)
+    _set_thresholds(large, kept_by_allocator(large))
 
 
 def keep_freed_memory() -> None:
     """Make glibc keep up to 32 MB of freed memory: dask's nanny makes it return everything at once."""
+    _set_thresholds(32 * 2**20, 32 * 2**20)
+
+
+def _set_thresholds(large: int, kept: int) -> None:
+    """Set the bytes of the smallest array that is mapped separately, and of the freed memory that is kept."""
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_TRIM_THRESHOLD, 32 * 2**20)
-        libc.mallopt(_MMAP_THRESHOLD, 32 * 2**20)
+        libc.mallopt(_TRIM_THRESHOLD, kept)
+        libc.mallopt(_MMAP_THRESHOLD, large)

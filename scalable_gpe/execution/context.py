@@ -96,6 +96,11 @@ class Context:
     def _is_lazy(self) -> bool:
         return self.sliced and self.plan.maps_arrays
 
+    def tune_allocator(self, *, searching: bool = False) -> None:
+        """Set which freed arrays return to the system, as the plan says; without a limit this is left to glibc."""
+        if self.plan.resources.limit is not None:
+            map_large_arrays(self.plan.large_array(searching=searching))
+
     def new_label(self) -> str:
         """Return a word that nothing else of this run is named by."""
         return f"{self.token}-{next(self._numbers)}"
@@ -107,7 +112,7 @@ class Context:
 
 def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str, sliced: bool) -> Context:
     if plan.maps_arrays:
-        map_large_arrays()
+        map_large_arrays(plan.large_array(searching=True))
     return Context(store, workers, plan, token=token, sliced=sliced)
 
 

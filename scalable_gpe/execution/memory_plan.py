@@ -10,6 +10,7 @@ from typing import Any
 
 from scalable_gpe import checks
 from scalable_gpe.errors import MemoryLimitError, Message
+from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.storage.blocks import block_rows
 
@@ -29,6 +30,7 @@ LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbour
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 _BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
 _LOOSE = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
+_LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
 
@@ -150,18 +152,39 @@ class MemoryPlan:
     @cached_property
     def maps_arrays(self) -> bool:
         """Whether arrays with an entry per row, and K, are mapped files: they do not fit beside each other."""
-        fixed, size = current_block_sizes().maps_arrays, self.size
+        fixed = current_block_sizes().maps_arrays
         if not self.resources.persistent:
             return False
         if fixed is not None:
             return fixed
+        return self.workspace < self._unmapped
+
+    @property
+    def _unmapped(self) -> int:
+        """Bytes of a run whose arrays are all in memory."""
+        size = self.size
         columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
         sweep = int(1.06 * columns) + 8 * size.nnz + self._blocks_in_flight(size.block_bytes)
-        return self.workspace < size.vector_bytes + max(sweep, size.part_bytes)
+        return size.vector_bytes + max(sweep, size.part_bytes)
+
+    def large_array(self, *, searching: bool) -> int:
+        """Bytes from which an array returns to the system when it is freed; the allocator keeps smaller ones.
+
+        The system clears each page that it gives, which takes time; but what the allocator keeps is full of holes.
+        """
+        if not self.maps_arrays:
+            needed = self._unmapped
+        elif searching:
+            needed = self._beside_maps + _LOOSE
+        else:
+            needed = self.mapped_bytes() + self._beside_sweeps + _LOOSE // 2
+        least = _LEAST_LARGE if searching else _LOOSE // 4
+        return max(least, min(_MOST_LARGE, (self.workspace - needed) // 4))
 
     def mapped_bytes(self) -> int:
         """Bytes of mapped arrays that may be in memory: what is left beside a part of the search, or blocks of K."""
-        left = self.workspace - self._beside_maps - _LOOSE
+        kept = kept_by_allocator(self.large_array(searching=True)) - kept_by_allocator(_LEAST_LARGE)
+        left = self.workspace - self._beside_maps - _LOOSE - kept
         if self.resources.remote:  # the other half is for blocks of K
             left //= 2
         return max(_LEAST_MAPPED, left)
@@ -176,11 +199,16 @@ class MemoryPlan:
     @property
     def _beside_maps(self) -> int:
         """Bytes of the largest tasks beside mapped arrays: a part of the search, or the blocks of a sweep."""
+        return max(self.parts_at_once() * self.size.part_bytes, self._beside_sweeps)
+
+    @property
+    def _beside_sweeps(self) -> int:
+        """Bytes that the tasks of a sweep use of mapped panels and of K."""
         columns = self._mapped_columns(self.size.n_components, _BLOCKS_TOUCHED)
-        return max(self.parts_at_once() * self.size.part_bytes, self._touched(columns, _BLOCKS_TOUCHED))
+        return self._touched(columns, _BLOCKS_TOUCHED)
 
     def _touched(self, n_columns: int, n_blocks: int) -> int:
-        """Bytes that the tasks of a sweep use of mapped panels and of K.
+        """Bytes that the tasks of a sweep use of panels with so many columns, and of K.
 
         A task reads its own block of K, rows of `n_blocks` blocks of one panel, and its own rows of the others.
         """
