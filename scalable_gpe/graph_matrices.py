@@ -184,8 +184,7 @@ class _KernelRows:
 
 def _rows_of_points(order: StorageOrder, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
     """The user's rows of some points, ascending, and the point of each, counted from `start`."""
-    rows, begin = order.rows_of(start, stop)
-    points = np.repeat(np.arange(stop - start), np.diff(np.append(begin, len(rows))))
+    rows, points = order.members(start, stop)
     ascending = np.argsort(rows, kind="stable")
     return rows[ascending], points[ascending]
 

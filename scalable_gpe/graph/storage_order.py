@@ -103,6 +103,11 @@ class StorageOrder:
         rows, bounds = self.rows_by_point
         return rows[bounds[start] : bounds[stop]], bounds[start:stop] - bounds[start]
 
+    def members(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The user's rows of some points, sorted by point, and the point of each, counted from `start`."""
+        rows, begins = self.rows_of(start, stop)
+        return rows, np.repeat(np.arange(stop - start), np.diff(np.append(begins, len(rows))))
+
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Expand values of points (storage order) to the user's rows."""
         return np.take(values, self.position, axis=0)

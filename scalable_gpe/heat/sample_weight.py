@@ -27,12 +27,9 @@ class SampleWeight:
 
     def of_points(self, storage_order: StorageOrder, start: int, stop: int) -> np.ndarray:
         """Sums over the rows of each of some points (storage order), added in the order of the rows."""
-        rows, begin = storage_order.rows_of(start, stop)
-        if storage_order.group is None:
-            weights: np.ndarray = self.values[rows]
-            return weights
+        rows, points = storage_order.members(start, stop)
         sums = np.zeros(stop - start)
-        np.add.at(sums, np.repeat(np.arange(stop - start), np.diff(np.append(begin, len(rows)))), self.values[rows])
+        np.add.at(sums, points, self.values[rows])
         return sums
 
 

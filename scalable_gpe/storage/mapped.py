@@ -24,7 +24,7 @@ Empty = Callable[[tuple[int, ...], Any], np.ndarray]  # makes an array, as np.em
 
 _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
 _WATCH_SECONDS = 0.01
-_AROUND, _BROUGHT = 2**16, 2**9  # bytes around a row that the system brings; how many of them are taken at a time
+_AROUND, _LOADED = 2**16, 2**9  # bytes around a row that the system loads with it; how many of these at a time
 _PIECE = 2**18  # rows of one step over arrays of all rows
 
 
@@ -113,10 +113,10 @@ def take_ascending(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _cuts(places: np.ndarray) -> np.ndarray:
     """Where to cut ascending places in a file so that few pages of it are read between two cuts.
 
-    The system brings the pages around the one that is needed: rows that are far apart bring much more than themselves.
+    The system loads the pages around the one that is needed: rows that are far apart load much more than themselves.
     """
-    brought = np.cumsum(np.diff(places // _AROUND, prepend=-1) > 0)
-    return np.flatnonzero(np.diff(brought // _BROUGHT)) + 1
+    n_loaded = np.cumsum(np.diff(places // _AROUND, prepend=-1) > 0)
+    return np.flatnonzero(np.diff(n_loaded // _LOADED)) + 1
 
 
 def inverse_order(order: np.ndarray, empty: Empty = np.empty) -> np.ndarray:

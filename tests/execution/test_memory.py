@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources
 
 SCRIPT = """
@@ -111,6 +112,39 @@ def test_the_parts_of_a_plan_fit_its_limit():
                     used = size.vector_bytes + 8 * size.nnz + width * 12 * n_rows + 9 * size.block_bytes
                 assert used <= plan.workspace, (n_rows, k, m, limit)
     assert regimes == {True, False}
+
+
+def test_freed_memory_is_kept_where_there_is_room():
+    size = ProblemSize(n_rows=10**7, n_features=16, n_neighbors=16, n_components=16)
+    least = MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
+    sizes = []
+    for limit in (least, 2 * 10**9, 10**11):
+        plan = MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True))
+        sizes.append((plan.large_array(searching=True), plan.large_array(searching=False)))
+        if plan.maps_arrays and limit > least:
+            beside = plan.mapped_bytes() + plan.parts_at_once() * size.part_bytes
+            assert beside + kept_by_allocator(sizes[-1][0]) <= plan.workspace
+    assert [round(searching / 2**20) for searching, _ in sizes] == [4, 32, 32]
+    assert all(afterwards >= 16 * 2**20 for _, afterwards in sizes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the settings are those of glibc")
+def test_pages_of_freed_arrays_are_used_again():
+    """Arrays of 8 MB, one after the other: each gets new pages, or all the same ones."""
+    script = (
+        "import resource, sys, numpy as np\n"
+        "from scalable_gpe.execution.allocator import map_large_arrays\n"
+        "map_large_arrays(int(sys.argv[1]))\n"
+        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "first = np.ones(2**20); del first; before = faults()\n"
+        "for _ in range(20): np.ones(2**20)\n"
+        "print(faults() - before)"
+    )
+    faults = [
+        int(subprocess.run([sys.executable, "-c", script, str(large)], capture_output=True, text=True).stdout)
+        for large in (4 * 2**20, 32 * 2**20)
+    ]
+    assert faults[1] < 20 < faults[0]
 
 
 def test_the_smallest_limit_does_not_grow_with_the_number_of_rows():
