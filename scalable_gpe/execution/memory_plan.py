@@ -245,13 +245,15 @@ class MemoryPlan:
     def parts_at_once(self) -> int:
         """Number of parts that a process searches at the same time.
 
-        Threads share a part, so a second one only fills gaps: with few threads these are short, and the second part
-        costs its memory for nothing. On a cluster each task is one thread and has a part of its own.
+        Threads share a part, and a second one fills the gaps, when one thread reads, splits or writes. With few threads
+        they are short while everything is in memory, and the second part costs its memory for nothing. On a cluster
+        each task is one thread and has a part of its own.
         """
         if self.resources.remote:
             fit = (self.workspace - _LEAST_MAPPED) // max(1, self.size.part_bytes)
             return max(1, min(fit, self.resources.n_jobs))
-        return 2 if self.resources.n_jobs > _FEW_JOBS and self.workspace >= 4 * self.size.part_bytes else 1
+        has_gaps = self.maps_arrays or self.resources.n_jobs > _FEW_JOBS
+        return 2 if has_gaps and self.workspace >= 4 * self.size.part_bytes else 1
 
     def compared_buckets(self, n_rows: int) -> int:
         """Number of buckets in which rows are compared with each other by their hashes."""
