@@ -81,12 +81,11 @@ def draw_cost(table: Table, path: Path) -> None:
 def _draw_line(ax: Any, table: Table, data: str, name: str, of: Callable[[Record], float]) -> None:
     style = _styles()[name]
     keys = sorted(key for key in table if key[0] == data and key[2] == name)
-    known = [(key[1], table[key].value(of)) for key in keys]
+    known = [(key[1], table[key].least(of)) for key in keys]
     points = [(n, value) for n, value in known if value is not None]
-    ax.errorbar(
+    ax.plot(
         [n for n, _ in points],
-        [value.mean for _, value in points],
-        yerr=[value.error or 0 for _, value in points],
+        [value for _, value in points],
         color=style.color,
         marker=style.marker,
         linestyle=style.line,
@@ -137,16 +136,14 @@ def draw_quality(table: Table, path: Path) -> None:
     for ax, (name, what) in zip(axes[0], panels, strict=True):
         size = quality_size(table, name)
         for key in [key for key in table if key[:2] == (name, size)]:
-            value, seconds = (
-                table[key].figure(what, _shown_time(table[key])),
-                table[key].value(lambda one: one.compiled),
-            )
+            value = table[key].figure(what, _shown_time(table[key]))
+            seconds = table[key].least(lambda one: one.compiled)
             if value is None or seconds is None or key[2] == "input":
                 continue
             seen[key[2]] = None
             style = _styles()[key[2]]
             ax.errorbar(
-                seconds.mean,
+                seconds,
                 value.mean,
                 yerr=value.error,
                 color=style.color,

@@ -73,10 +73,10 @@ def _cost(table: Table, cell: Callable[[Runs], str]) -> str:
 
 
 def _seconds(runs: Runs) -> str:
-    time, first = runs.value(lambda one: one.compiled), runs.value(lambda one: one.first)
+    time, first = runs.least(lambda one: one.compiled), runs.least(lambda one: one.first)
     if time is None or first is None:
         return _stopped(runs)
-    return f"{time.text(_short)} ({_short(first.mean)})"
+    return f"{_short(time)} ({_short(first)})"
 
 
 def _gigabytes(runs: Runs) -> str:

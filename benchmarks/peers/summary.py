@@ -55,6 +55,10 @@ class Runs:
     def value(self, of: Callable[[Record], float]) -> Value | None:
         return Value.of([of(one) for one in self.done]) if self.done else None
 
+    def least(self, of: Callable[[Record], float]) -> float | None:
+        """The smallest of all seeds: other work on the machine only adds to a time."""
+        return min(map(of, self.done), default=None)
+
     def figure(self, figure: str, time: str | None = None) -> Value | None:
         """One figure, at one time of the diffusion (None: the best one)."""
         found = [
