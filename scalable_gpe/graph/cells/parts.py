@@ -50,6 +50,11 @@ class Earlier:
         places = self.places[order]
         return self.found.neighbors.take(places), self.found.distances.take(places)
 
+    def farthest(self, order: Ints) -> Floats:
+        """Squared distance of the last entry of each list."""
+        last: Floats = self.found.distances.take(self.places[order])[:, -1].copy()
+        return last
+
     def known(self, order: Ints) -> Ints:
         """Lists as positions inside the part (-1: outside)."""
         known: Ints = self.inside.whole()[self.found.neighbors.take(self.places[order])]
@@ -125,12 +130,11 @@ def mend_borders(
     """Search near the borders between the parts of the last round; return an order and the lists in it.
 
     Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
-    know. All others keep their lists.
+    know. All others keep their lists. X is reordered in place.
     """
     assert earlier.origins is not None
     Z = X if reduction is None else reduction.apply(X, threads)
     order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    near, far = earlier.lists(order)
     origins, sizes = earlier.origins[order], np.diff(bounds)
     is_mixed = np.minimum.reduceat(origins, bounds[:-1]) != np.maximum.reduceat(origins, bounds[:-1])
     in_mixed = np.repeat(is_mixed, sizes)
@@ -139,28 +143,35 @@ def mend_borders(
     is_kept[touched[touched >= 0]] = True
     kept = np.flatnonzero(is_kept)
     if not len(kept):
-        return order, near, far
+        return order, *earlier.lists(order)
     place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
-    X, known, names = X[order[kept]], place[known[kept]], names[order[kept]]
+    # a part is the largest object that a search holds: nothing of it is copied, or kept longer than it is needed
+    reduced_rows = None if reduction is None else Z[order[kept]]
+    del touched, Z
+    loops.permute_rows(X, np.concatenate([order[kept], order[~is_kept]]))
+    X, known, names = X[: len(kept)], place[known[kept]], names[order[kept]]
     labels = Labels(len(kept))
     labels.add(origins[kept])
     labels.add(np.repeat(np.arange(len(sizes)), sizes)[kept])
     compared, is_exact = _compared(X, reduction, threads)
-    in_leaves = Z[order[kept]] if reduction is not None and is_exact else compared
-    del Z
-    found = _empty_lists(len(kept), plan.effort.list_length)
+    in_leaves = reduced_rows if reduced_rows is not None and is_exact else compared
+    found, far = _empty_lists(len(kept), plan.effort.list_length)
     leaves = np.concatenate([[0], np.cumsum(sizes[is_mixed])])
-    compare_leaves(threads, in_leaves, place[np.flatnonzero(in_mixed)], leaves, *found)
-    near_kept, far_kept = near[kept], far[kept]
+    compare_leaves(threads, in_leaves, place[np.flatnonzero(in_mixed)], leaves, found, far)
+    del in_leaves, reduced_rows, far
     if is_exact:  # only what is better than a list enters it, also where some of its rows are not here
-        length, most = plan.n_neighbors, far_kept[:, -1] * np.float32(1 + 1e-5)
+        length, most = plan.n_neighbors, earlier.farthest(order[kept]) * np.float32(1 + 1e-5)
     else:
         length, most = plan.effort.list_length, None
-    lists = start_lists(compared, known, found[0], length, threads, most)
+    lists = start_lists(compared, known, found, length, threads, most)
+    del known, found
     descend(compared, labels, lists, plan.effort, seeds, threads)
     candidates = listed_rows(lists, threads)
+    del lists, labels, compared
+    near, far = earlier.lists(order)
+    near_kept, far_kept = near[kept], far[kept]
     threads.loop(loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
     return order, near, far
