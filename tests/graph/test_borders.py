@@ -1,5 +1,7 @@
 """A second round compares rows near the borders of parts, and leaves all other lists as they are."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,26 @@ def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_fea
 def test_a_poor_search_compares_all_rows_again(small_parts, monkeypatch):
     monkeypatch.setattr(rounds, "mend_borders", lambda *_: pytest.fail("recall is too low for that"))
     gpe.neighbor_graph(gpe.datasets.patches(6000, 8, random_state=0), 10, method="cells", recall=1.0)
+
+
+def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch):
+    """When rows descend, there are the part's own rows, their lists and their samples, and little else."""
+    held, descend = [], parts.descend
+
+    def watched(X, *given):
+        held.append(tracemalloc.get_traced_memory()[0] / len(X))
+        descend(X, *given)
+
+    def mend(*given):
+        tracemalloc.start()
+        monkeypatch.setattr(parts, "descend", watched)
+        try:
+            return parts.mend_borders(*given)
+        finally:
+            monkeypatch.setattr(parts, "descend", descend)
+            tracemalloc.stop()
+
+    monkeypatch.setattr(rounds, "mend_borders", mend)
+    gpe.neighbor_graph(gpe.datasets.patches(6000, 16, random_state=0), 16, method="cells", recall=0.5)
+    samples = 8 * memory_plan.most_sampled(16)
+    assert len(held) == 5 and max(held) <= memory_plan._part_row_bytes(16, 16) - 4 * 16 - samples
