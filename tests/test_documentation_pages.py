@@ -21,6 +21,9 @@ PAGES = [*WITH_PICTURES, "audit.md", "interchange.md", "isolated-rows.md", "larg
 PAGES += ["report-page.md", "all-scales.md", "progress-and-logging.md", "errors.md", "index.md"]
 
 
+QUICK = {"quickstart.md", "index.md", "new-points.md"}  # the others are run by .ci/full
+
+
 def python_of(page: Path) -> list[str]:
     """The code that a page shows; blocks that need a bucket or machines say so and are left out."""
     # blocks that are marked py need scanpy, which .ci/full installs
@@ -66,7 +69,9 @@ def assert_same_table(printed: str, shown: str) -> None:
 
 
 @pytest.mark.usefixtures("logging_as_before")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in PAGES]
+)
 def test_python_on_a_page(page, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     if not DOCS.exists():

@@ -135,7 +135,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW_CASES = {"brute force, local"}
+
+
+@pytest.mark.parametrize(
+    "case", [case if case not in SLOW_CASES else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_same_bytes(client, tmp_path, monkeypatch, case):
     monkeypatch.setattr(memory_plan, "PART_ROWS", 1300)
     n_workers, kind, make, how, cut = CASES[case]
