@@ -257,8 +257,9 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     panels = Panels(context)
     points: Rows = shared if distinct is None else RowSubset(shared, panels.of(distinct.first))
     kind = row_kind(rows)
-    sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
+    release_freed_memory()  # of rows that were compared with each other
     context.tune_allocator(searching=True)
+    sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
     storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)

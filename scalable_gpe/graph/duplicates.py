@@ -56,24 +56,29 @@ def distinct_rows(hashes: np.ndarray, context: Context) -> DistinctRows | None:
     n_bits = (context.plan.compared_buckets(n_rows) - 1).bit_length()
     leader: np.ndarray | None = None
     for bucket in range(2**n_bits):
-        rows = _in_bucket(hashes, bucket, n_bits)
-        for start, others in _repeats(hashes[rows], rows):
+        rows, compared = _in_bucket(hashes, bucket, n_bits)
+        for start, others in _repeats(compared, rows):
             if leader is None:
                 leader = context.filled(n_rows, np.int32, lambda start, stop: np.arange(start, stop))
             leader[others] = start
     return None if leader is None else _numbered(leader, context)
 
 
-def _in_bucket(hashes: np.ndarray, bucket: int, n_bits: int) -> np.ndarray:
-    """Rows whose first hash begins with some bits, ascending."""
+def _in_bucket(hashes: np.ndarray, bucket: int, n_bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose first hash begins with some bits, ascending, and their hashes.
+
+    They are spread over all pages of the hashes, so that both are taken in one pass.
+    """
     if not n_bits:
-        return np.arange(len(hashes))
+        return np.arange(len(hashes)), hashes
     shift = np.uint64(64 - n_bits)
-    found = [
-        start + np.flatnonzero(hashes[start:stop, 0] >> shift == np.uint64(bucket))
-        for start, stop in pieces(len(hashes))
-    ]
-    return np.concatenate(found)
+    rows, compared = [], []
+    for start, stop in pieces(len(hashes)):
+        piece = hashes[start:stop]
+        found = np.flatnonzero(piece[:, 0] >> shift == np.uint64(bucket))
+        rows.append(start + found)
+        compared.append(piece[found])
+    return np.concatenate(rows), np.concatenate(compared)
 
 
 def _repeats(hashes: np.ndarray, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
