@@ -74,7 +74,7 @@ def test_wide_rows_of_a_mapped_file(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", ["smallest", 800 * 10**6, 2 * 10**9])
 def test_peak_of_a_million_points(tmp_path, limit):
-    """Four parts of a search, and a round near their borders, which once held twice as much as the plan says."""
+    """Four parts of a search, and a round near their borders."""
     import scalable_gpe as gpe
 
     X = gpe.datasets.patches(1_000_000, 16, dimension=4)
