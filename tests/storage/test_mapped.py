@@ -13,7 +13,7 @@ from scalable_gpe.errors import StoreError
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.graph import search
+from scalable_gpe.graph import duplicates, search
 from scalable_gpe.graph.duplicates import distinct_rows
 from scalable_gpe.storage import mapped as module
 from scalable_gpe.storage.mapped import MappedArrays, inverse_order, mapped, number_leaders, pieces, take_ascending
@@ -157,6 +157,19 @@ def test_duplicates_are_the_same_in_any_number_of_buckets(monkeypatch, n_buckets
     np.testing.assert_array_equal(found.first, np.sort(first))
     np.testing.assert_array_equal(found.first[found.group], first[group.ravel()])
     assert distinct_rows(np.unique(hashes, axis=0), local_context(5000)) is None
+
+
+def test_hashes_of_a_bucket_do_not_fill_the_memory(tmp_path, monkeypatch):
+    """They are spread over all 64 MB of the hashes."""
+    hashes = mapped.empty(str(tmp_path), (2**22, 2), np.uint64, MOST)
+    for start, stop in pieces(len(hashes)):
+        hashes[start:stop] = np.random.default_rng(start).integers(0, 2**64, (stop - start, 2), np.uint64)
+    held, repeats = [], duplicates._repeats
+    monkeypatch.setattr(duplicates, "_repeats", lambda *given: held.append(in_memory()) or repeats(*given))
+    monkeypatch.setattr(MemoryPlan, "compared_buckets", lambda plan, n_rows: 4)
+    before = in_memory()
+    assert distinct_rows(hashes, local_context(len(hashes))) is None
+    assert len(held) == 4 and max(held) - before <= MOST
 
 
 @pytest.mark.parametrize("n_features", [1, 3, 8])
