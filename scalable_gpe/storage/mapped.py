@@ -26,6 +26,7 @@ _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
 _WATCH_SECONDS = 0.01
 _AROUND, _LOADED = 2**16, 2**9  # bytes around a row that the system loads with it; how many of these at a time
 _PIECE = 2**18  # rows of one step over arrays of all rows
+_SCATTERED = 2**22  # rows that may be written in any order; among more, each piece would touch every page
 
 
 class MappedArrays:
@@ -122,9 +123,32 @@ def _cuts(places: np.ndarray) -> np.ndarray:
 def inverse_order(order: np.ndarray, empty: Empty = np.empty) -> np.ndarray:
     """Position of each row in an order, as int32; `empty` makes the array."""
     inverse = empty((len(order),), np.int32)
-    for start, stop in pieces(len(order)):
-        inverse[order[start:stop]] = np.arange(start, stop, dtype=np.int32)
+    for rows, positions in _by_range(order, empty) if len(order) > _SCATTERED else _numbered(order):
+        inverse[rows] = positions
     return inverse
+
+
+def _numbered(order: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pieces of an order, with the positions of their rows."""
+    for start, stop in pieces(len(order)):
+        yield order[start:stop], np.arange(start, stop, dtype=np.int32)
+
+
+def _by_range(order: np.ndarray, empty: Empty) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of an order and their positions, sorted by ranges of rows: a piece of them is near together.
+
+    Each row is there once, so the place of a range among the sorted ones is the range itself.
+    """
+    rows, positions = empty(order.shape, np.int32), empty(order.shape, np.int32)
+    free = np.arange(0, len(order), _SCATTERED)  # where the next row of each range goes
+    for of_piece, at in _numbered(order):
+        by_range = np.argsort(of_piece // _SCATTERED, kind="stable")
+        counts = np.bincount(of_piece // _SCATTERED, minlength=len(free))
+        for start, count, taken in zip(free, counts, np.split(by_range, np.cumsum(counts)[:-1]), strict=True):
+            rows[start : start + count], positions[start : start + count] = of_piece[taken], at[taken]
+        free += counts
+    for start, stop in pieces(len(order)):
+        yield rows[start:stop], positions[start:stop]
 
 
 def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndarray, int]:

@@ -75,6 +75,27 @@ def test_the_inverse_of_an_order():
     assert [stop - start for start, stop in pieces(len(order))] == [2**18, 77]
 
 
+def test_the_inverse_of_a_long_order_does_not_fill_the_memory(tmp_path, monkeypatch):
+    """Rows in random order: each piece of them would touch every page of the inverse."""
+
+    def empty(shape, dtype):
+        return mapped.empty(str(tmp_path), shape, dtype, 4 * 10**6)
+
+    monkeypatch.setattr(module, "_SCATTERED", 2**19)
+    n_rows = 2**22 + 5
+    order = empty((n_rows,), np.int32)
+    order[:] = np.random.default_rng(0).permutation(n_rows).astype(np.int32)
+    mapped.trim()
+    held = []
+    trim = mapped.trim
+    monkeypatch.setattr(mapped, "trim", lambda: held.append(in_memory()) or trim())
+    before = in_memory()
+    inverse = inverse_order(order, empty)
+    assert max(held) - before < 12 * 10**6
+    for start, stop in pieces(n_rows):
+        np.testing.assert_array_equal(inverse[order[start:stop]], np.arange(start, stop))
+
+
 def test_groups_are_numbered_by_their_leaders():
     """More rows than one step takes."""
     rng = np.random.default_rng(0)
