@@ -39,7 +39,7 @@ from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, open_rows
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import block_rows, ranges
 from scalable_gpe.storage.keys import graph_name
-from scalable_gpe.storage.mapped import inverse_order
+from scalable_gpe.storage.mapped import inverse_order, take_rows
 from scalable_gpe.storage.protocol import Table, write_whole
 
 _SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
@@ -480,7 +480,7 @@ def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: 
     def save_lists(piece: tuple[int, int]) -> None:
         if not (lists.has(piece[0]) and lengths.has(piece[0])):
             neighbors, squared = found.lists(*piece)
-            lists.write(piece[0], position.whole()[neighbors])
+            lists.write(piece[0], take_rows(position.whole(), neighbors))
             lengths.write(piece[0], np.sqrt(squared))
 
     pieces = ranges(len(order), lists.shard_rows)

@@ -6,6 +6,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import MemoryPanel, Panel
 from scalable_gpe.execution.sharing import shared_copy
 from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.storage.mapped import take_rows
 from scalable_gpe.storage.protocol import Table
 
 
@@ -26,7 +27,7 @@ class RowSubset:
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number."""
-        return self._rows.take(self._ids.whole()[ids])
+        return self._rows.take(take_rows(self._ids.whole(), ids))
 
 
 class TableRows:

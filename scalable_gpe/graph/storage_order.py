@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scalable_gpe.storage.mapped import Empty, inverse_order, pieces
+from scalable_gpe.storage.mapped import Empty, inverse_order, pieces, take_rows
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,16 @@ class StorageOrder:
     @cached_property
     def by_user(self) -> np.ndarray:
         """Storage positions of the points in ascending order of their first row."""
-        if self.group is None:
-            return inverse_order(self.user_row, self.empty)
-        # equal rows belong to one point: the point of the user's row of each position
-        position = self.empty((self.n_points,), np.int32)
+        return inverse_order(self.user_row if self.group is None else self._number, self.empty)
+
+    @cached_property
+    def _number(self) -> np.ndarray:
+        """Number of each point (storage order) in ascending order of first rows; only where rows repeat."""
+        assert self.group is not None
+        number = self.empty((self.n_points,), np.int32)
         for start, stop in pieces(self.n_points):
-            position[self.group[self.user_row[start:stop]]] = np.arange(start, stop, dtype=np.int32)
-        return position
+            number[start:stop] = take_rows(self.group, self.user_row[start:stop])
+        return number
 
     @cached_property
     def position(self) -> np.ndarray:
@@ -63,19 +66,28 @@ class StorageOrder:
             return self.by_user
         position = self.empty((self.n_rows,), np.int32)
         for start, stop in pieces(self.n_rows):
-            position[start:stop] = self.by_user[self.group[start:stop]]
+            position[start:stop] = take_rows(self.by_user, self.group[start:stop])
         return position
 
     @cached_property
     def weights(self) -> np.ndarray:
         """How many of the user's rows are equal to each point (storage order)."""
-        weights = self.empty((self.n_points,), np.float64)
+        weights, counts = self.empty((self.n_points,), np.float64), self._counts
         for start, stop in pieces(self.n_points):
-            weights[start:stop] = 1.0 if self.group is None else 0.0
-        if self.group is not None:
-            for start, stop in pieces(self.n_rows):
-                np.add.at(weights, self.position[start:stop], 1.0)
+            weights[start:stop] = 1.0 if counts is None else take_rows(counts, self._number[start:stop])
         return weights
+
+    @property
+    def _counts(self) -> np.ndarray | None:
+        """How many of the user's rows are equal to each point (ascending order of first rows); None: one each."""
+        if self.group is None:
+            return None
+        counts = self.empty((self.n_points,), np.int32)
+        for start, stop in pieces(self.n_points):
+            counts[start:stop] = 0
+        for start, stop in pieces(self.n_rows):  # most rows are the first of their point: these counts are together
+            np.add.at(counts, self.group[start:stop], 1)
+        return counts
 
     @cached_property
     def rows_by_point(self) -> tuple[np.ndarray, np.ndarray]:

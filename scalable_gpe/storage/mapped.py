@@ -73,6 +73,10 @@ class MappedArrays:
                 if start < len(one):
                     one.madvise(mmap.MADV_DONTNEED, start, len(one) - start)
 
+    def are_filled_by(self, values: np.ndarray) -> bool:
+        """Whether the pages of an array, if all were used, would be most of those that may be in memory."""
+        return len(self._maps) > 0 and values.nbytes > self._most // 2
+
     @contextmanager
     def trimmed(self) -> Iterator[None]:
         """Drop pages while one long call works on mapped arrays, many times a second."""
@@ -101,14 +105,20 @@ def pieces(n_rows: int, step: int = _PIECE) -> Iterator[tuple[int, int]]:
         mapped.trim()
 
 
+def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array that may be mapped; if it is large, as `take_ascending` reads them."""
+    return take_ascending(values, rows) if mapped.are_filled_by(values) else values[rows]
+
+
 def take_ascending(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Rows of an array that may be mapped, read in its own order: in another one each would bring other pages."""
-    taken = np.empty((len(rows), *values.shape[1:]), values.dtype)
-    ascending = np.argsort(rows, kind="stable")
-    for at in np.split(ascending, _cuts(rows[ascending].astype(np.int64) * values[:1].nbytes)):
-        taken[at] = values[rows[at]]
+    flat = rows.reshape(-1)
+    taken = np.empty((len(flat), *values.shape[1:]), values.dtype)
+    ascending = np.argsort(flat, kind="stable")
+    for at in np.split(ascending, _cuts(flat[ascending].astype(np.int64) * values[:1].nbytes)):
+        taken[at] = values[flat[at]]
         mapped.trim()
-    return taken
+    return taken.reshape(*rows.shape, *values.shape[1:])
 
 
 def _cuts(places: np.ndarray) -> np.ndarray:
@@ -144,8 +154,9 @@ def _by_range(order: np.ndarray, empty: Empty) -> Iterator[tuple[np.ndarray, np.
     for of_piece, at in _numbered(order):
         by_range = np.argsort(of_piece // _SCATTERED, kind="stable")
         counts = np.bincount(of_piece // _SCATTERED, minlength=len(free))
-        for start, count, taken in zip(free, counts, np.split(by_range, np.cumsum(counts)[:-1]), strict=True):
-            rows[start : start + count], positions[start : start + count] = of_piece[taken], at[taken]
+        for start, taken in zip(free.tolist(), np.split(by_range, np.cumsum(counts)[:-1]), strict=True):
+            to = slice(start, start + len(taken))
+            rows[to], positions[to] = of_piece[taken], at[taken]
         free += counts
     for start, stop in pieces(len(order)):
         yield rows[start:stop], positions[start:stop]
@@ -160,7 +171,7 @@ def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndar
         n_leaders += int(np.count_nonzero(is_leader))
     group = empty(leader.shape, np.int32)
     for start, stop in pieces(len(leader)):
-        group[start:stop] = number[leader[start:stop]]
+        group[start:stop] = take_rows(number, leader[start:stop])
     return group, n_leaders
 
 

@@ -16,7 +16,15 @@ from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.graph import duplicates, search
 from scalable_gpe.graph.duplicates import distinct_rows
 from scalable_gpe.storage import mapped as module
-from scalable_gpe.storage.mapped import MappedArrays, inverse_order, mapped, number_leaders, pieces, take_ascending
+from scalable_gpe.storage.mapped import (
+    MappedArrays,
+    inverse_order,
+    mapped,
+    number_leaders,
+    pieces,
+    take_ascending,
+    take_rows,
+)
 
 MOST = 8 * 2**20
 
@@ -110,6 +118,17 @@ def test_groups_are_numbered_by_their_leaders():
 def test_rows_in_any_order():
     values, rows = np.random.default_rng(1).random((5000, 3)), np.random.default_rng(2).integers(0, 5000, 40_000)
     np.testing.assert_array_equal(take_ascending(values, rows), values[rows])
+
+
+def test_rows_of_a_matrix_of_numbers(arrays, monkeypatch, tmp_path):
+    """The same whether the array is small beside the pages that may be in memory, or larger than them."""
+    monkeypatch.setattr(module, "mapped", arrays)
+    rows = np.random.default_rng(2).integers(0, 5000, (300, 7))
+    for most in (2**30, 1000):
+        values = arrays.empty(str(tmp_path), (5000,), np.float32, most)
+        values[:] = np.random.default_rng(1).random(5000)
+        assert arrays.are_filled_by(values) == (most == 1000)
+        np.testing.assert_array_equal(take_rows(values, rows), values[rows])
 
 
 def test_rows_that_are_far_apart_do_not_fill_the_memory(tmp_path, monkeypatch):

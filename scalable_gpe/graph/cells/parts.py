@@ -16,7 +16,7 @@ from scalable_gpe.graph.cells.tables import PartedTable
 from scalable_gpe.graph.cells.threads import Threads
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, repair, root
 from scalable_gpe.loops import search as loops
-from scalable_gpe.storage.mapped import inverse_order
+from scalable_gpe.storage.mapped import inverse_order, take_rows
 
 _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: float32 may order the last ones wrongly
 
@@ -57,7 +57,7 @@ class Earlier:
 
     def known(self, order: Ints) -> Ints:
         """Lists as positions inside the part (-1: outside)."""
-        known: Ints = self.inside.whole()[self.found.neighbors.take(self.places[order])]
+        known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.places[order]))
         known -= np.int32(self.start)
         known[(known < 0) | (known >= self.stop - self.start)] = -1
         return known

@@ -32,7 +32,7 @@ from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import inverse_order, pieces
+from scalable_gpe.storage.mapped import inverse_order, mapped, pieces, take_rows
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -52,7 +52,7 @@ class InStorageOrder:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Lists of some rows."""
         rows = self.order.rows(start, stop)
-        return self.table.take(self.position.whole(rows)[rows])
+        return self.table.take(take_rows(self.position.whole(rows), rows))
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ class _Search:
     def recall(self, sample: ExactSample, found: Lists) -> _Recall:
         """Recall of the sampled rows."""
         position, part_of = found.position.whole(), self.plan.part_of
-        places = position[sample.points]
+        places = take_rows(position, sample.points)
         shares = sample.shares(np.sqrt(found.distances.take(places)))
-        is_inside = (part_of(position[sample.neighbors]) == part_of(places)[:, None]).all(axis=1)
+        is_inside = (part_of(take_rows(position, sample.neighbors)) == part_of(places)[:, None]).all(axis=1)
 
         def least(some: np.ndarray) -> float:
             return float(some.mean()) - (0.0 if sample.is_whole else recall_standard_error(some)) if len(some) else 0.0
@@ -166,15 +166,12 @@ class _Search:
         near each other.
         """
         members = self._partition(n)
-        if found is None:
-            load = self._first_load(members)
-        else:  # in storage order, for the same reason
+        if found is not None:  # in storage order, for the same reason
             order, position = self.order.whole(), self.position.whole()
-            for part in range(self.plan.n_parts):
-                start, stop = self.plan.part(part)
-                members[start:stop] = order[np.sort(position[members[start:stop]])]
-            load = self._later_load
-        found = self._search_parts(n, members, load, found, borders_only)
+            for start, stop in map(self.plan.part, range(self.plan.n_parts)):
+                places = np.sort(take_rows(position, members[start:stop]))
+                members[start:stop] = take_rows(order, places)
+        found = self._search_parts(n, members, found, borders_only)
         if n > 0:
             self._drop_round(n - 1)
         return found
@@ -184,9 +181,10 @@ class _Search:
         self._tables.drop(f"neighbors-{n}")
         self._tables.drop(f"distances-{n}")
 
-    def _search_parts(self, n: int, members: Ints, load: Load, found: Lists | None, borders_only: bool) -> Lists:
+    def _search_parts(self, n: int, members: Ints, found: Lists | None, borders_only: bool) -> Lists:
         plan, panels = self.plan, self._panels
         inside, by_part = panels.of(inverse_order(members, self._context.empty)), panels.of(members)
+        load = self._first_load(inside) if found is None else self._later_load
         order = self._tables.table(f"order-{n}", 1, np.int32)
         neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
         distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
@@ -218,8 +216,8 @@ class _Search:
             self.order, self.position = panels.of(final), position
         return Lists(position, neighbors, distances)
 
-    def _first_load(self, members: Ints) -> Load:
-        """Return the function that loads the rows of a part in the first round.
+    def _first_load(self, inside: Panel) -> Load:
+        """Return the function that loads the rows of a part in the first round; `inside` are places in the parts.
 
         Rows that are not in memory are first sorted by part, range by range: one pass that reads and writes everything
         once. Taking the rows of each part directly would read everything once per part.
@@ -227,22 +225,20 @@ class _Search:
         plan = self.plan
         if self.rows is None or plan.n_parts == 1:
             return lambda part, ids: self.source.take(ids)
-        part_of = self._context.empty((plan.n_rows,), np.int32)
-        for part in range(plan.n_parts):
-            start, stop = plan.part(part)
-            part_of[members[start:stop]] = part
-        counts = np.stack(
-            [np.bincount(part_of[slice(*plan.part(part))], minlength=plan.n_parts) for part in range(plan.n_parts)]
-        )
+
+        def parts_of(part: int) -> Ints:
+            return plan.part_of(inside.rows(*plan.part(part)))
+
+        counts = np.stack([np.bincount(parts_of(part), minlength=plan.n_parts) for part in range(plan.n_parts)])
         ends = np.cumsum(counts, axis=1) + np.arange(plan.n_parts)[:, None] * plan.rows_per_part
-        parts, moved = self._panels.of(part_of), self._tables.table("moved", plan.n_features, np.float32)
+        moved = self._tables.table("moved", plan.n_features, np.float32)
 
         def move_part(part: int) -> None:
             start, stop = plan.part(part)
             rows = np.empty((stop - start, plan.n_features), np.float32)
             for first, last in ranges(len(rows), plan.read_rows):
                 rows[first:last] = self.source.read(start + first, start + last)
-            moved.write(start, rows, np.argsort(parts.rows(start, stop), kind="stable"))
+            moved.write(start, rows, np.argsort(parts_of(part), kind="stable"))
 
         self._parts.run(move_part, plan.n_parts, "moved")
 
@@ -257,11 +253,11 @@ class _Search:
 
     def _later_load(self, part: int, ids: Ints) -> Floats:
         """Load the rows of a part in a later round."""
-        return self.source.take(ids) if self.rows is None else self.rows.take(self.position.whole()[ids])
+        return self.source.take(ids) if self.rows is None else self.rows.take(take_rows(self.position.whole(), ids))
 
     def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
         """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
-        places = found.position.whole()[ids]
+        places = take_rows(found.position.whole(), ids)
         origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
         return Earlier(found, places, inside, start, stop, origins)
 
@@ -294,18 +290,19 @@ class _Search:
         blocks = ranges(plan.n_rows, self._context.block_rows(plan.n_rows))
         self._context.workers.map(route_rows, blocks, count=False)
         members = self._context.empty((plan.n_rows,), np.int32)
-        loops.sort_by_cell(cells.rows(0, plan.n_rows), 2**n_levels, members)
-        for part in range(plan.n_parts):
-            start, stop = plan.part(part)
-            members[start:stop].sort()
+        with mapped.trimmed():
+            loops.sort_by_cell(cells.rows(0, plan.n_rows), 2**n_levels, members)
+            for start, stop in map(plan.part, range(plan.n_parts)):
+                members[start:stop].sort()
         return members
 
 
 def _check_order(order: Ints, context: Context, name: str) -> None:
     """Refuse an order that does not hold every row once: positions would be whatever memory held."""
     seen = context.filled(len(order), np.bool_, lambda start, stop: False)
-    for start, stop in pieces(len(order)):
-        some = order[start:stop]
-        seen[some[(some >= 0) & (some < len(order))]] = True
+    with mapped.trimmed():
+        for start, stop in pieces(len(order)):
+            some = order[start:stop]
+            seen[some[(some >= 0) & (some < len(order))]] = True
     if not all(seen[start:stop].all() for start, stop in pieces(len(order))):
         raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
