@@ -13,6 +13,7 @@ from scalable_gpe.errors import MemoryLimitError, Message
 from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.storage.blocks import block_rows
+from scalable_gpe.storage.mapped import MappedBytes
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
 _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
@@ -177,17 +178,17 @@ class MemoryPlan:
         elif searching:
             needed = self._beside_maps + _LOOSE
         else:
-            needed = self.mapped_bytes() + self._beside_sweeps + _LOOSE // 2
+            needed = sum(self.mapped_bytes()) + _LOOSE // 2
         least = _LEAST_LARGE if searching else _LOOSE // 4
         return max(least, min(_MOST_LARGE, (self.workspace - needed) // 4))
 
-    def mapped_bytes(self) -> int:
+    def mapped_bytes(self) -> MappedBytes:
         """Bytes of mapped arrays that may be in memory: what is left beside a part of the search, or blocks of K."""
         kept = kept_by_allocator(self.large_array(searching=True)) - kept_by_allocator(_LEAST_LARGE)
         left = self.workspace - self._beside_maps - _LOOSE - kept
         if self.resources.remote:  # the other half is for blocks of K
             left //= 2
-        return max(_LEAST_MAPPED, left)
+        return MappedBytes(max(_LEAST_MAPPED, left), self._beside_sweeps)
 
     def scratch_bytes(self) -> int:
         """Bytes of files for mapped arrays during a run."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scalable_gpe.storage.mapped import mapped
+from scalable_gpe.storage.mapped import MappedBytes, mapped
 
 _MOST_BLOCKS = 4096
 _MOST_RUNS = 4096  # of a block that are remembered
@@ -141,7 +141,7 @@ class PanelCache:
                 for panel in leases:
                     panel.n_leases -= 1
 
-    def get(self, table: PanelTable, n_live: int, mapped_bytes: int | None = None) -> CachedPanel:
+    def get(self, table: PanelTable, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
         """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
 
         With `mapped_bytes`, panels are mapped files, of which so many bytes may be in memory.
@@ -172,7 +172,7 @@ class PanelCache:
             leases.append(panel)
             panel.n_leases += 1
 
-    def _memory(self, table: PanelTable, n_live: int, mapped_bytes: int | None) -> np.ndarray:
+    def _memory(self, table: PanelTable, n_live: int, mapped_bytes: MappedBytes | None) -> np.ndarray:
         """Memory for one more panel: that of an evicted one, or new memory."""
         kind = tuple(table.shape), table.dtype
         alike = [key for key, one in self._panels.items() if (one.values.shape, one.values.dtype) == kind]

@@ -18,7 +18,7 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panel_cache import CachedPanel, PanelTable
 from scalable_gpe.execution.process import process
-from scalable_gpe.storage.mapped import pieces
+from scalable_gpe.storage.mapped import MappedBytes, pieces
 from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
 from scalable_gpe.storage.records import Record, from_json, to_json
 
@@ -89,7 +89,7 @@ class StoredPanel:
     """A panel that is a table of the store."""
 
     def __init__(
-        self, table: PanelTable, owner: "Panels | None" = None, n_live: int = 2, mapped_bytes: int | None = None
+        self, table: PanelTable, owner: "Panels | None" = None, n_live: int = 2, mapped_bytes: MappedBytes | None = None
     ) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
         self._owner, self._n_live, self._mapped_bytes = owner, n_live, mapped_bytes
@@ -221,7 +221,7 @@ class Panels:
         return MemoryPanel(np.ascontiguousarray(self._context.read_whole(table)))
 
     @property
-    def _mapped_bytes(self) -> int | None:
+    def _mapped_bytes(self) -> MappedBytes | None:
         """Bytes of mapped panels that a worker may hold; None: its panels are in memory."""
         plan = self._context.plan
         return plan.mapped_bytes() if plan.maps_arrays else None

@@ -17,7 +17,7 @@ from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample
 from scalable_gpe.io.rows import InputRows, Rows
-from scalable_gpe.storage.mapped import Empty, mapped, pieces
+from scalable_gpe.storage.mapped import Empty, pieces
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
 
@@ -253,8 +253,7 @@ def _kdtree(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
     doubles = how.empty(X.shape, np.float64)
     for start, stop in pieces(len(X)):
         doubles[start:stop] = X[start:stop]
-    with mapped.trimmed():
-        tree = cKDTree(doubles)
+    tree = cKDTree(doubles)
 
     def indices(rows: np.ndarray) -> np.ndarray:
         found = np.empty((len(rows), how.n_neighbors), np.int32)

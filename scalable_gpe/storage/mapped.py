@@ -1,8 +1,8 @@
 """Arrays in unnamed files that are mapped into memory: for arrays with an entry per row that do not fit in it.
 
 A mapped array is an ordinary numpy array. The operating system reads its pages when they are used, and writes changed
-ones back to the file, so that they can leave the memory of the process at any time. `trim` makes them leave when they
-are more than the run may hold.
+ones back to the file, so that they can leave the memory of the process at any time. They leave when they are more than
+the run may hold: after each task (`trim`), and, if a task uses more than expected, while it works (a thread watches).
 """
 
 import contextlib
@@ -10,10 +10,10 @@ import mmap
 import os
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,17 @@ from scalable_gpe.storage.blocks import ranges
 Empty = Callable[[tuple[int, ...], Any], np.ndarray]  # makes an array, as np.empty does
 
 _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
-_WATCH_SECONDS = 0.01
-_AROUND, _LOADED = 2**16, 2**9  # bytes around a row that the system loads with it; how many of these at a time
+_WATCH_SECONDS = 0.005
+_AROUND, _LOADED = 2**21, 2**4  # bytes around a row that the system may map with it; how many of these at a time
 _PIECE = 2**18  # rows of one step over arrays of all rows
 _SCATTERED = 2**22  # rows that may be written in any order; among more, each piece would touch every page
+
+
+class MappedBytes(NamedTuple):
+    """Bytes of mapped arrays that may be in memory: those that stay there after a task, and those that tasks add."""
+
+    kept: int
+    added: int
 
 
 class MappedArrays:
@@ -38,11 +45,14 @@ class MappedArrays:
 
     def __init__(self) -> None:
         self._maps: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._most, self._other = 0, 0
+        self._most, self._other = MappedBytes(0, 0), 0
         self._guard = threading.Lock()
+        self._is_watched = False
 
-    def empty(self, folder: str, shape: tuple[int, ...], dtype: Any, most: int, *, reserved: bool = True) -> np.ndarray:
-        """Make an array of zeros in an unnamed file of a folder; pages of all arrays are at most `most` bytes.
+    def empty(
+        self, folder: str, shape: tuple[int, ...], dtype: Any, most: MappedBytes, *, reserved: bool = True
+    ) -> np.ndarray:
+        """Make an array of zeros in an unnamed file of a folder; pages of all arrays are at most `most`.
 
         With `reserved`, all of its space on disk is there from the beginning; else it grows with what is written.
         """
@@ -56,18 +66,24 @@ class MappedArrays:
             made = _map_file(folder, n_bytes, reserved=reserved)
             self._maps.add(made)
             self._most = most
+            if not self._is_watched:
+                self._is_watched = True
+                threading.Thread(target=self._watch, name="gpe-trim", daemon=True).start()
         return np.frombuffer(made, kind).reshape(shape)
 
     def trim(self) -> None:
         """Drop pages from memory if they are too many; they stay in the cache of the system, or in the files."""
+        self._trim(self._most.kept)
+
+    def _trim(self, most: int) -> None:
         if not self._maps or not hasattr(mmap, "MADV_DONTNEED"):
             return
         held = _file_pages()
-        if held is not None and held - self._other <= self._most:
+        if held is not None and held - self._other <= most:
             return
         with self._guard:
             maps = list(self._maps)
-            kept = _KEPT * self._most / max(1, sum(map(len, maps)))
+            kept = _KEPT * self._most.kept / max(1, sum(map(len, maps)))
             for one in maps:
                 start = min(len(one), int(kept * len(one)) // mmap.PAGESIZE * mmap.PAGESIZE)
                 if start < len(one):
@@ -75,24 +91,18 @@ class MappedArrays:
 
     def are_filled_by(self, values: np.ndarray) -> bool:
         """Whether the pages of an array, if all were used, would be most of those that may be in memory."""
-        return len(self._maps) > 0 and values.nbytes > self._most // 2
+        return len(self._maps) > 0 and values.nbytes > self._most.kept // 2
 
-    @contextmanager
-    def trimmed(self) -> Iterator[None]:
-        """Drop pages while one long call works on mapped arrays, many times a second."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(_WATCH_SECONDS):
-                self.trim()
-
-        watcher = threading.Thread(target=watch, name="gpe-trim", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
+    def _watch(self) -> None:
+        """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
+        while True:
+            time.sleep(_WATCH_SECONDS)
+            with self._guard:
+                if not self._maps:
+                    self._is_watched = False
+                    return
+            if _file_pages() is not None:
+                self._trim(sum(self._most))
 
 
 mapped = MappedArrays()

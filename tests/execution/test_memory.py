@@ -108,7 +108,7 @@ def test_the_parts_of_a_plan_fit_its_limit():
                 regimes.add(plan.maps_arrays)
                 width = plan.panel_columns(n_rows, 1, 4, size.block_bytes, k)
                 if plan.maps_arrays:
-                    used = plan.mapped_bytes() + max(size.part_bytes, plan._touched(width, 17))
+                    used = plan.mapped_bytes().kept + max(size.part_bytes, plan._touched(width, 17))
                 else:
                     assert width == k
                     used = size.vector_bytes + 8 * size.nnz + width * 12 * n_rows + 9 * size.block_bytes
@@ -124,7 +124,7 @@ def test_freed_memory_is_kept_where_there_is_room():
         plan = MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True))
         sizes.append((plan.large_array(searching=True), plan.large_array(searching=False)))
         if plan.maps_arrays and limit > least:
-            beside = plan.mapped_bytes() + plan.parts_at_once() * size.part_bytes
+            beside = plan.mapped_bytes().kept + plan.parts_at_once() * size.part_bytes
             assert beside + kept_by_allocator(sizes[-1][0]) <= plan.workspace
     assert [round(searching / 2**20) for searching, _ in sizes] == [4, 32, 32]
     assert all(afterwards >= 16 * 2**20 for _, afterwards in sizes)

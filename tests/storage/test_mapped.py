@@ -18,6 +18,7 @@ from scalable_gpe.graph.duplicates import distinct_rows
 from scalable_gpe.storage import mapped as module
 from scalable_gpe.storage.mapped import (
     MappedArrays,
+    MappedBytes,
     inverse_order,
     mapped,
     number_leaders,
@@ -27,6 +28,7 @@ from scalable_gpe.storage.mapped import (
 )
 
 MOST = 8 * 2**20
+KEPT = MappedBytes(MOST, 2**40)  # pages are dropped after tasks alone
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def in_memory():
 
 
 def test_an_array_holds_what_is_written_after_its_pages_have_left_memory(arrays, tmp_path):
-    values = arrays.empty(str(tmp_path), (2**23,), np.float64, MOST)
+    values = arrays.empty(str(tmp_path), (2**23,), np.float64, KEPT)
     before = in_memory()
     most = 0
     for start in range(0, len(values), 2**17):
@@ -51,7 +53,7 @@ def test_an_array_holds_what_is_written_after_its_pages_have_left_memory(arrays,
 
 
 def test_the_beginning_of_each_array_stays(arrays, tmp_path):
-    values = arrays.empty(str(tmp_path), (2**22,), np.float64, MOST)
+    values = arrays.empty(str(tmp_path), (2**22,), np.float64, KEPT)
     before = in_memory()
     values[:] = 1.0
     assert in_memory() - before > 3 * MOST
@@ -60,7 +62,7 @@ def test_the_beginning_of_each_array_stays(arrays, tmp_path):
 
 
 def test_no_file_is_left(arrays, tmp_path):
-    values = arrays.empty(str(tmp_path), (1000, 3), np.float32, MOST)
+    values = arrays.empty(str(tmp_path), (1000, 3), np.float32, KEPT)
     assert values.shape == (1000, 3) and not values.any() and os.listdir(tmp_path) == []
     n_files = len(os.listdir("/proc/self/fd"))
     del values
@@ -70,11 +72,11 @@ def test_no_file_is_left(arrays, tmp_path):
 
 def test_a_full_disk_is_an_error_before_any_work(arrays, tmp_path):
     with pytest.raises(StoreError, match=r"need a file of .* GB .*(No space|too large).*raise `memory_limit`"):
-        arrays.empty(str(tmp_path), (2**50,), np.float64, MOST)
+        arrays.empty(str(tmp_path), (2**50,), np.float64, KEPT)
 
 
 def test_an_array_without_entries(arrays, tmp_path):
-    assert arrays.empty(str(tmp_path), (0, 4), np.int32, MOST).shape == (0, 4)
+    assert arrays.empty(str(tmp_path), (0, 4), np.int32, KEPT).shape == (0, 4)
 
 
 def test_the_inverse_of_an_order():
@@ -87,7 +89,7 @@ def test_the_inverse_of_a_long_order_does_not_fill_the_memory(tmp_path, monkeypa
     """Rows in random order: each piece of them would touch every page of the inverse."""
 
     def empty(shape, dtype):
-        return mapped.empty(str(tmp_path), shape, dtype, 4 * 10**6)
+        return mapped.empty(str(tmp_path), shape, dtype, MappedBytes(4 * 10**6, 2**40))
 
     monkeypatch.setattr(module, "_SCATTERED", 2**19)
     n_rows = 2**22 + 5
@@ -125,7 +127,7 @@ def test_rows_of_a_matrix_of_numbers(arrays, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "mapped", arrays)
     rows = np.random.default_rng(2).integers(0, 5000, (300, 7))
     for most in (2**30, 1000):
-        values = arrays.empty(str(tmp_path), (5000,), np.float32, most)
+        values = arrays.empty(str(tmp_path), (5000,), np.float32, MappedBytes(most, 2**40))
         values[:] = np.random.default_rng(1).random(5000)
         assert arrays.are_filled_by(values) == (most == 1000)
         np.testing.assert_array_equal(take_rows(values, rows), values[rows])
@@ -133,7 +135,7 @@ def test_rows_of_a_matrix_of_numbers(arrays, monkeypatch, tmp_path):
 
 def test_rows_that_are_far_apart_do_not_fill_the_memory(tmp_path, monkeypatch):
     """The system maps 64 kB around each row that it finds in its cache: 4,096 rows would bring 256 MB."""
-    values = mapped.empty(str(tmp_path), (2**22, 16), np.float32, MOST)
+    values = mapped.empty(str(tmp_path), (2**22, 16), np.float32, KEPT)
     for start, stop in pieces(len(values)):
         values[start:stop] = np.arange(start, stop)[:, None]
     held = []
@@ -145,14 +147,31 @@ def test_rows_that_are_far_apart_do_not_fill_the_memory(tmp_path, monkeypatch):
     assert max(held) - before < 80 * 10**6
 
 
-def test_a_long_call_is_trimmed_while_it_works(arrays, tmp_path):
-    values = arrays.empty(str(tmp_path), (2**23,), np.float64, MOST)
+def test_a_task_that_uses_more_than_expected_is_trimmed_while_it_works(arrays, tmp_path):
+    values = arrays.empty(str(tmp_path), (2**23,), np.float64, MappedBytes(MOST // 2, MOST // 2))
     before = in_memory()
-    with arrays.trimmed():
-        values[:] = 1.0
-        time.sleep(0.1)
+    values[:] = 1.0
+    time.sleep(0.1)
     assert in_memory() - before <= MOST
-    assert not [one for one in threading.enumerate() if one.name == "gpe-trim"]
+    assert [one for one in threading.enumerate() if one.name == "gpe-trim"]
+    assert (values == 1.0).all()
+
+
+def test_nothing_watches_when_the_last_array_is_gone(arrays, tmp_path):
+    def watchers():
+        return [one for one in threading.enumerate() if one.name == "gpe-trim"]
+
+    n_before = len(watchers())
+    values = arrays.empty(str(tmp_path), (1000,), np.float64, KEPT)
+    assert len(watchers()) == n_before + 1
+    del values
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while len(watchers()) > n_before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(watchers()) == n_before
+    again = arrays.empty(str(tmp_path), (1000,), np.float64, KEPT)
+    assert len(watchers()) == n_before + 1 and not again.any()
 
 
 def run(X, store=None, **options):
@@ -201,7 +220,7 @@ def test_duplicates_are_the_same_in_any_number_of_buckets(monkeypatch, n_buckets
 
 def test_hashes_of_a_bucket_do_not_fill_the_memory(tmp_path, monkeypatch):
     """They are spread over all 64 MB of the hashes."""
-    hashes = mapped.empty(str(tmp_path), (2**22, 2), np.uint64, MOST)
+    hashes = mapped.empty(str(tmp_path), (2**22, 2), np.uint64, KEPT)
     for start, stop in pieces(len(hashes)):
         hashes[start:stop] = np.random.default_rng(start).integers(0, 2**64, (stop - start, 2), np.uint64)
     held, repeats = [], duplicates._repeats

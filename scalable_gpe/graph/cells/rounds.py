@@ -32,7 +32,7 @@ from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import inverse_order, mapped, pieces, take_rows
+from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -290,19 +290,17 @@ class _Search:
         blocks = ranges(plan.n_rows, self._context.block_rows(plan.n_rows))
         self._context.workers.map(route_rows, blocks, count=False)
         members = self._context.empty((plan.n_rows,), np.int32)
-        with mapped.trimmed():
-            loops.sort_by_cell(cells.rows(0, plan.n_rows), 2**n_levels, members)
-            for start, stop in map(plan.part, range(plan.n_parts)):
-                members[start:stop].sort()
+        loops.sort_by_cell(cells.rows(0, plan.n_rows), 2**n_levels, members)
+        for start, stop in map(plan.part, range(plan.n_parts)):
+            members[start:stop].sort()
         return members
 
 
 def _check_order(order: Ints, context: Context, name: str) -> None:
     """Refuse an order that does not hold every row once: positions would be whatever memory held."""
     seen = context.filled(len(order), np.bool_, lambda start, stop: False)
-    with mapped.trimmed():
-        for start, stop in pieces(len(order)):
-            some = order[start:stop]
-            seen[some[(some >= 0) & (some < len(order))]] = True
+    for start, stop in pieces(len(order)):
+        some = order[start:stop]
+        seen[some[(some >= 0) & (some < len(order))]] = True
     if not all(seen[start:stop].all() for start, stop in pieces(len(order))):
         raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
