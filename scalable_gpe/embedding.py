@@ -504,6 +504,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
     annotations = None if rows is None else rows.annotations
     if annotations is not None and context.store.persistent:
         save_annotations(annotations, context.store)
+    save_names(names, context.store)  # also of a finished run, whose rows had none when it was made
     whole = sketch.has_axes(parameters.sketching, context)
     if log.finished is not None and log.finished.report is not None and whole:
         log.use(log.finished)
@@ -516,7 +517,6 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
-        save_names(names, context.store)
     report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
     log.finish(report, arrays, parameters)
     return _embedding(heat, tables, sketch, parameters, report, names, annotations)

@@ -87,20 +87,20 @@ def estimate(
     workers = workers_for(None)
     plan = MemoryPlan(size, Resources(limit, workers.threads_each, persistent=True, remote=workers.remote))
     plan.check()
-    comfortable = plan.comfortable()
+    comfortable, smallest = plan.comfortable(), plan.smallest_limit()
     used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
     width = used.panel_columns(n_rows, size.n_powers, size.itemsize, size.block_bytes, size.n_components)
     longest = LONGEST if isinstance(sketching.horizon, str) else sketching.horizon
     cost = Cost(size, width, sketching.powers, longest)
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
-        "memory": int(comfortable if limit is None else min(limit, comfortable)),
+        "memory": int(max(smallest, comfortable) if limit is None else min(limit, max(smallest, comfortable))),
         "disk": size.disk_bytes + plan.scratch_bytes(),
         "sweeps": cost.n_products * cost.n_panels,
         "panels": cost.n_panels,
         "seconds": float(sum(seconds.values())),
         "stage_seconds": seconds,
-        "smallest_limit": plan.smallest_limit(),
+        "smallest_limit": smallest,
     }
 
 

@@ -19,8 +19,11 @@ class _NamesMetadata:
 
 def save_names(names: np.ndarray | None, store: ArrayStore) -> None:
     """Store the names of the rows, if they have any."""
-    if names is None:
+    stored = None if names is None else open_names(store)
+    if names is None or (stored is not None and np.array_equal(stored, names)):
         return
+    if stored is not None:
+        store.remove(NAMES)
     letters = np.char.encode(names, "utf-8")
     width = max(1, letters.dtype.itemsize)
     table = store.table(f"{NAMES}/utf8", (len(letters), width), np.uint8)

@@ -359,5 +359,5 @@ def _check_distinct(names: Sequence[str], path: str) -> None:
 def _way_out(column: str, index: str | None) -> str:
     """What to do about a column that is not numeric."""
     if index is None:
-        return f"If it holds the names of the rows, say so with index={column!r}; else choose the others with columns=."
-    return f"Choose the others with columns=: {index!r} holds the names of the rows, and the points must be numbers."
+        return f"If it holds the names of the rows, pass `index={column!r}`; else choose the others with `columns`."
+    return f"Choose the others with `columns`: {index!r} holds the names of the rows, and the points must be numbers."

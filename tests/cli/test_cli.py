@@ -171,6 +171,29 @@ def test_row_names_from_a_table_to_an_export(folder, tmp_path, capsys):
     np.testing.assert_allclose(frame.to_numpy(), gpe.open("run.zarr").points[4][:], atol=1e-4)
 
 
+def test_row_names_that_come_after_the_run(folder, tmp_path, capsys):
+    """The same rows with names: nothing is computed again, and the store has them from now on."""
+    pd = pytest.importorskip("pandas")
+    X = np.load("points.npy")[:100]
+    np.save(tmp_path / "x.npy", X)
+    arguments = [str(tmp_path / "s.zarr"), "-k", "4", "--neighbors", "12", "--power", "4"]
+    assert cli.main(["embed", str(tmp_path / "x.npy"), *arguments]) == 0
+    assert gpe.open(tmp_path / "s.zarr").names is None
+    for form in ("row {}", "a longer name {}"):
+        names = [form.format(i) for i in range(100)]
+        pd.DataFrame(X.astype(np.float64), index=pd.Index(names, name="name")).to_csv(tmp_path / "t.csv")
+        assert cli.main(["embed", str(tmp_path / "t.csv"), *arguments, "--index", "name"]) == 0
+        assert list(gpe.open(tmp_path / "s.zarr").names) == names
+
+
+def test_a_column_of_words_is_named_with_the_options_of_the_command(tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv").write_text("kind,a,b\nx,1.5,2\ny,3,4.25\n")
+    assert cli.main(["embed", str(tmp_path / "t.csv"), str(tmp_path / "s.zarr")]) == 1
+    printed = capsys.readouterr().err
+    assert "--index 'kind'" in printed and "--columns" in printed
+
+
 def test_audit(capsys):
     assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5"]) == 0
     printed = capsys.readouterr().out
