@@ -49,6 +49,8 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         return f"unknown: {reasons.get(name, 'not measured')}" if value is None else form.format(value)
 
     error = f" +- {report['recall_error']:.2g}" if report["recall_error"] else ""
+    if report["method"] in ("kdtree", "brute") and report["recall"] == 1.0:
+        error = ", an exact search"
     iterations, residual = report["sinkhorn_iterations"], report["sinkhorn_residual"]
     allowed = "" if limit is None else f" of {in_bytes(limit)} allowed"
     return [

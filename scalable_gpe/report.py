@@ -218,9 +218,10 @@ def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) ->
     """Warn about isolated rows and about powers that leave nothing of the data; return the texts."""
     texts = []
     if report.n_isolated > 0.01 * report.n_rows:
+        way_out = "`epsilon`, or pass `epsilon='local'`" if report.sigma is None else "`epsilon`"
         text = (
             f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: the sketch alone decides "
-            "where they are. Raise `n_neighbors` or `epsilon`."
+            f"where they are. Raise `n_neighbors` or {way_out}."
         )
         texts.append(warn(text, ConnectivityWarning))
     ordinary = ~heat.isolated[heat.kernel.storage_order.position[:_SAMPLED]]
