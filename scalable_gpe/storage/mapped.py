@@ -26,7 +26,6 @@ _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
 _WATCH_SECONDS, _HURRY_SECONDS = 0.005, 0.0005  # between two looks; when more than half of what is allowed is there
 _ACTED = 0.6  # share of what tasks may add at which pages are dropped
 _AROUND, _LOADED = 2**21, 2**4  # bytes around a row that the system may map with it; how many of these at a time
-_TIGHT = 200 * 10**6  # bytes of pages that are too few for tasks which map 2 MB around each row
 _PIECE = 2**18  # rows of one step over arrays of all rows
 _SCATTERED = 2**22  # rows that may be written in any order; among more, each piece would touch every page
 
@@ -36,6 +35,11 @@ class MappedBytes(NamedTuple):
 
     kept: int
     added: int
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether dropping pages that are kept frees less than tasks may add beyond what is expected."""
+        return (1 - _KEPT) * self.kept < self.added
 
 
 class MappedArrays:
@@ -66,7 +70,7 @@ class MappedArrays:
             if not self._maps:
                 self._other = _file_pages() or 0
             made = _map_file(folder, n_bytes, reserved=reserved)
-            if sum(most) < _TIGHT and hasattr(mmap, "MADV_RANDOM"):
+            if most.is_tight and hasattr(mmap, "MADV_RANDOM"):
                 # else Linux joins pages, and one row maps 2 MB: fewer calls, but more memory
                 made.madvise(mmap.MADV_RANDOM)
             self._maps.add(made)
