@@ -168,20 +168,16 @@ def test_a_task_that_uses_more_than_expected_is_trimmed_while_it_works(arrays, t
 
 
 def test_nothing_watches_when_the_last_array_is_gone(arrays, tmp_path):
-    def watchers():
-        return [one for one in threading.enumerate() if one.name == "gpe-trim"]
-
-    n_before = len(watchers())
     values = arrays.empty(str(tmp_path), (1000,), np.float64, KEPT)
-    assert len(watchers()) == n_before + 1
+    assert arrays._is_watched
     del values
     gc.collect()
     deadline = time.monotonic() + 10
-    while len(watchers()) > n_before and time.monotonic() < deadline:
+    while arrays._is_watched and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(watchers()) == n_before
+    assert not arrays._is_watched
     again = arrays.empty(str(tmp_path), (1000,), np.float64, KEPT)
-    assert len(watchers()) == n_before + 1 and not again.any()
+    assert arrays._is_watched and not again.any()
 
 
 def run(X, store=None, **options):
