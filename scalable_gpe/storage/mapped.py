@@ -105,6 +105,19 @@ class MappedArrays:
         """Whether the pages of an array, if all were used, would be most of those that may be in memory."""
         return len(self._maps) > 0 and values.nbytes > self._most.kept // 2
 
+    def fetch(self, values: np.ndarray) -> None:
+        """Ask the system to read a part of an array, if it is mapped, from the file; all at once, not page by page."""
+        if not self._maps or not self._most.is_tight or not hasattr(mmap, "MADV_WILLNEED"):
+            return
+        owner: Any = values
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
+        if isinstance(owner, mmap.mmap) and values.nbytes:
+            start = values.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+            first = start // mmap.PAGESIZE * mmap.PAGESIZE
+            owner.madvise(mmap.MADV_WILLNEED, first, start + values.nbytes - first)
+
     def _watch(self) -> None:
         """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
         seconds = _WATCH_SECONDS

@@ -1,9 +1,12 @@
 """Arrays in unnamed files: they are arrays, they leave memory when they are too large, and nothing stays on disk."""
 
 import gc
+import mmap
 import os
+import resource
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,6 +158,31 @@ def test_a_row_brings_few_pages_under_a_tight_limit(arrays, tmp_path):
     before = in_memory()
     assert values[:: 2**19].sum() == 32
     assert in_memory() - before <= 32 * 2**17
+
+
+def test_a_part_of_an_array_is_read_from_the_file_at_once(arrays, tmp_path):
+    """Under a tight limit nothing is read ahead: without `fetch` each page would be a read of its own."""
+
+    def reads(fetch):
+        found.madvise(mmap.MADV_DONTNEED)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        if fetch:
+            arrays.fetch(values[: 2**21])
+        assert values[: 2**21].sum() == 2**21
+        return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
+
+    values = arrays.empty(str(tmp_path), (2**22,), np.float32, MappedBytes(MOST, 150 * 10**6))
+    values[:] = 1.0
+    (found,) = arrays._maps
+    found.flush()
+    links = {int(one.name): os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
+    (file,) = (number for number, path in links.items() if path.startswith(str(tmp_path)))
+    alone = reads(fetch=False)
+    if alone < 1000:
+        pytest.skip("this file system keeps its pages in memory")
+    assert reads(fetch=True) < alone / 10
+    arrays.fetch(np.zeros(10))  # in memory: nothing to do
 
 
 def test_a_task_that_uses_more_than_expected_is_trimmed_while_it_works(arrays, tmp_path):
