@@ -103,7 +103,7 @@ class MappedArrays:
 
     def are_filled_by(self, values: np.ndarray) -> bool:
         """Whether the pages of an array, if all were used, would be most of those that may be in memory."""
-        return len(self._maps) > 0 and values.nbytes > self._most.kept // 2
+        return len(self._maps) > 0 and values.nbytes > sum(self._most) // 2
 
     def fetch(self, values: np.ndarray) -> None:
         """Ask the system to read a part of an array, if it is mapped, from the file; all at once, not page by page."""

@@ -130,7 +130,7 @@ def test_rows_of_a_matrix_of_numbers(arrays, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "mapped", arrays)
     rows = np.random.default_rng(2).integers(0, 5000, (300, 7))
     for most in (2**30, 1000):
-        values = arrays.empty(str(tmp_path), (5000,), np.float32, MappedBytes(most, 2**40))
+        values = arrays.empty(str(tmp_path), (5000,), np.float32, MappedBytes(most, most))
         values[:] = np.random.default_rng(1).random(5000)
         assert arrays.are_filled_by(values) == (most == 1000)
         np.testing.assert_array_equal(take_rows(values, rows), values[rows])
