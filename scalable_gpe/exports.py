@@ -26,6 +26,7 @@ from scalable_gpe.io.export import (
     removed,
     replacing,
     write_anndata,
+    write_csv,
     write_npy,
     write_parquet,
 )
@@ -47,7 +48,7 @@ def export(
     and ``uns["neighbors"]`` names both as scanpy does, so that ``scanpy.tl.leiden`` works at once. Both are the graph
     of the input; for one of the embedding, call ``scanpy.pp.neighbors(adata, use_rep="X_gpe")``. If the input was an
     AnnData file or object, its ``obs`` and ``var`` are in the export; else names of rows become ``obs_names``.
-    ``.npy`` is the N x k array alone; ``.parquet`` has a column for each component, and the names as its index.
+    ``.npy`` is the N x k array alone; ``.parquet`` and ``.csv`` have a column for each component, and the names of rows.
 
     Parameters
     ----------
@@ -80,16 +81,17 @@ def export(
     if not isinstance(embedding, Embedding):
         raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
     ending = check_choice(target.suffix.lower(), FORMATS, "the ending of the path")
-    holds_one = ending in (".npy", ".parquet")  # AnnData gets each power under its name
+    holds_one = ending not in (".h5ad", ".zarr")  # AnnData gets each power under its name
     points, chosen = points_of(embedding, power, log_level=logging.WARNING if holds_one else logging.INFO)
     check_installed(ending)
     check_replaceable(target, overwrite=overwrite)
     with replacing(target) as unfinished:
         if ending == ".npy":
             write_npy(unfinished, _dense(points))
-        elif ending == ".parquet":
+        elif holds_one:
             columns = [f"gpe_{number}" for number in range(points.shape[1])]
-            write_parquet(unfinished, _dense(points), columns, embedding.names)
+            write_table = write_csv if ending == ".csv" else write_parquet
+            write_table(unfinished, _dense(points), columns, embedding.names)
         else:
             with _with_scratch(embedding.graph.context, unfinished) as context:
                 content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)

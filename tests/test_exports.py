@@ -214,6 +214,15 @@ def test_npy_and_parquet(result, tmp_path, caplog):
     assert again.names.tolist() == NAMES
 
 
+def test_csv(result, tmp_path):
+    path = gpe.export(result, tmp_path / "all.csv", power=16)
+    frame = pd.read_csv(path, index_col="name")
+    assert frame.index.tolist() == NAMES and frame.columns.tolist() == ["gpe_0", "gpe_1", "gpe_2", "gpe_3"]
+    np.testing.assert_array_equal(frame.to_numpy().astype(np.float32), result.points[16][:])
+    again = gpe.read_points(path, index="name")
+    assert again.names.tolist() == NAMES
+
+
 def test_points_open_in_dask(result):
     da = pytest.importorskip("dask.array")
     array = da.from_zarr(result.points[16])
@@ -254,7 +263,9 @@ def test_mistakes(result, tmp_path):
     with pytest.raises(FileExistsError, match="holds something else"):
         gpe.export(result, store, overwrite=True)
     assert gpe.open(store).points.shape == (50, 2)
-    with pytest.raises(ValueError, match=r"ending of the path must be one of '.h5ad', '.zarr', '.npy', '.parquet'"):
+    with pytest.raises(
+        ValueError, match=r"ending of the path must be one of '.h5ad', '.zarr', '.npy', '.parquet', '.csv'"
+    ):
         gpe.export(result, tmp_path / "cells.txt")
     with pytest.raises(ValueError, match=r"power must be one of \[4, 16\]"):
         gpe.export(result, tmp_path / "cells.npy", power=5)

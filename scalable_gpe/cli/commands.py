@@ -78,7 +78,7 @@ COMMANDS: Sequence[Command[Any]] = (
         "export",
         options.ExportOptions,
         export,
-        "write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy or .parquet",
+        "write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy, .parquet or .csv",
         (
             "scalable-gpe export run.zarr cells.h5ad    # obsm X_gpe, obsp distances and connectivities, for scanpy",
             "scalable-gpe export run.zarr embedding.npy --power 64",
@@ -111,7 +111,7 @@ examples:
   scalable-gpe audit run.zarr                                how exact the embedding is
   scalable-gpe plot run.zarr picture.png                     the embedding at each power
   scalable-gpe report run.zarr page.html                     all of this on one page
-  scalable-gpe export run.zarr cells.h5ad                    for scanpy; also .zarr, .npy, .parquet
+  scalable-gpe export run.zarr cells.h5ad                    for scanpy; also .zarr, .npy, .parquet, .csv
   scalable-gpe estimate 100_000_000 16 --memory-limit 8GB    what a run will need
 
 Interrupted runs resume: give the same command again.

@@ -19,15 +19,17 @@ def info(options: InfoOptions) -> None:
         show_json({"store": options.store, "bytes": found.n_bytes, "runs": [asdict(run) for run in found.runs]})
         return
     show_pairs(f"store {options.store}", [(name, in_bytes(size)) for name, size in found.n_bytes.items()])
+    latest = next((run for run in reversed(found.runs) if run.finished), None)
     for run in found.runs:
-        _show_run(run)
+        _show_run(run, is_latest=run is latest and len(found.runs) > 1)
     if not found.runs or not found.runs[-1].finished:
         show(f"{_how_far(found.runs)} Give the embed command again to resume it.")
 
 
-def _show_run(run: RunInfo) -> None:
+def _show_run(run: RunInfo, *, is_latest: bool) -> None:
     parameters = [(name, plain(value)) for name, value in run.parameters.items() if name != "powers"]
-    show_pairs(f"run {run.name}: {'finished' if run.finished else 'unfinished'}", parameters)
+    state = "finished" if run.finished else "unfinished"
+    show_pairs(f"run {run.name}: {state}{', the latest: other commands take it' if is_latest else ''}", parameters)
     show_pairs("stages", [(stage, "done" if done else "to do") for stage, done in run.stages.items()])
     if run.report:
         show_pairs("report", report_lines(run.report, run.parameters.get("memory_limit")))

@@ -1,6 +1,7 @@
 """scalable-gpe embed and estimate: a new run, and what it will cost."""
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from scalable_gpe.cli.console import show_json, show_pairs, tell
@@ -20,6 +21,7 @@ def embed(options: EmbedOptions) -> None:
     import scalable_gpe as gpe
     from scalable_gpe.storage.backends import is_url
 
+    began = time.time()
     result = gpe.embed(
         _read_points(options),
         n_components=options.n_components,
@@ -45,6 +47,8 @@ def embed(options: EmbedOptions) -> None:
         progress=options.progress,
         sample_weight=_read_weight(options),
     )
+    if result.report["finished_at"] < began:
+        tell(options, "The store holds this run already, complete: nothing was computed.")
     show_result(options, result, options.store)
 
 

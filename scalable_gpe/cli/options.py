@@ -367,7 +367,7 @@ class ExportOptions(RunOptions):
         argument(
             stands_for="path",
             metavar="OUT",
-            help="the file; its ending chooses the format: .h5ad, .zarr, .npy or .parquet",
+            help="the file; its ending chooses the format: .h5ad, .zarr, .npy, .parquet or .csv",
         ),
     ]
     power: Annotated[

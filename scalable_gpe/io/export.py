@@ -1,6 +1,7 @@
-"""Files for other tools: .npy, .parquet and AnnData (.h5ad, .zarr), written block by block and replaced only whole."""
+"""Files for other tools: .npy, tables and AnnData (.h5ad, .zarr), written block by block and replaced only whole."""
 
 import contextlib
+import csv
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.storage.blocks import ranges
 
-FORMATS = (".h5ad", ".zarr", ".npy", ".parquet")
+FORMATS = (".h5ad", ".zarr", ".npy", ".parquet", ".csv")
 _CHUNK = 2**22  # entries of one chunk of a zarr array: few files
 
 
@@ -124,6 +125,20 @@ def write_npy(path: Path, matrix: DenseBlocks) -> None:
         np.lib.format.write_array_header_1_0(file, header)
         for block in matrix.blocks:
             file.write(np.ascontiguousarray(block, "<f4").tobytes())
+
+
+def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:
+    """Write a matrix as columns of a .csv file, after the names of the rows; numbers read back as the same float32."""
+    start = 0
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns if names is None else ["name", *columns])
+        for block in matrix.blocks:
+            rows = block.astype(np.float32).astype(str)  # the shortest text of each number
+            if names is not None:
+                rows = np.column_stack([names[start : start + len(block)].astype(object), rows])
+            writer.writerows(rows)
+            start += len(block)
 
 
 def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:

@@ -420,9 +420,20 @@ def test_the_run_used_last_is_the_default(tmp_path, capsys):
     assert cli.main(["info", store, "--json"]) == 0
     other = json.loads(capsys.readouterr().out)["runs"][0]
     assert other["parameters"]["power"] == 8
+    assert cli.main(["info", store]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
+    assert [", the latest" in title for title in titles] == [False, True]
     assert cli.main(["export", store, out, "--overwrite", "--run", other["name"][:5]]) == 0
     assert "several runs" not in capsys.readouterr().err
     np.testing.assert_array_equal(np.load(out), expected[8])
+
+
+def test_a_run_that_is_complete_says_so(tmp_path, capsys):
+    command = ["embed", "points.npy", str(tmp_path / "s.zarr"), "--power", "4", "-k", "2"]
+    assert cli.main(command) == 0
+    assert "nothing was computed" not in capsys.readouterr().out
+    assert cli.main(command) == 0
+    assert "nothing was computed" in capsys.readouterr().out
 
 
 def test_a_reader_that_goes_away_is_no_failure(folder):

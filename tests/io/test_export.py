@@ -1,5 +1,6 @@
 """Writers of other tools' formats: any block size gives the same content, and no file is left half-written."""
 
+import csv
 import itertools
 
 import numpy as np
@@ -29,6 +30,19 @@ def test_npy_and_parquet(n_blocks, tmp_path):
         frame = pd.read_parquet(tmp_path / "Y.parquet")
         np.testing.assert_array_equal(frame[["a", "b", "c"]].to_numpy(), Y)
         assert frame.index.tolist() == (list(range(50)) if names is None else NAMES.tolist())
+
+
+@pytest.mark.parametrize("n_blocks", [1, 7])
+def test_csv(n_blocks, tmp_path):
+    """Numbers read back as they were; names are quoted where they have to be."""
+    path, names = tmp_path / "Y.csv", [f'a, "{i}"' for i in range(50)]
+    export.write_csv(path, dense(n_blocks), ["a", "b", "c"], None)
+    np.testing.assert_array_equal(np.loadtxt(path, np.float32, delimiter=",", skiprows=1), Y)
+    export.write_csv(path, dense(n_blocks), ["a", "b", "c"], np.array(names))
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["name", "a", "b", "c"] and [row[0] for row in rows] == names
+    np.testing.assert_array_equal(np.array([row[1:] for row in rows], np.float32), Y)
 
 
 @pytest.mark.parametrize("name", ["Y.h5ad", "Y.zarr"])
