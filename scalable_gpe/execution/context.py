@@ -60,11 +60,14 @@ class Context:
         """Rows of a block of K for `n_rows` points."""
         return current_block_sizes().block_rows or block_rows(n_rows)
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array with an entry per row and undefined values: in memory, or mapped if the plan says so."""
+    def empty(self, shape: tuple[int, ...], dtype: Any, *, in_order: bool = False) -> np.ndarray:
+        """An array with undefined values: in memory, or mapped if the plan says so.
+
+        It has an entry per row, which are used in any order; or it is larger, and tasks use it `in_order`.
+        """
         if not self.plan.maps_arrays:
             return np.empty(shape, dtype)
-        return mapped.empty(self.scratch_folder, shape, dtype, self.plan.mapped_bytes())
+        return mapped.empty(self.scratch_folder, shape, dtype, self.plan.mapped_bytes(), in_order=in_order)
 
     @property
     def scratch_folder(self) -> str:

@@ -18,7 +18,7 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panel_cache import CachedPanel, PanelTable
 from scalable_gpe.execution.process import process
-from scalable_gpe.storage.mapped import MappedBytes, mapped, pieces
+from scalable_gpe.storage.mapped import MappedBytes, pieces
 from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
 from scalable_gpe.storage.records import Record, from_json, to_json
 
@@ -65,9 +65,7 @@ class MemoryPanel:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some rows, which their task may change and pass to `put` of the panel that replaces this one."""
-        some = self.values[start:stop]
-        mapped.fetch(some)
-        return some
+        return self.values[start:stop]
 
     room = rows
 

@@ -15,7 +15,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.lazy import lazy_vector
-from scalable_gpe.storage.mapped import Empty, mapped, pieces
+from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, Table
 
 _SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows
@@ -148,8 +148,6 @@ class Edges:
         """A block that is kept, or is read now."""
         known = self._kept.get(number)
         if known is not None:
-            mapped.fetch(known.indices)
-            mapped.fetch(known.values)
             return _Read(known, None)
         found = self._read(number)
         return self._keep(number, found) if self.resident_bytes else found

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -324,7 +324,8 @@ def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKern
     if metadata is None:
         raise DamageError(f"the kernel {name!r} is not complete", name)
     weights, plan = store.open_ragged(f"{name}/weights"), context.plan
-    edges = graph.edges.with_values(weights, plan.resident_bytes(), context.empty)
+    empty = partial(context.empty, in_order=True)
+    edges = graph.edges.with_values(weights, plan.resident_bytes(), empty)
     scales = (
         None
         if metadata.sigma is None

@@ -14,6 +14,7 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.graph.edges import Block, Edges
+from scalable_gpe.storage.mapped import mapped
 
 Result = TypeVar("Result", covariant=True)
 
@@ -75,11 +76,14 @@ def sweep(
             # rows that are not used again are read first, so that the cache evicts them first
             out = target.room(*rows) if update is None else update.rows(*rows)
             added = [one.old.rows(*rows) for one in sums]
-            result = loop(block, source.whole(block.indices), out)
+            for changed in [*([] if update is None else [out]), *added]:
+                mapped.will_change(changed)
+            multiplied = source.whole(block.indices)
+            result = loop(block, multiplied, out)
             target.put(block.first, out)
             for total, one in zip(added, sums, strict=True):
                 if one.before is not None:
-                    sparse.accumulate(total, source.rows(*rows), one.before)
+                    sparse.accumulate(total, multiplied[slice(*rows)], one.before)
                 sparse.accumulate(total, out, one.share)
                 one.new.put(block.first, total)
             return result

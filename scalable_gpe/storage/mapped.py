@@ -8,6 +8,7 @@ the run may hold: after each task (`trim`), and, if a task uses more than expect
 import contextlib
 import mmap
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +27,8 @@ _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
 _WATCH_SECONDS, _HURRY_SECONDS = 0.005, 0.0005  # between two looks; when more than half of what is allowed is there
 _ACTED = 0.6  # share of what tasks may add at which pages are dropped
 _AROUND, _LOADED = 2**21, 2**4  # bytes around a row that the system may map with it; how many of these at a time
+_JOINED = 2**16  # bytes of pages that the system maps together in arrays that are used in any order
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux, which Python has no name for
 _PIECE = 2**18  # rows of one step over arrays of all rows
 _SCATTERED = 2**22  # rows that may be written in any order; among more, each piece would touch every page
 
@@ -56,11 +59,19 @@ class MappedArrays:
         self._is_watched = False
 
     def empty(
-        self, folder: str, shape: tuple[int, ...], dtype: Any, most: MappedBytes, *, reserved: bool = True
+        self,
+        folder: str,
+        shape: tuple[int, ...],
+        dtype: Any,
+        most: MappedBytes,
+        *,
+        reserved: bool = True,
+        in_order: bool = False,
     ) -> np.ndarray:
         """Make an array of zeros in an unnamed file of a folder; pages of all arrays are at most `most`.
 
-        With `reserved`, all of its space on disk is there from the beginning; else it grows with what is written.
+        With `reserved`, all of its space on disk is there from the beginning; else it grows with what is written. If it
+        is used `in_order`, the system may join its pages; else, under a tight limit, only as many as `_JOINED`.
         """
         kind = np.dtype(dtype)
         n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
@@ -69,10 +80,10 @@ class MappedArrays:
         with self._guard:
             if not self._maps:
                 self._other = _file_pages() or 0
-            made = _map_file(folder, n_bytes, reserved=reserved)
-            if most.is_tight and hasattr(mmap, "MADV_RANDOM"):
-                # else Linux joins pages, and one row maps 2 MB: fewer calls, but more memory
-                made.madvise(mmap.MADV_RANDOM)
+            joins_few = most.is_tight and not in_order
+            made = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
+            if joins_few and not reserved and hasattr(mmap, "MADV_RANDOM"):
+                made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
             self._maps.add(made)
             self._most = most
             if not self._is_watched:
@@ -105,9 +116,13 @@ class MappedArrays:
         """Whether the pages of an array, if all were used, would be most of those that may be in memory."""
         return len(self._maps) > 0 and values.nbytes > sum(self._most) // 2
 
-    def fetch(self, values: np.ndarray) -> None:
-        """Ask the system to read a part of an array, if it is mapped, from the file; all at once, not page by page."""
-        if not self._maps or not self._most.is_tight or not hasattr(mmap, "MADV_WILLNEED"):
+    def will_change(self, values: np.ndarray) -> None:
+        """Map a part of an array, if it is mapped, for writing, before it is read.
+
+        Pages that are read first are mapped a second time when they are changed, one by one. This pays off where pages
+        do not stay in memory.
+        """
+        if not self._maps or not self._most.is_tight or sys.platform != "linux":
             return
         owner: Any = values
         while isinstance(owner, np.ndarray):
@@ -116,7 +131,8 @@ class MappedArrays:
         if isinstance(owner, mmap.mmap) and values.nbytes:
             start = values.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
             first = start // mmap.PAGESIZE * mmap.PAGESIZE
-            owner.madvise(mmap.MADV_WILLNEED, first, start + values.nbytes - first)
+            with contextlib.suppress(OSError):  # before Linux 5.14
+                owner.madvise(_POPULATE_WRITE, first, start + values.nbytes - first)
 
     def _watch(self) -> None:
         """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
@@ -214,8 +230,12 @@ def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndar
     return group, n_leaders
 
 
-def _map_file(folder: str, n_bytes: int, *, reserved: bool) -> mmap.mmap:
-    """Map a new file that has no name."""
+def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> mmap.mmap:
+    """Map a new file that has no name.
+
+    If it is `filled`, its pages come into the system's cache in groups of `_JOINED` bytes. Else Linux makes groups of
+    up to 2 MB when they are first used one after the other, and later one row brings a whole group into memory.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
             # without space on disk, writing to a page would end the process
@@ -223,6 +243,10 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool) -> mmap.mmap:
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
             else:
                 file.truncate(n_bytes)
+            if filled:
+                zeros = memoryview(bytes(_JOINED))
+                for start, stop in ranges(n_bytes, _JOINED):
+                    os.pwrite(file.fileno(), zeros[: stop - start], start)
             return mmap.mmap(file.fileno(), n_bytes)
         except (OSError, OverflowError) as error:
             raise StoreError(
