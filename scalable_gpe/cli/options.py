@@ -103,6 +103,10 @@ class PointsOptions:
             help="columns of a .csv or .parquet file, by name or by number from 0 (all but the index)",
         ),
     ]
+    drop: Annotated[
+        list[str] | None,
+        option("--drop", nargs="+", metavar="COLUMN", help="columns to leave out, instead of --columns"),
+    ]
     header: Annotated[
         bool | None,
         option(

@@ -18,6 +18,7 @@ def read_points(path: str, options: PointsOptions, storage_options: "StorageOpti
         key=options.key,
         index=options.index,
         columns=options.columns,
+        drop=options.drop,
         header=options.header,
         delimiter=options.delimiter,
         storage_options=storage_options,

@@ -30,6 +30,7 @@ def read_points(
     use_rep: str | None = None,
     index: str | int | None = None,
     columns: Sequence[str | int] | None = None,
+    drop: Sequence[str | int] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     storage_options: StorageOptions | None = None,
@@ -55,6 +56,8 @@ def read_points(
         wrote as the index, or none.
     columns : sequence of str or int, optional
         The columns of a table that hold the points, by name or by number from 0. By default all but the index.
+    drop : sequence of str or int, optional
+        Columns of a table that do not hold points, instead of `columns`.
     header : bool, optional
         Whether the first line of a .csv or .tsv file names its columns. By default it does if it holds words, or the
         numbers 0 to d - 1, which pandas writes for columns without names. A first line that may be either is an error.
@@ -79,9 +82,8 @@ def read_points(
     """
     key = _check_representation(key, use_rep)
     if is_anndata(path):
-        _check_table(
-            {"index": index, "columns": columns, "header": header, "delimiter": delimiter}, False, "table", "AnnData"
-        )
+        given = {"index": index, "columns": columns, "drop": drop, "header": header, "delimiter": delimiter}
+        _check_table(given, False, "table", "AnnData")
         return read_anndata(path, key)
     text = os.fspath(path) if is_url(path) else local_path(path)
     kind = _remote_kind(text) if is_url(text) else _local_kind(text)
@@ -89,7 +91,8 @@ def read_points(
         raise ValueError(
             Message(f"`key={key!r}` names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
         )
-    _check_table({"index": index, "columns": columns}, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text)
+    of_tables = {"index": index, "columns": columns, "drop": drop}
+    _check_table(of_tables, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text)
     _check_table({"header": header, "delimiter": delimiter}, kind == "csv", ".csv or .tsv", text)
     if kind == "npy":
         return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
@@ -101,7 +104,7 @@ def read_points(
         return read_h5ad(text, key)
     from scalable_gpe.io.tables import TableOptions, read_csv, read_parquet
 
-    options = TableOptions(index, columns, header, delimiter)
+    options = TableOptions(index, columns, drop, header, delimiter)
     return read_csv(text, options) if kind == "csv" else read_parquet(text, key, options)
 
 

@@ -43,6 +43,8 @@ class TableOptions:
         The column that holds the names of the rows.
     columns : sequence of str or int, or None
         The columns that hold the points, in this order.
+    drop : sequence of str or int, or None
+        Columns that do not: the points are in all others but the index.
     header : bool or None
         Whether the first line of a text names its columns.
     delimiter : str or None
@@ -51,13 +53,14 @@ class TableOptions:
 
     index: Column | None = None
     columns: Sequence[Column] | None = None
+    drop: Sequence[Column] | None = None
     header: bool | None = None
     delimiter: str | None = None
 
     @property
     def named(self) -> list[Column]:
         """All columns that are named."""
-        return [*([] if self.index is None else [self.index]), *(self.columns or ())]
+        return [*([] if self.index is None else [self.index]), *(self.columns or ()), *(self.drop or ())]
 
 
 def read_csv(path: str, options: TableOptions) -> Points:
@@ -67,7 +70,7 @@ def read_csv(path: str, options: TableOptions) -> Points:
     index = _find(options.index, known.names, "index", path)
     if index is None and known.has_header and known.names[0] == "":  # pandas writes an unnamed index so
         index = 0
-    kept = _kept(options.columns, known.names, index, path)
+    kept = _kept(options, known.names, index, path)
     text = _Text(path, known, kept, index)
     below = " below a header" if known.has_header else ""
     return _copy_columns(text.batches(), text.columns, text.index, np.float64, path, below)
@@ -83,12 +86,15 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
         schema = parquet.read_schema(files[0])
     number = _find(_pandas_index(schema, path) if options.index is None else options.index, schema.names, "index", path)
     index = None if number is None else schema.names[number]
-    if key is not None and options.columns is not None:
-        raise ValueError(Message("`columns` chooses columns of numbers, `key` one column of lists. Pass one of them."))
+    for name, given in (("columns", options.columns), ("drop", options.drop)):
+        if key is not None and given is not None:
+            raise ValueError(
+                Message(f"`{name}` is about columns of numbers, `key` a column of lists. Pass one of them.")
+            )
     key = _only_lists(schema, index) if key is None and options.columns is None else key
     if key is not None:
         return _copy_lists(files, schema, key, index, path)
-    kept = [schema.names[column] for column in _kept(options.columns, schema.names, number, path)]
+    kept = [schema.names[column] for column in _kept(options, schema.names, number, path)]
     for name in kept:
         _check_numeric(schema.field(name), index, path)
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
@@ -334,19 +340,31 @@ def _find(column: Column | None, names: Sequence[str], argument: str, path: str)
     return found[0]
 
 
-def _kept(columns: Sequence[Column] | None, names: Sequence[str], index: int | None, path: str) -> list[int]:
-    """Numbers of the columns that hold the points: those that are named, or all but the index."""
+def _kept(options: TableOptions, names: Sequence[str], index: int | None, path: str) -> list[int]:
+    """Numbers of the columns that hold the points: those that are named, or all but the index and those to drop."""
+    columns, drop = options.columns, options.drop
     if columns is None:
         _check_distinct(names, path)
-        return [number for number in range(len(names)) if number != index]
-    if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise TypeError(Message(f"`columns` must be a list of names or numbers; got {columns!r}."))
-    kept = [number for column in columns if (number := _find(column, names, "columns", path)) is not None]
+        dropped = {index, *([] if drop is None else _find_all(drop, names, "drop", path))}
+        kept = [number for number in range(len(names)) if number not in dropped]
+        if not kept:
+            raise ValueError(Message(f"`drop` and `index` leave no column of {path!r}."))
+        return kept
+    if drop is not None:
+        raise ValueError(Message("`columns` names the columns to keep, `drop` those to leave out. Pass one of them."))
+    kept = _find_all(columns, names, "columns", path)
     if not kept or len(set(kept)) < len(kept) or index in kept:
         raise ValueError(
             Message(f"`columns` must name at least one column, each once, and not the index; got {list(columns)!r}.")
         )
     return kept
+
+
+def _find_all(columns: Sequence[Column], names: Sequence[str], argument: str, path: str) -> list[int]:
+    """Numbers of some columns."""
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise TypeError(Message(f"`{argument}` must be a list of names or numbers; got {columns!r}."))
+    return [number for column in columns if (number := _find(column, names, argument, path)) is not None]
 
 
 def _check_distinct(names: Sequence[str], path: str) -> None:
@@ -359,5 +377,5 @@ def _check_distinct(names: Sequence[str], path: str) -> None:
 def _way_out(column: str, index: str | None) -> str:
     """What to do about a column that is not numeric."""
     if index is None:
-        return f"If it holds the names of the rows, pass `index={column!r}`; else choose the others with `columns`."
-    return f"Choose the others with `columns`: {index!r} holds the names of the rows, and the points must be numbers."
+        return f"If it holds the names of the rows, pass `index={column!r}`; else leave it out with `drop`."
+    return f"Leave it out with `drop`: {index!r} holds the names of the rows, and the points must be numbers."

@@ -107,6 +107,26 @@ def test_columns_by_name_and_number(path, tmp_path):
             read(path, text, **wrong)
     with pytest.raises(ValueError, match="Pass one of them"):
         read_points(tmp_path / "t.parquet", columns=["a"], key="a")
+
+
+def test_columns_to_drop(path, tmp_path):
+    """A column of labels is left out by its name: nobody lists fifty others."""
+    text = "id,a,kind,b\nx,1,red,2\ny,4,blue,5\n"
+    with pytest.raises(TypeError, match=r"column 'kind' holds 'red'\. Leave it out with drop"):
+        read(path, text, index="id")
+    points = read(path, text, index="id", drop=["kind"])
+    assert points.values.tolist() == [[1, 2], [4, 5]] and points.names.tolist() == ["x", "y"]
+    assert read(path, text, drop=["id", 2]).values.tolist() == [[1, 2], [4, 5]]
+    with pytest.raises(ValueError, match="Pass one of them"):
+        read(path, text, columns=["a"], drop=["kind"])
+    with pytest.raises(ValueError, match="leave no column"):
+        read(path, text, index="id", drop=["a", "b", "kind"])
+    with pytest.raises(ValueError, match="drop must be one of the columns"):
+        read(path, text, drop=["color"])
+    with pytest.raises(TypeError, match="must be a list"):
+        read(path, text, drop="kind")
+    pd.DataFrame({"a": [1, 4], "kind": ["red", "blue"], "b": [2, 5]}).to_parquet(tmp_path / "t.parquet")
+    assert read_points(tmp_path / "t.parquet", drop=["kind"]).values.tolist() == [[1, 2], [4, 5]]
     with pytest.raises(ValueError, match=r"header is about a .csv or .tsv file"):
         read_points(tmp_path / "t.parquet", header=True)
 
