@@ -15,6 +15,7 @@ from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
+from scalable_gpe.execution.allocator import share_freed_memory
 from scalable_gpe.execution.cluster import shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
@@ -464,6 +465,7 @@ def embed(
             "each time. Pass a number.",
             GPEWarning,
         )
+    share_freed_memory(parameters.memory_limit)  # before X is opened: threads that have begun keep theirs
     bars = Progress(progress)
     if parameters.metric == PRECOMPUTED:
         X, neighbors = None, _given_distances(X, neighbors, parameters.n_neighbors)

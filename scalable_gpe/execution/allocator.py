@@ -3,7 +3,8 @@
 import contextlib
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
+_SMALL_LIMIT = 10**9
 
 
 def release_freed_memory() -> None:
@@ -24,6 +25,17 @@ def map_large_arrays(large: int) -> None:
     a search. Once the limit is set, glibc keeps only 128 kB at the end of its memory, unless it is told to keep more.
     """
     _set_thresholds(large, kept_by_allocator(large))
+
+
+def share_freed_memory(limit: int | None) -> None:
+    """Make new threads use the memory that others have freed, if the limit is small.
+
+    By default glibc keeps it apart for each thread, 50 MB and more in a run. Then threads need not wait for each other.
+    """
+    if limit is None or limit >= _SMALL_LIMIT:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").mallopt(_ARENA_MAX, 1)
 
 
 def keep_freed_memory() -> None:

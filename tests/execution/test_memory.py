@@ -149,6 +149,31 @@ def test_pages_of_freed_arrays_are_used_again():
     assert faults[1] < 20 < faults[0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the settings are those of glibc")
+def test_threads_share_freed_memory_under_a_small_limit():
+    """A run under a limit of 10 GB or 500 MB, then eight threads: glibc has memory for each, or one for all."""
+    script = (
+        "import ctypes, sys, tempfile, threading, scalable_gpe as gpe\n"
+        "gpe.embed(gpe.datasets.torus(300), n_components=2, power=4, memory_limit=int(sys.argv[1]), progress=False)\n"
+        "wait = threading.Barrier(8)\n"
+        "def work():\n"
+        "    held = [bytearray(10**4) for _ in range(100)]\n"
+        "    wait.wait()\n"
+        "threads = [threading.Thread(target=work) for _ in range(8)]\n"
+        "[one.start() for one in threads]; [one.join() for one in threads]\n"
+        "libc = ctypes.CDLL('libc.so.6'); libc.fopen.restype = ctypes.c_void_p\n"
+        "with tempfile.NamedTemporaryFile() as out:\n"
+        "    file = ctypes.c_void_p(libc.fopen(out.name.encode(), b'w'))\n"
+        "    libc.malloc_info(0, file); libc.fclose(file)\n"
+        "    print(out.read().decode().count('<heap nr='))"
+    )
+    n_heaps = [
+        int(subprocess.run([sys.executable, "-c", script, limit], capture_output=True, text=True, check=True).stdout)
+        for limit in ("10000000000", "500000000")
+    ]
+    assert n_heaps[1] <= 2 < n_heaps[0]
+
+
 def test_the_smallest_limit_does_not_grow_with_the_number_of_rows():
     least = {
         n_rows: MemoryPlan(ProblemSize(n_rows, 16, 16, 16), Resources(n_jobs=2, persistent=True)).smallest_limit()
