@@ -76,8 +76,7 @@ def sweep(
             # rows that are not used again are read first, so that the cache evicts them first
             out = target.room(*rows) if update is None else update.rows(*rows)
             added = [one.old.rows(*rows) for one in sums]
-            for changed in [*([] if update is None else [out]), *added]:
-                mapped.will_change(changed)
+            _expect_changes(added if update is None else [out, *added])
             multiplied = source.whole(block.indices)
             result = loop(block, multiplied, out)
             target.put(block.first, out)
@@ -93,6 +92,12 @@ def sweep(
     context.tally.count(purpose)
     context.workers.progress.advance()
     return results
+
+
+def _expect_changes(arrays: Sequence[np.ndarray]) -> None:
+    # not in the task, which is sent to other processes with what it names
+    for values in arrays:
+        mapped.will_change(values)
 
 
 def _snake_case(name: str) -> str:
