@@ -30,7 +30,7 @@ def map_large_arrays(large: int) -> None:
 def share_freed_memory(limit: int | None) -> None:
     """Make new threads use the memory that others have freed, if the limit is small.
 
-    By default glibc keeps it apart for each thread, 50 MB and more in a run. Then threads need not wait for each other.
+    By default glibc keeps it apart, so that threads never wait for each other: 50 MB and more in a run.
     """
     if limit is None or limit >= _SMALL_LIMIT:
         return

@@ -19,6 +19,7 @@ from scalable_gpe.storage.blocks import ranges
 
 FORMATS = (".h5ad", ".zarr", ".npy", ".parquet", ".csv")
 _CHUNK = 2**22  # entries of one chunk of a zarr array: few files
+_TEXT_ROWS = 2**11  # rows that are written as text at a time: a number takes 128 bytes until then
 
 
 @dataclass(frozen=True)
@@ -134,10 +135,11 @@ def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns if names is None else ["name", *columns])
         for block in matrix.blocks:
-            rows = block.astype(np.float32).astype(str)  # the shortest text of each number
-            if names is not None:
-                rows = np.column_stack([names[start : start + len(block)].astype(object), rows])
-            writer.writerows(rows)
+            for first, stop in ranges(len(block), _TEXT_ROWS):
+                rows = block[first:stop].astype(np.float32).astype(str)  # the shortest text of each number
+                if names is not None:
+                    rows = np.column_stack([names[start + first : start + stop].astype(object), rows])
+                writer.writerows(rows)
             start += len(block)
 
 

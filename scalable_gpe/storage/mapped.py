@@ -77,13 +77,13 @@ class MappedArrays:
         n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if not n_bytes:
             return np.empty(shape, kind)
+        joins_few = most.is_tight and not in_order
+        made = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
+        if joins_few and not reserved and hasattr(mmap, "MADV_RANDOM"):
+            made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
         with self._guard:
             if not self._maps:
                 self._other = _file_pages() or 0
-            joins_few = most.is_tight and not in_order
-            made = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
-            if joins_few and not reserved and hasattr(mmap, "MADV_RANDOM"):
-                made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
             self._maps.add(made)
             self._most = most
             if not self._is_watched:

@@ -130,6 +130,11 @@ def test_freed_memory_is_kept_where_there_is_room():
     assert all(afterwards >= 16 * 2**20 for _, afterwards in sizes)
 
 
+def printed_number(script, argument):
+    done = subprocess.run([sys.executable, "-c", script, str(argument)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the settings are those of glibc")
 def test_pages_of_freed_arrays_are_used_again():
     """Arrays of 8 MB, one after the other: each gets new pages, or all the same ones."""
@@ -142,10 +147,7 @@ def test_pages_of_freed_arrays_are_used_again():
         "for _ in range(20): np.ones(2**20)\n"
         "print(faults() - before)"
     )
-    faults = [
-        int(subprocess.run([sys.executable, "-c", script, str(large)], capture_output=True, text=True).stdout)
-        for large in (4 * 2**20, 32 * 2**20)
-    ]
+    faults = [printed_number(script, large) for large in (4 * 2**20, 32 * 2**20)]
     assert faults[1] < 20 < faults[0]
 
 
@@ -167,10 +169,7 @@ def test_threads_share_freed_memory_under_a_small_limit():
         "    libc.malloc_info(0, file); libc.fclose(file)\n"
         "    print(out.read().decode().count('<heap nr='))"
     )
-    n_heaps = [
-        int(subprocess.run([sys.executable, "-c", script, limit], capture_output=True, text=True, check=True).stdout)
-        for limit in ("10000000000", "500000000")
-    ]
+    n_heaps = [printed_number(script, limit) for limit in (10**10, 5 * 10**8)]
     assert n_heaps[1] <= 2 < n_heaps[0]
 
 
