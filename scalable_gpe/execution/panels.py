@@ -22,6 +22,8 @@ from scalable_gpe.storage.mapped import MappedBytes, pieces
 from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
 from scalable_gpe.storage.records import Record, from_json, to_json
 
+_BETWEEN_SAVES = 20  # how many times as long as a save takes
+
 
 class Panel(Protocol):
     """A matrix (or vector) that tasks read whole or by rows, and whose rows each belong to one task.
@@ -170,24 +172,25 @@ class Checkpoint:
 class Panels:
     """The panels of one iteration, saved from time to time, so that a killed run loses little.
 
-    ``offer`` saves when `seconds`, or a tenth of the time worked, have passed since the last time, whichever is longer.
-    It writes two slots in turn, so that one of them is always complete. Without a persistent store, or without
-    `seconds`, nothing is saved.
+    ``offer`` saves when `seconds`, a tenth of the time worked, or twenty times as long as the last save took, have
+    passed since that one, whichever is longest. It writes two slots in turn, so that one of them is always complete.
+    Without a persistent store, or without `seconds`, nothing is saved.
 
     A stored panel is live from `new` to `retire`; workers keep `n_live` of them. Then its files are spare, and a new
     panel overwrites them; but if a slot names it (`_pinned`), not before both slots name others (until then, `_late`).
     """
 
     def __init__(self, context: Context, name: str | None = None, seconds: float | None = None) -> None:
-        fixed = current_block_sizes().save_seconds
+        self._fixed = current_block_sizes().save_seconds
         self._context, self._name = context, context.scratch() if name is None else name
-        self._seconds = seconds if fixed is None or seconds is None else fixed
+        self._seconds = seconds
         self._count, self.n_live = 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
         self._scratch: dict[tuple[str, str], ScratchArray] = {}
         self._late: list[ScratchArray] = []
         self._spare: list[ScratchArray] = []
         self._began = self._last = time.monotonic()
+        self._took = 0.0
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Panel:
         """Make a panel with undefined values."""
@@ -258,7 +261,8 @@ class Panels:
         now, store = time.monotonic(), self._context.store
         if self._seconds is None or not store.persistent:
             return
-        if now - self._last < max(self._seconds, 0.1 * (now - self._began)):
+        least = max(self._seconds, 0.1 * (now - self._began), _BETWEEN_SAVES * self._took)
+        if now - self._last < (least if self._fixed is None else self._fixed):
             return
         self._count += 1
         number = self._count % 2
@@ -268,6 +272,7 @@ class Panels:
         store.commit(slot, Checkpoint(self._count, to_json(state), saved))
         self._pinned[number] = [one.name for one in saved.values()]
         self._last = time.monotonic()
+        self._took = self._last - now
 
     def clear(self) -> None:
         """Remove all panels and saved states: the iteration is over."""

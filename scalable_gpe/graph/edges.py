@@ -266,7 +266,7 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
     user_rows = panels.of(user_row)
     incoming = _reverse_edges(indices, distances, blocks, context)
     longest = max(
-        int(incoming.counts[b]) + (stop - start) * (n_neighbors + 1) for b, (start, stop) in enumerate(blocks)
+        int(incoming.counts[b]) + (stop - start) * (2 * n_neighbors + 1) for b, (start, stop) in enumerate(blocks)
     )
     columns = context.store.ragged(f"{name}/indices", len(blocks), longest, np.int32)
     lengths = context.store.ragged(f"{name}/lengths", len(blocks), longest, np.float32)
@@ -310,7 +310,7 @@ def _shared(degree: Table, context: Context) -> Table | None:
 
 
 def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int]], context: Context) -> Shuffled:
-    """Reverse all lists: edges sorted by the block of their target, which is their row now."""
+    """Reverse the edges between blocks, and sort them by the block of their target, which is their row now."""
     from scalable_gpe.loops import sparse
 
     rows, n_blocks, n_neighbors = blocks[0][1], len(blocks), indices.shape[1]

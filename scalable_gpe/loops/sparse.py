@@ -186,14 +186,15 @@ def local_weights(indptr, indices, lengths, first_row, sigma, out):
 
 
 def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
-    """Reverse the edges of some lists and sort them by the block of their target.
+    """Reverse the edges that leave one block of lists, and sort them by the block of their target.
 
     Returns ``offsets`` (n_blocks + 1), ``targets``, ``sources``, ``lengths``: the edges into
-    block b are at ``offsets[b]:offsets[b + 1]``. Entries of -1 are skipped.
+    block b are at ``offsets[b]:offsets[b + 1]``. Entries of -1 are skipped. Edges inside the block,
+    which are most of them, are left to `union_rows`.
     """
     # arrays are made here, because each one that a compiled loop makes costs a tenth of a second to compile
     counts = np.zeros(n_blocks + 1, np.int64)
-    _count_targets(indices, block_rows, counts)
+    _count_targets(indices, first_row, block_rows, counts)
     offsets = np.cumsum(counts)
     targets, sources = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int32)
     lengths = np.empty(offsets[-1], np.float32)
@@ -202,11 +203,12 @@ def bucket_edges(indices, distances, first_row, block_rows, n_blocks):
 
 
 @njit(nogil=True, cache=True)
-def _count_targets(indices, block_rows, counts):
+def _count_targets(indices, first_row, block_rows, counts):
     for i in range(indices.shape[0]):
         for c in range(indices.shape[1]):
-            if indices[i, c] >= 0:
-                counts[indices[i, c] // block_rows + 1] += 1
+            j = indices[i, c]
+            if j >= 0 and not first_row <= j < first_row + block_rows:
+                counts[j // block_rows + 1] += 1
 
 
 @njit(nogil=True, cache=True)
@@ -214,7 +216,7 @@ def _reverse(indices, distances, first_row, block_rows, place, targets, sources,
     for i in range(indices.shape[0]):
         for c in range(indices.shape[1]):
             j = indices[i, c]
-            if j >= 0:
+            if j >= 0 and not first_row <= j < first_row + block_rows:
                 e = place[j // block_rows]
                 place[j // block_rows] += 1
                 targets[e], sources[e], lengths[e] = j, first_row + i, distances[i, c]
@@ -223,7 +225,8 @@ def _reverse(indices, distances, first_row, block_rows, place, targets, sources,
 def union_rows(indices, distances, targets, sources, lengths, first_row, user_row):
     """CSR rows of the union graph: own list, reversed edges and the row itself at distance 0.
 
-    The entries of a row ascend in the user's row number; an edge that is in both lists
+    Edges inside the block are reversed here; `targets`, `sources` and `lengths` are the edges from
+    other blocks. The entries of a row ascend in the user's row number; an edge that is in both lists
     keeps the smaller length.
     """
     counts = np.zeros(len(indices) + 1, np.int64)
@@ -266,6 +269,9 @@ def _count_edges(indices, targets, first_row, counts):
         for c in range(indices.shape[1]):
             if indices[i, c] >= 0:
                 counts[i + 1] += 1
+                own = indices[i, c] - first_row
+                if 0 <= own < indices.shape[0]:
+                    counts[own + 1] += 1
     for e in range(targets.shape[0]):
         counts[targets[e] - first_row + 1] += 1
 
@@ -280,6 +286,10 @@ def _join_edges(indices, distances, targets, sources, lengths, first_row, place,
             if indices[i, c] >= 0:
                 column[place[i]], length[place[i]] = indices[i, c], distances[i, c]
                 place[i] += 1
+                own = indices[i, c] - first_row
+                if 0 <= own < indices.shape[0]:
+                    column[place[own]], length[place[own]] = first_row + i, distances[i, c]
+                    place[own] += 1
     for e in range(targets.shape[0]):
         i = targets[e] - first_row
         column[place[i]], length[place[i]] = sources[e], lengths[e]

@@ -53,7 +53,8 @@ class MappedArrays:
     """
 
     def __init__(self) -> None:
-        self._maps: weakref.WeakSet[Any] = weakref.WeakSet()
+        # with the ranges of bytes that tasks are changing, by thread
+        self._maps: weakref.WeakKeyDictionary[Any, dict[int, list[tuple[int, int]]]] = weakref.WeakKeyDictionary()
         self._most, self._other = MappedBytes(0, 0), 0
         self._guard = threading.Lock()
         self._is_watched = False
@@ -84,7 +85,7 @@ class MappedArrays:
         with self._guard:
             if not self._maps:
                 self._other = _file_pages() or 0
-            self._maps.add(made)
+            self._maps[made] = {}
             self._most = most
             if not self._is_watched:
                 self._is_watched = True
@@ -92,8 +93,17 @@ class MappedArrays:
         return np.frombuffer(made, kind).reshape(shape)
 
     def trim(self) -> None:
-        """Drop pages from memory if they are too many; they stay in the cache of the system, or in the files."""
-        if self._maps and self._held() > self._most.kept:
+        """Drop pages from memory if they are too many; they stay in the cache of the system, or in the files.
+
+        A task calls it at its end: what it has changed may go, what other tasks are changing stays.
+        """
+        if not self._maps:
+            return
+        thread = threading.get_ident()
+        with self._guard:
+            for changing in list(self._maps.values()):
+                changing.pop(thread, None)
+        if self._held() > self._most.kept:
             self._drop()
 
     def _held(self) -> float:
@@ -101,23 +111,27 @@ class MappedArrays:
         held = _file_pages()
         return np.inf if held is None else held - self._other
 
-    def _drop(self) -> None:
+    def _drop(self, *, changing: bool = False) -> None:
+        """Drop all but the beginning of each array, and, unless `changing`, what tasks are changing."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         with self._guard:
-            maps = list(self._maps)
-            kept = _KEPT * self._most.kept / max(1, sum(map(len, maps)))
-            for one in maps:
-                start = min(len(one), int(kept * len(one)) // mmap.PAGESIZE * mmap.PAGESIZE)
-                if start < len(one):
-                    one.madvise(mmap.MADV_DONTNEED, start, len(one) - start)
+            maps = list(self._maps.items())
+            kept = _KEPT * self._most.kept / max(1, sum(len(made) for made, _ in maps))
+            for made, by_thread in maps:
+                start = min(len(made), int(kept * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
+                used = [] if changing else sorted(one for some in by_thread.values() for one in some)
+                for first, stop in [*used, (len(made), len(made))]:
+                    if start < first:
+                        made.madvise(mmap.MADV_DONTNEED, start, first - start)
+                    start = max(start, stop)
 
     def are_filled_by(self, values: np.ndarray) -> bool:
         """Whether the pages of an array, if all were used, would be most of those that may be in memory."""
         return len(self._maps) > 0 and values.nbytes > sum(self._most) // 2
 
     def will_change(self, values: np.ndarray) -> None:
-        """Map a part of an array, if it is mapped, for writing, before it is read.
+        """Map a part of an array, if it is mapped, for writing, before it is read; it stays until the task ends.
 
         Pages that are read first are mapped a second time when they are changed, one by one. This pays off where pages
         do not stay in memory.
@@ -128,11 +142,14 @@ class MappedArrays:
         while isinstance(owner, np.ndarray):
             owner = owner.base
         owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
-        if isinstance(owner, mmap.mmap) and values.nbytes:
+        if isinstance(owner, mmap.mmap) and owner in self._maps and values.nbytes:
             start = values.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
             first = start // mmap.PAGESIZE * mmap.PAGESIZE
+            stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
+            with self._guard:
+                self._maps[owner].setdefault(threading.get_ident(), []).append((first, stop))
             with contextlib.suppress(OSError):  # before Linux 5.14
-                owner.madvise(_POPULATE_WRITE, first, start + values.nbytes - first)
+                owner.madvise(_POPULATE_WRITE, first, stop - first)
 
     def _watch(self) -> None:
         """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
@@ -146,7 +163,7 @@ class MappedArrays:
             # tasks go on while this thread waits for its turn
             held, most = self._held(), self._most.kept + _ACTED * self._most.added
             if most < held < np.inf:
-                self._drop()
+                self._drop(changing=True)
             seconds = _HURRY_SECONDS if most < 2 * held < np.inf else _WATCH_SECONDS
 
 

@@ -180,6 +180,35 @@ def test_rows_that_will_change_are_mapped_once(arrays, tmp_path):
     arrays.will_change(np.zeros(10))  # in memory: nothing to do
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems map pages one by one")
+def test_what_a_task_is_changing_stays_when_another_one_ends(arrays, tmp_path):
+    """Until its own end, or until the pages are far too many."""
+
+    def task():
+        arrays.will_change(values[2**20 : 2 * 2**20])
+        changing.set()
+        ended.wait()
+        arrays.trim()
+
+    values = arrays.empty(str(tmp_path), (2**24,), np.float32, MappedBytes(2**20, 150 * 10**6))
+    arrays.trim()
+    before = in_memory()
+    changing, ended = threading.Event(), threading.Event()
+    thread = threading.Thread(target=task)
+    thread.start()
+    changing.wait()
+    values[2**23 : 2**23 + 2**21] = 1.0
+    arrays.trim()
+    assert 2**22 <= in_memory() - before < 2**22 + 2**21
+    ended.set()
+    thread.join()
+    assert in_memory() - before < 2**21
+    arrays.will_change(values[2**20 : 2 * 2**20])
+    arrays._drop(changing=True)
+    assert in_memory() - before < 2**21
+    assert values[: 2**23].sum() == 0 and values.sum() == 2**21
+
+
 def test_arrays_of_any_use_are_zeros(arrays, tmp_path):
     for how in ({}, {"in_order": True}, {"reserved": False}):
         values = arrays.empty(str(tmp_path), (100_003,), np.int64, MappedBytes(MOST, 150 * 10**6), **how)
