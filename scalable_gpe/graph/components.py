@@ -24,13 +24,17 @@ class _Chosen:
     most: float
     values_of: Values | None
 
-    def pairs(self, block: Block, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-        """Edges from the rows of a block to later points from `low` to `high`."""
+    @property
+    def are_all(self) -> bool:
+        """Whether all edges count, whatever their values."""
+        return self.least == -np.inf and self.most == np.inf
+
+    def columns(self, block: Block) -> np.ndarray:
+        """The points that the rows of a block are joined with; -1 for edges that do not count."""
+        if self.are_all:
+            return block.indices
         values = block.values if self.values_of is None else self.values_of(block)
-        rows = np.repeat(np.arange(block.first, block.stop, dtype=np.int32), np.diff(block.indptr))
-        chosen = (block.indices > rows) & (block.indices >= low) & (block.indices < high)
-        chosen &= (values >= self.least) & (values <= self.most)
-        return rows[chosen], block.indices[chosen]
+        return np.where((values >= self.least) & (values <= self.most), block.indices, np.int32(-1))
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,8 @@ def _join_inside(edges: Edges, chosen: _Chosen, context: Context, panels: Panels
     def join_inside(number: int) -> int:
         start, stop = edges.rows_of(number)
         parent, out = np.arange(stop - start, dtype=np.int32), first.room(start, stop)
-        with edges.lend(number) as block:
-            rows, others = chosen.pairs(block, start, stop)
-        sparse.unite(rows - np.int32(start), others - np.int32(start), parent)
+        with edges.lend(number, values=not chosen.are_all) as block:
+            sparse.unite_rows(block.indptr, chosen.columns(block), start, parent)
         out[:] = _roots(parent) + start
         first.put(start, out)
         return int(np.count_nonzero(parent == np.arange(stop - start)))
@@ -116,21 +119,26 @@ def _join_inside(edges: Edges, chosen: _Chosen, context: Context, panels: Panels
 
 def _join_between(edges: Edges, chosen: _Chosen, context: Context, parts: _Parts) -> _Merged:
     """Merge the parts of different blocks along the edges between them."""
-    from scalable_gpe.loops import sparse
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
     def join_between(number: int) -> np.ndarray:
         start, stop = edges.rows_of(number)
-        with edges.lend(number) as block:
-            rows, others = chosen.pairs(block, stop, edges.n_points)
-        own = parts.first.rows(start, stop)[rows - start].astype(np.int64)
+        with edges.lend(number, values=not chosen.are_all) as block:
+            columns = chosen.columns(block)
+            leaving = np.flatnonzero(columns >= stop)
+            rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
+        own = parts.first.rows(start, stop)[rows].astype(np.int64)
         found: np.ndarray = np.unique(own << 32 | parts.first.whole(others)[others])
         return found
 
     pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))
     first, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)
-    parent, ends = np.arange(len(first), dtype=np.int32), ends.reshape(2, -1).astype(np.int32)
-    sparse.unite(ends[0], ends[1], parent)
-    return _Merged(first, first[_roots(parent)])
+    one, other = ends.reshape(2, -1)
+    joined = coo_array((np.ones(len(one), np.bool_), (one, other)), shape=(len(first), len(first)))
+    _, labels = connected_components(joined, directed=False)
+    _, roots = np.unique(labels, return_index=True)  # `first` ascends
+    return _Merged(first, first[roots[labels]])
 
 
 def _roots(parent: np.ndarray) -> np.ndarray:

@@ -130,9 +130,9 @@ class Edges:
         return self._get(number).block
 
     @contextmanager
-    def lend(self, number: int) -> Iterator[Block]:
-        """Lend one row block: its memory holds another block afterwards."""
-        block, buffers = self._get(number)
+    def lend(self, number: int, *, values: bool = True) -> Iterator[Block]:
+        """Lend one row block: its memory holds another block afterwards. Without `values`, it may have none."""
+        block, buffers = self._get(number, values=values)
         yield block
         if buffers is not None:
             with self._guard:
@@ -144,13 +144,13 @@ class Edges:
             with self.lend(number) as block:
                 yield block
 
-    def _get(self, number: int) -> _Read:
+    def _get(self, number: int, *, values: bool = True) -> _Read:
         """A block that is kept, or is read now."""
         known = self._kept.get(number)
         if known is not None:
             return _Read(known, None)
-        found = self._read(number)
-        return self._keep(number, found) if self.resident_bytes else found
+        found = self._read(number, values=values)
+        return self._keep(number, found) if self.resident_bytes and values else found
 
     def _keep(self, number: int, found: _Read) -> _Read:
         """Keep a block if there is room for it."""
@@ -183,7 +183,7 @@ class Edges:
             values=self.empty((self.nnz,), np.float32),
         )
 
-    def _read(self, number: int) -> _Read:
+    def _read(self, number: int, *, values: bool = True) -> _Read:
         start, stop = self.rows_of(number)
         degree = self.degree[start:stop]
         indptr = np.zeros(len(degree) + 1, np.int32)
@@ -197,7 +197,8 @@ class Edges:
         if number not in self._checked:  # once: compiled loops trust them
             check_points(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
             self._checked.add(number)
-        return _Read(Block(start, indptr, indices, self.values.read(number, length, buffers.values)), buffers)
+        of_edges = self.values.read(number, length, buffers.values) if values else buffers.values[:0]
+        return _Read(Block(start, indptr, indices, of_edges), buffers)
 
     def blocks_touched(self) -> int:
         """Number of blocks of rows that one block reads, at most, among some blocks at even steps.
@@ -209,7 +210,7 @@ class Edges:
         most = 0
         for number in np.unique(np.linspace(0, self.n_blocks - 1, min(_SAMPLED, self.n_blocks)).astype(np.int64)):
             flags = np.zeros(-(-self.n_points // _RUN_ROWS), np.bool_)
-            with self.lend(int(number)) as block:
+            with self.lend(int(number), values=False) as block:
                 sparse.touched(block.indices, _RUN_ROWS, flags)
             most = max(most, int(np.count_nonzero(flags)))
         return -(-most * _RUN_ROWS // self.block_rows)

@@ -315,20 +315,24 @@ def _merge_rows(place, rank, indptr, column, length):
 
 
 @njit(nogil=True, cache=True)
-def unite(rows, others, parent):
-    """Merge the trees of `parent` along edges between rows."""
-    for e in range(len(rows)):
-        a, b = rows[e], others[e]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        if a < b:
-            parent[b] = a
-        else:
-            parent[a] = b
+def unite_rows(indptr, columns, first_row, parent):
+    """Merge the trees of `parent` along the edges inside one block; columns outside of it are skipped."""
+    n_rows = len(indptr) - 1
+    for i in range(n_rows):
+        for e in range(indptr[i], indptr[i + 1]):
+            a, b = i, columns[e] - first_row
+            if not i < b < n_rows:
+                continue
+            while parent[a] != a:
+                parent[a] = parent[parent[a]]
+                a = parent[a]
+            while parent[b] != b:
+                parent[b] = parent[parent[b]]
+                b = parent[b]
+            if a < b:
+                parent[b] = a
+            else:
+                parent[a] = b
 
 
 @njit(nogil=True, cache=True)

@@ -1,16 +1,26 @@
 """Panels that a worker keeps: their memory is reused, but never while a task has a lease on it."""
 
 import threading
+import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from scalable_gpe.execution import panel_cache
-from scalable_gpe.execution.panels import StoredPanel
+from scalable_gpe.execution.context import make_context
+from scalable_gpe.execution.memory_plan import ProblemSize
+from scalable_gpe.execution.panels import Panels, StoredPanel
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 SHAPE = (10, 3)
+
+
+@dataclass(frozen=True)
+class Step:
+    number: int
 
 
 @pytest.fixture
@@ -158,3 +168,20 @@ def test_threads_read_different_runs_of_a_panel_at_the_same_time():
     assert failed == [True] and waited == [24]  # the second thread reads what the first one could not
     assert table.reads.count((0, 1)) == 2
     np.testing.assert_array_equal(cached.values, [0, -1, 2, 3, -1, 5, 6, -1])
+
+
+def test_saves_that_take_long_are_rare(tmp_path):
+    """The next one comes after twenty times as long as the last one took."""
+    store = ZarrStore(tmp_path / "run.zarr")
+    store.lock()
+    panels = Panels(make_context(store, Workers(), ProblemSize(1000)), "saved", seconds=0.0)
+    panel = panels.of(np.zeros((1000, 8)))
+    began = time.monotonic()
+    panels.offer(Step(1), {"panel": panel})
+    took = time.monotonic() - began
+    panels.offer(Step(2), {"panel": panel})
+    assert panels.load(Step, lambda step: True)[0] == Step(1)
+    time.sleep(20 * took)
+    panels.offer(Step(3), {"panel": panel})
+    assert panels.load(Step, lambda step: True)[0] == Step(3)
+    store.unlock()
