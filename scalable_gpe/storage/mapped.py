@@ -45,6 +45,13 @@ class MappedBytes(NamedTuple):
         return (1 - _KEPT) * self.kept < self.added
 
 
+class _MappedFile(NamedTuple):
+    """The descriptor of a file, and the ranges of bytes that tasks are changing, by thread."""
+
+    descriptor: int
+    changing: dict[int, list[tuple[int, int]]]
+
+
 class MappedArrays:
     """The mapped arrays of this process.
 
@@ -53,8 +60,7 @@ class MappedArrays:
     """
 
     def __init__(self) -> None:
-        # with the ranges of bytes that tasks are changing, by thread
-        self._maps: weakref.WeakKeyDictionary[Any, dict[int, list[tuple[int, int]]]] = weakref.WeakKeyDictionary()
+        self._maps: weakref.WeakKeyDictionary[Any, _MappedFile] = weakref.WeakKeyDictionary()
         self._most, self._other = MappedBytes(0, 0), 0
         self._guard = threading.Lock()
         self._is_watched = False
@@ -79,13 +85,14 @@ class MappedArrays:
         if not n_bytes:
             return np.empty(shape, kind)
         joins_few = most.is_tight and not in_order
-        made = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
+        made, descriptor = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
+        weakref.finalize(made, os.close, descriptor)
         if joins_few and not reserved and hasattr(mmap, "MADV_RANDOM"):
             made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
         with self._guard:
             if not self._maps:
                 self._other = _file_pages() or 0
-            self._maps[made] = {}
+            self._maps[made] = _MappedFile(descriptor, {})
             self._most = most
             if not self._is_watched:
                 self._is_watched = True
@@ -101,8 +108,8 @@ class MappedArrays:
             return
         thread = threading.get_ident()
         with self._guard:
-            for changing in list(self._maps.values()):
-                changing.pop(thread, None)
+            for file in list(self._maps.values()):
+                file.changing.pop(thread, None)
         if self._held() > self._most.kept:
             self._drop()
 
@@ -118,9 +125,9 @@ class MappedArrays:
         with self._guard:
             maps = list(self._maps.items())
             kept = _KEPT * self._most.kept / max(1, sum(len(made) for made, _ in maps))
-            for made, by_thread in maps:
+            for made, file in maps:
                 start = min(len(made), int(kept * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
-                used = [] if changing else sorted(one for some in by_thread.values() for one in some)
+                used = [] if changing else sorted(one for some in file.changing.values() for one in some)
                 for first, stop in [*used, (len(made), len(made))]:
                     if start < first:
                         made.madvise(mmap.MADV_DONTNEED, start, first - start)
@@ -138,18 +145,39 @@ class MappedArrays:
         """
         if not self._maps or not self._most.is_tight or sys.platform != "linux":
             return
-        owner: Any = values
-        while isinstance(owner, np.ndarray):
-            owner = owner.base
-        owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
-        if isinstance(owner, mmap.mmap) and owner in self._maps and values.nbytes:
-            start = values.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+        found = self._find(values)
+        if found is not None and values.nbytes:
+            owner, file, start = found
             first = start // mmap.PAGESIZE * mmap.PAGESIZE
             stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
             with self._guard:
-                self._maps[owner].setdefault(threading.get_ident(), []).append((first, stop))
+                file.changing.setdefault(threading.get_ident(), []).append((first, stop))
             with contextlib.suppress(OSError):  # before Linux 5.14
                 owner.madvise(_POPULATE_WRITE, first, stop - first)
+
+    def fill(self, part: np.ndarray, values: np.ndarray) -> None:
+        """Copy values to a part of an array; if it is mapped, through its file.
+
+        Pages of a file that are first used in memory would be cleared before.
+        """
+        found = self._find(part)
+        if found is None or sys.platform != "linux":  # elsewhere memory and file may differ for a while
+            part[:] = values
+            return
+        _, file, start = found
+        content = np.ascontiguousarray(values, part.dtype).reshape(-1).view(np.uint8)
+        done = 0
+        while done < len(content):
+            done += os.pwrite(file.descriptor, content[done:].data, start + done)
+
+    def _find(self, part: np.ndarray) -> tuple[mmap.mmap, _MappedFile, int] | None:
+        """The map and the file that a part of an array is in, and where it begins; None if it is not mapped here."""
+        owner: Any = part
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
+        file = self._maps.get(owner) if isinstance(owner, mmap.mmap) else None
+        return None if file is None else (owner, file, part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data)
 
     def _watch(self) -> None:
         """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
@@ -247,8 +275,8 @@ def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndar
     return group, n_leaders
 
 
-def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> mmap.mmap:
-    """Map a new file that has no name.
+def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tuple[mmap.mmap, int]:
+    """Map a new file that has no name; return the map and a descriptor of the file.
 
     If it is `filled`, its pages come into the system's cache in groups of `_JOINED` bytes. Else Linux makes groups of
     up to 2 MB when they are first used one after the other, and later one row brings a whole group into memory.
@@ -264,7 +292,7 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> mma
                 zeros = memoryview(bytes(_JOINED))
                 for start, stop in ranges(n_bytes, _JOINED):
                     os.pwrite(file.fileno(), zeros[: stop - start], start)
-            return mmap.mmap(file.fileno(), n_bytes)
+            return mmap.mmap(file.fileno(), n_bytes), os.dup(file.fileno())
         except (OSError, OverflowError) as error:
             raise StoreError(
                 f"arrays that do not fit in memory need a file of {n_bytes / 1e9:.3g} GB in {folder!r}: {error}. Free "
