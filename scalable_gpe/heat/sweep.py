@@ -76,7 +76,7 @@ def sweep(
             # rows that are not used again are read first, so that the cache evicts them first
             out = target.room(*rows) if update is None else update.rows(*rows)
             added = [one.old.rows(*rows) for one in sums]
-            _expect_changes(added if update is None else [out, *added])
+            _expect_changes([out, *added])
             multiplied = source.whole(block.indices)
             result = loop(block, multiplied, out)
             target.put(block.first, out)

@@ -138,22 +138,23 @@ class MappedArrays:
         return len(self._maps) > 0 and values.nbytes > sum(self._most) // 2
 
     def will_change(self, values: np.ndarray) -> None:
-        """Map a part of an array, if it is mapped, for writing, before it is read; it stays until the task ends.
+        """Map a part of an array, if it is mapped, for writing, all at once; it stays until the task ends.
 
-        Pages that are read first are mapped a second time when they are changed, one by one. This pays off where pages
-        do not stay in memory.
+        Else the system maps pages that are changed one by one, and those that are read first twice. This pays off where
+        pages do not stay in memory.
         """
-        if not self._maps or not self._most.is_tight or sys.platform != "linux":
+        found = self._find(values) if self._maps and sys.platform == "linux" else None
+        if found is None or not values.nbytes:
             return
-        found = self._find(values)
-        if found is not None and values.nbytes:
-            owner, file, start = found
-            first = start // mmap.PAGESIZE * mmap.PAGESIZE
-            stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
-            with self._guard:
-                file.changing.setdefault(threading.get_ident(), []).append((first, stop))
-            with contextlib.suppress(OSError):  # before Linux 5.14
-                owner.madvise(_POPULATE_WRITE, first, stop - first)
+        owner, file, start = found
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
+        with self._guard:
+            if sum(map(len, list(self._maps))) <= self._most.kept:
+                return
+            file.changing.setdefault(threading.get_ident(), []).append((first, stop))
+        with contextlib.suppress(OSError):  # before Linux 5.14
+            owner.madvise(_POPULATE_WRITE, first, stop - first)
 
     def fill(self, part: np.ndarray, values: np.ndarray) -> None:
         """Copy values to a part of an array; if it is mapped, through its file.
