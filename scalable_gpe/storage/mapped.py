@@ -161,12 +161,13 @@ class MappedArrays:
 
         Pages of a file that are first used in memory would be cleared before.
         """
-        found = self._find(part)
-        if found is None or sys.platform != "linux":  # elsewhere memory and file may differ for a while
+        # on other systems memory and file may differ for a while
+        found = self._find(part) if part.flags.c_contiguous and sys.platform == "linux" else None
+        if found is None:
             part[:] = values
             return
         _, file, start = found
-        content = np.ascontiguousarray(values, part.dtype).reshape(-1).view(np.uint8)
+        content = np.ascontiguousarray(np.broadcast_to(values, part.shape), part.dtype).reshape(-1).view(np.uint8)
         done = 0
         while done < len(content):
             done += os.pwrite(file.descriptor, content[done:].data, start + done)

@@ -217,6 +217,9 @@ def test_values_that_go_through_the_file_are_in_the_array(arrays, tmp_path):
         arrays.fill(values[start:stop], new)
         expected[start:stop] = new
     values[100] = expected[100] = 5.0
+    for some in (np.s_[400:450, ::2], np.s_[460:470], np.s_[471]):  # not all of a row; one number for all
+        arrays.fill(values[some], 3.0)
+        expected[some] = 3.0
     np.testing.assert_array_equal(values, expected)
     in_memory = np.empty(5)
     arrays.fill(in_memory, np.arange(5))
