@@ -261,8 +261,8 @@ class Panels:
         now, store = time.monotonic(), self._context.store
         if self._seconds is None or not store.persistent:
             return
-        least = max(self._seconds, 0.1 * (now - self._began), _BETWEEN_SAVES * self._took)
-        if now - self._last < (least if self._fixed is None else self._fixed):
+        least = max(self._seconds, _BETWEEN_SAVES * self._took) if self._fixed is None else self._fixed
+        if now - self._last < max(least, 0.1 * (now - self._began)):
             return
         self._count += 1
         number = self._count % 2

@@ -395,18 +395,16 @@ def test_wrong_usage(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-def test_help_is_quick_and_has_examples():
+def test_help_loads_no_large_library_and_has_examples():
     code = (
-        "import sys, time; start = time.perf_counter(); from scalable_gpe import cli\n"
+        "import sys; from scalable_gpe import cli\n"
         "try: cli.main(['--help'])\n"
         "except SystemExit: pass\n"
-        "print(time.perf_counter() - start, [m for m in ('numpy', 'numba', 'zarr', 'scipy') if m in sys.modules])"
+        "print([m for m in ('numpy', 'numba', 'zarr', 'scipy', 'dask', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "examples:" in done.stdout
-    seconds, loaded = done.stdout.splitlines()[-1].split(" ", 1)
-    assert float(seconds) < 1
-    assert loaded == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_the_run_used_last_is_the_default(tmp_path, capsys):
