@@ -134,7 +134,7 @@ def _join_between(edges: Edges, chosen: _Chosen, context: Context, parts: _Parts
 
     pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))
     first, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)
-    one, other = ends.reshape(2, -1)
+    one, other = ends.reshape(2, -1).astype(np.int32)  # earlier versions of scipy take no other numbers
     joined = coo_array((np.ones(len(one), np.bool_), (one, other)), shape=(len(first), len(first)))
     _, labels = connected_components(joined, directed=False)
     _, roots = np.unique(labels, return_index=True)  # `first` ascends
