@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebmul, chebmulx
 
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
@@ -19,7 +20,7 @@ from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan, n_sweeps
 from scalable_gpe.sketch.powers import PowerIteration, Removed, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.chebyshev import factor_series
-from scalable_gpe.spectral.filters import Factor, Filter
+from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_ascending
 from scalable_gpe.storage.protocol import read_whole
@@ -171,21 +172,21 @@ def _iterate(
 def _plan(wanted: Filter) -> PowerPlan:
     """The series of f(x) / x on [-1, 1], or plain products where they are fewer."""
     (factor,) = wanted.factors(1)
-    plan = PowerPlan(wanted.power, -1.0, _cut(factor), _CUT, cumulative=wanted.cumulative)
+    plan = PowerPlan(wanted.power, -1.0, _cut(factor_series(factor, -1.0)), _CUT, cumulative=wanted.cumulative)
     return plan if wanted.cumulative or 1 < plan.degree < wanted.power - 1 else replace(plan, coefficients=())
 
 
 def _square(wanted: Filter) -> PowerPlan:
-    """The series of f(x)^2 / x: a power has twice the exponent, the sum of all powers two factors."""
+    """The series of f(x)^2 / x: a power has twice the exponent, the sum of all powers is x (f(x) / x)^2."""
     if not wanted.cumulative:
         return _plan(Filter(2 * wanted.power))
-    last = Factor(power=1, terms=wanted.power)
-    return replace(_plan(wanted), more=(_cut(last),))
+    (factor,) = wanted.factors(1)
+    once = factor_series(factor, -1.0)
+    return replace(_plan(wanted), coefficients=_cut(chebmulx(chebmul(once, once))))
 
 
-def _cut(factor: Factor) -> Coefficients:
-    """The series of a factor without terms that are rounding."""
-    coefficients = factor_series(factor, -1.0)
+def _cut(coefficients: np.ndarray) -> Coefficients:
+    """A series without the terms at its end that are rounding."""
     tails = np.cumsum(np.abs(coefficients[::-1]))[::-1]
     return tuple(coefficients[: int((tails > _CUT * tails[0]).sum())].tolist())
 

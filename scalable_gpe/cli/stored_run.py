@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.console import caution, show, show_json, tell
+from scalable_gpe.cli.console import caution, say, show, show_json, tell
 from scalable_gpe.cli.options import (
     AuditOptions,
-    AuditSizeOptions,
     ColorOptions,
     ExportOptions,
+    PlotOptions,
     ReportOptions,
     RunOptions,
 )
@@ -33,10 +33,14 @@ def audit(options: AuditOptions) -> None:
         show(str(found))
 
 
-def measure(options: AuditSizeOptions, result: "Embedding") -> "Audit":
-    """Audit an embedding with the sizes of the options."""
+def measure(options: AuditOptions | PlotOptions | ReportOptions, result: "Embedding") -> "Audit":
+    """Audit an embedding with the sizes of the options; say so first, as it may take longer than the embedding."""
     import scalable_gpe as gpe
 
+    if options.progress is not False:
+        say(
+            f"comparing {options.n_exact} rows with exact diffusion distances; fewer (--n-exact) take less time ..."
+        )
     return gpe.audit(result, n_probes=options.n_probes, n_exact=options.n_exact, random_state=options.random_state)
 
 

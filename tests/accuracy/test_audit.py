@@ -62,6 +62,19 @@ def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
     assert np.allclose(np.diag(distances(got), 1), truth, rtol=1e-6)
 
 
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("horizon", [1, 64, 1000])
+def test_covariance_of_all_scales(rows, normalization, horizon):
+    """f(A)^2 for the sum f of all powers, without the eigenvector with eigenvalue 1."""
+    result = gpe.embed(rows, n_components=2, power=1, n_neighbors=16, normalization=normalization)
+    exact, wanted = ExactRows(result.heat, 20, 0), Filter(horizon, cumulative=True)
+    values, vectors = np.linalg.eigh(result.heat.to_scipy().astype(np.float64).toarray())
+    image = (vectors[exact.rows] * wanted(values))[:, :-1]
+    expected = image @ image.T
+    got = exact.covariances([wanted])["all"]
+    assert np.abs(got - expected).max() <= 1e-7 * np.abs(expected).max()
+
+
 def test_powers_share_their_products(result):
     exact = ExactRows(result.heat, 20, 0)
     together, sweeps = exact.covariances([Filter(2), Filter(60), Filter(400)]), dict(result.graph.context.tally.sweeps)

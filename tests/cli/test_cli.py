@@ -196,10 +196,13 @@ def test_a_column_of_words_is_named_with_the_options_of_the_command(tmp_path, ca
 
 def test_audit(capsys):
     assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5"]) == 0
-    printed = capsys.readouterr().out
-    assert "median error" in printed and "power 16" in printed
-    assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["powers"]["4"]["n_pairs"] == 10
+    printed = capsys.readouterr()
+    assert "median error" in printed.out and "power 16" in printed.out
+    assert "comparing 5 rows with exact diffusion distances" in printed.err
+    assert cli.main(["audit", "run.zarr", "--probes", "40", "--exact", "5", "--json", "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["powers"]["4"]["n_pairs"] == 10
+    assert not printed.err
 
 
 PICTURES = [

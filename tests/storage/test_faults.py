@@ -191,8 +191,7 @@ def test_a_sound_store_verifies(sound):
 def test_damage_at_rest_is_named_and_repaired(sound, tmp_path):
     faults = at_rest(sound, 5000)
     for kind in (*CHUNKS, *METADATA, *COMMIT):
-        for fault in [one for one in faults if one[1] == kind][:3]:
-            check_at_rest(sound, tmp_path, *fault)
+        check_at_rest(sound, tmp_path, *next(one for one in faults if one[1] == kind))
 
 
 def test_a_commit_that_zarr_cannot_read_is_written_again(sound, tmp_path):
