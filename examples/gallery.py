@@ -1,4 +1,4 @@
-"""Each important parameter is moved, and seen: one picture per parameter, on points with a loop, branches and clusters.
+"""What each important parameter does: one picture per parameter, on points with a loop, branches and clusters.
 
     python examples/gallery.py --out docs/figures/gallery
 

@@ -3,7 +3,7 @@
     pip install "scalable-gpe[anndata,plot]" scanpy igraph
     python examples/scanpy_workflow.py --out scanpy.png
 
-The data are the 700 blood cells that scanpy brings along. Results go to keys of their own, so that the graph, the UMAP
+The data are the 700 blood cells that ship with scanpy. Results go to keys of their own, so that the graph, the UMAP
 and the clusters that were in the object before are still there.
 """
 

@@ -63,7 +63,7 @@ for ax, kind in zip(axes, range(10), strict=True):
 # ## Embed
 #
 # The raw rows, without scaling and without principal components. `n_sketch=128` computes 128 random columns and keeps
-# the 32 principal axes of them. (Seconds on this page are of two busy cores.)
+# the 32 principal axes of them. (Times on this page were measured on two busy cores.)
 
 # %%
 gpe.embed(images[:3000], method="cells", n_sketch=128, progress=False)  # compiles
@@ -127,8 +127,8 @@ print(f"median distance to the clean image {np.median(own):.3g}, to another imag
 # %% [markdown]
 # ## The poster
 #
-# Two axes cannot hold ten kinds apart; UMAP is made for that. It takes our neighbour lists, and begins in our principal
-# plane, so that groups start at their places. Cluster in the embedding, and draw with UMAP.
+# Two axes cannot keep ten kinds apart; UMAP is made for that. It takes our neighbour lists and starts from our
+# principal plane, so that groups start near their positions there. Cluster in the embedding, and draw with UMAP.
 
 # %%
 plane, shares = result.principal(2)

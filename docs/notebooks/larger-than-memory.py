@@ -10,7 +10,7 @@
 # # Larger than memory: from disk to disk
 #
 # The rows are on disk, the embedding goes to disk, and the process keeps to a memory limit. Afterwards dask and xarray
-# read it lazily. The code is made for ten million rows, for which it takes a limit of 2 GB; the output on this page
+# read it lazily. The code is meant for ten million rows, with a limit of 2 GB; the output on this page
 # is of **one million** rows under 1 GB, on two busy cores. These data are long and thin: the horizon is 4096, so that
 # they take several times as long as the smooth rows of the README.
 #
@@ -61,7 +61,7 @@ plan = gpe.estimate(N_ROWS, 30, memory_limit=LIMIT)
 # ## Embed under a limit
 #
 # The limit is the resident memory of the whole process, interpreter and libraries included, so we start a fresh one:
-# this notebook has imported much already. The command line does the same as `gpe.embed` with a store and a
+# this notebook has already imported many libraries. The command line does the same as `gpe.embed` with a store and a
 # limit. Interrupted runs resume when the same command is given again.
 
 # %%

@@ -10,7 +10,7 @@
 # # Single cells: clusters and pseudotime
 #
 # Two data sets: 700 blood cells that ship with scanpy, and a simulated differentiation in which the pseudotime of
-# each cell is known. We embed both in place, cluster, and compare pseudotime with the truth, beside scanpy's `diffmap`
+# each cell is known. We embed both in place, cluster, and compare pseudotime with the truth and with scanpy's `diffmap`
 # and `dpt`.
 #
 # ```bash
@@ -112,8 +112,8 @@ print(f"{cells.n_obs:,} cells, {cells.n_vars} genes, {zeros:.0%} zeros")
 print(cells.obs["branch"].value_counts(normalize=True).round(2).to_dict())
 
 # %% [markdown]
-# The usual preparation: depth, logarithm, principal components. The root is the earliest cell; in practice a marker
-# names it.
+# The usual preparation: depth, logarithm, principal components. The root is the earliest cell; in practice, a marker
+# gene shows where it is.
 
 # %%
 sc.pp.normalize_total(cells)
@@ -181,7 +181,7 @@ print(f"neighbors, diffmap and dpt: {seconds['dpt']:.0f} s")
 #
 # *Order* is Spearman's correlation of pseudotime with the truth, for all cells and within branches (the mean of five).
 # *Clusters* is the agreement (NMI) of k-means with the branches, in the columns that each method gives. *Seconds* are
-# those of one run on two busy cores; [the peers' page](../peers.md) has careful ones.
+# those of one run on two busy cores; [the comparison with other methods](../peers.md) was measured more carefully.
 
 
 # %%
@@ -211,8 +211,8 @@ pd.DataFrame(
 ).T.round(3)
 
 # %% [markdown]
-# The picture shows the first two axes. Below, cells are put in the order of their
-# pseudotime: a perfect one would rise steadily along each branch.
+# The picture shows the first two axes. Below, cells are put in the order of their pseudotime: a perfect one would rise
+# steadily along each branch.
 
 # %%
 branch = cells.obs["branch"].to_numpy().astype(str)
@@ -228,9 +228,10 @@ for ax, key, title in ((axes[1, 0], "wide_pseudotime", "scalable_gpe"), (axes[1,
 # %% [markdown]
 # ## What to take from it
 #
-# - The embedding sits in the object beside scanpy's results, and scanpy's functions work on it.
+# - The embedding is stored in the object next to scanpy's results, and scanpy's functions work on it.
 # - Pseudotime needs no eigenvectors: it is a distance in the embedding, and its random error is known
 #   (`uns["gpe"]["pseudotime_error"]`). More columns make it smaller: for pseudotime, use `n_sketch=128`.
-# - Branches that touch are no clusters: k-means cuts them somewhere, in any representation.
+# - Branches that touch are not clusters: k-means cuts them somewhere, in any representation.
 # - At 100,000 cells, time and order are about those of scanpy; `n_sketch=128` has the best order.
-# - The cost grows in proportion to the cells, and [the data need not fit in memory](larger-than-memory.ipynb).
+# - The cost grows nearly in proportion to the number of cells, and
+#   [the data need not fit in memory](larger-than-memory.ipynb).

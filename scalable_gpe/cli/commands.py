@@ -49,7 +49,7 @@ COMMANDS: Sequence[Command[Any]] = (
         "audit",
         options.AuditOptions,
         audit,
-        "measure how exact the embedding of a store is, with 95 %% intervals",
+        "measure how accurate the embedding of a store is, with 95 %% intervals",
         ("scalable-gpe audit run.zarr", "scalable-gpe audit run.zarr --json > audit.json"),
     ),
     Command(
@@ -108,7 +108,7 @@ examples:
   scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca --power 16 64 256 --memory-limit 2GB
   scalable-gpe embed s3://bucket/points.zarr s3://bucket/run.zarr --storage-options '{"profile": "mine"}'
   scalable-gpe info run.zarr                                 parameters, stages, sizes, report
-  scalable-gpe audit run.zarr                                how exact the embedding is
+  scalable-gpe audit run.zarr                                how accurate the embedding is
   scalable-gpe plot run.zarr picture.png                     the embedding at each power
   scalable-gpe report run.zarr page.html                     all of this on one page
   scalable-gpe export run.zarr cells.h5ad                    for scanpy; also .zarr, .npy, .parquet, .csv

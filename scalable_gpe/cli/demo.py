@@ -48,7 +48,7 @@ def demo(options: DemoOptions) -> None:
         options,
         "next:\n"
         f"  {PROGRAM} report {store} page.html         one page about this run, with a picture to zoom into\n"
-        f"  {PROGRAM} audit {store}                    how exact it is\n"
+        f"  {PROGRAM} audit {store}                    how accurate it is\n"
         f"  {PROGRAM} embed your-points.npy run.zarr   your own points: .npy, .zarr, .csv, .parquet, .h5ad",
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def audit(options: AuditOptions) -> None:
-    """Measure how exact an embedding is."""
+    """Measure how accurate an embedding is."""
     points = None if options.input is None else read_points(options.input, options, options.storage_options)
     found = measure(options, open_run(options, points))
     if options.json:
@@ -38,9 +38,7 @@ def measure(options: AuditOptions | PlotOptions | ReportOptions, result: "Embedd
     import scalable_gpe as gpe
 
     if options.progress is not False:
-        say(
-            f"comparing {options.n_exact} rows with exact diffusion distances; fewer (--n-exact) take less time ..."
-        )
+        say(f"comparing {options.n_exact} rows with exact diffusion distances; fewer (--n-exact) take less time ...")
     return gpe.audit(result, n_probes=options.n_probes, n_exact=options.n_exact, random_state=options.random_state)
 
 

@@ -19,6 +19,7 @@ from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
 from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Table, read_whole, write_whole
+from scalable_gpe.storage.quantiles import quantiles
 
 RANK = 7  # r; docs/choosing-parameters.md has the measurements
 
@@ -79,7 +80,7 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
     units = np.divide(lengths, own, out=np.full(lengths.shape, np.inf), where=own > 0)
     factor = effective_epsilon(units**2, "local")
     if any((~(reach[start:stop] > 0)).any() for start, stop in pieces(n_points)):
-        usual = np.median(reach[reach > 0])
+        usual = np.float32(quantiles(reach, (0.5,), positive=True)[0])
         for start, stop in pieces(n_points):
             some = reach[start:stop]
             some[~(some > 0)] = usual
@@ -87,7 +88,7 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
     for start, stop in pieces(n_points):
         reach[start:stop] *= np.float32(np.sqrt(factor))
     write_whole(table, reach)
-    low, median, high = (float(value) for value in graph.in_user_units(np.quantile(reach, (0.01, 0.5, 0.99))))
+    low, median, high = (float(value) for value in graph.in_user_units(quantiles(reach, (0.01, 0.5, 0.99))))
     return LocalScales(table, ScaleMetadata(RANK, factor, low, median, high), context.empty)
 
 
