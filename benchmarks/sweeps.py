@@ -32,7 +32,7 @@ def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
     panel = np.ones((matrix.shape[1], width), np.float32)
     theirs = best_of(lambda: matrix @ panel, 3)
     moved = 8 * embedding.kernel.nnz + 4 * heat.kernel.edges.n_points + 2 * panel.nbytes
-    bandwidth = _bandwidth()
+    bandwidth = _bandwidth(Workers().n_jobs)
     detail = f"{moved / 1e6:.0f} MB at least, memory copies at {bandwidth / 1e9:.1f} GB/s"
     return [
         Row(f"scipy / our product, {width} columns", theirs / ours, "x", ">= 6", f"{ours:.3f} s", ">= 3"),
@@ -46,9 +46,8 @@ def _sweep_seconds(heat: HeatKernel, width: int) -> float:
     return best_of(lambda: multiply(heat, source, target))
 
 
-def _bandwidth() -> float:
-    """Measure the bytes per second that all cores together read and write when they copy."""
-    n_jobs = Workers().n_jobs
+def _bandwidth(n_jobs: int) -> float:
+    """Measure the bytes per second that so many threads together read and write when they copy."""
     source = np.ones((n_jobs, 2**24))
     target = np.empty_like(source)
     target[:] = 0
@@ -137,6 +136,7 @@ def out_of_core(embedding: Any, store: Path) -> list[Row]:
             for width, ratio in ratios.items()
         ),
         Row("bytes per second of two readers / one", readers[1] / readers[2], "x", ">= 1.9", speed),
+        Row("the same for copies in memory", _bandwidth(2) / _bandwidth(1), "x", "", "what the machine can do"),
         Row(
             "interpreter's lock held per sweep / sweep in memory",
             held / _sweep_seconds(embedding.heat, 16),
