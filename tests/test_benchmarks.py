@@ -31,7 +31,7 @@ def done(tmp_path_factory):
 def test_the_table_has_its_rows(done):
     printed, metadata = done
     names = [row["what"] for row in metadata["rows"]]
-    assert len(names) == len(set(names)) == 18
+    assert len(names) == len(set(names)) == 19
     assert all(name in printed for name in names)
     assert {row["what"] for row in metadata["rows"] if row["value"] is None} == LEFT_OUT
     assert all(row["value"] > 0 for row in metadata["rows"] if row["value"] is not None)

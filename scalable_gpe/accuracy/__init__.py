@@ -1,7 +1,7 @@
 """The audit: how exact an embedding is, measured on sampled rows with error bars, in bounded memory at any size.
 
 An embedding promises |y_i - y_j| ~ |f(A)_i - f(A)_j|, with f(A) = A^p or the sum of all powers. The audit computes
-the right-hand side for sampled rows: it multiplies unit vectors by f(A)^2 in double precision, and C = f(A)^2 gives
+the right-hand side for sampled rows: it multiplies unit vectors by A, again and again, and C = f(A)^2 gives
 d_ij^2 = C_ii + C_jj - 2 C_ij exactly. The difference of the two sides shows the errors of the sketch, the polynomial
 and rounding. Recall and lost mass show how far the truncated kernel itself is from the dense one.
 """
@@ -141,7 +141,8 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
     began = time.perf_counter()
     points, n_rows = _points(embedding, X), embedding.graph.n_rows
     probes = Probes(embedding, points, n_probes, seed) if points is not None else None
-    exact = ExactRows(embedding.heat, n_exact, seed)
+    lower, _ = embedding.report.get("interval") or (-1.0, 1.0)
+    exact = ExactRows(embedding.heat, n_exact, seed, lower)
     dense = Dense(embedding, points, exact) if points is not None and n_rows <= _DENSE_ROWS else None
     reasons: dict[str, str] = {}
     if probes is None:

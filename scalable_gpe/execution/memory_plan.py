@@ -323,11 +323,11 @@ class MemoryPlan:
         """Number of shards of the embedding that a task collects from mapped panels."""
         return max(1, self._beside_maps // 4 // self.resources.n_jobs // shard_bytes) if self.maps_arrays else 1
 
-    def audit_columns(self, n_points: int, n_powers: int, wanted: int) -> int:
-        """Number of columns in double precision that an audit multiplies together."""
+    def audit_columns(self, n_points: int, n_powers: int, wanted: int, itemsize: int = 8) -> int:
+        """Number of columns that an audit multiplies together."""
         if self.maps_arrays:
             return wanted
-        column = 8 * n_points + self._column(n_points, n_powers, 8)
+        column = itemsize * n_points + self._column(n_points, n_powers, itemsize)
         return max(1, min(wanted, self._free // 2 // column))
 
     def _column(self, n_points: int, n_powers: int, itemsize: int) -> int:

@@ -165,8 +165,7 @@ def _expand(
         fits = np.flatnonzero(tails * passed <= max(share, _SMALLEST_TAIL[precision] * tails[0] * passed))
         degree = max(int(fits[0]) - 1 if fits.size else len(coefficients) - 1, min(1, len(coefficients) - 1))
         tail = float(tails[degree + 1]) if degree + 1 < len(tails) else 0.0
-        gain = max(1.0, float(np.sqrt((coefficients**2).sum())))
-        noise += _ROUNDING[precision] * gain * _size(spectrum, before) * _size(spectrum, after)
+        noise += expansion_noise(coefficients, precision) * _size(spectrum, before) * _size(spectrum, after)
         truncation += tail * passed
         expansions.append(tuple(coefficients[: degree + 1].tolist()))
     noise = noise / left if left > 0 else np.inf
@@ -175,6 +174,11 @@ def _expand(
         plain, lower=spectrum.lower, coefficients=expansions[0], more=tuple(expansions[1:]), error=float(error)
     )
     return plan, float(noise)
+
+
+def expansion_noise(coefficients: np.ndarray, precision: str) -> float:
+    """Rounding error of an expansion, relative to the vector that it begins with."""
+    return _ROUNDING[precision] * max(1.0, float(np.sqrt((coefficients**2).sum())))
 
 
 def _size(spectrum: Spectrum, factors: Sequence[Factor]) -> float:
