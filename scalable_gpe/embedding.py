@@ -397,7 +397,8 @@ def embed(
     metric : {"euclidean", "cosine", "correlation", "hamming", "jaccard"}
         The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
         rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
-        that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only; without transform).
+        that are 1 in either row (jaccard, by the methods "brute" and, above 20,000 rows, "pynndescent" only, whose
+        lists depend on the number of threads; without transform).
         "precomputed": X holds distances, of all pairs (N x N) or sparse ones of neighbours; new rows are then
         given by their distances to the training rows. Pass other metrics so, or through `neighbors`.
     neighbors : (indices, distances) or sparse matrix of distances, optional
