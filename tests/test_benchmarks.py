@@ -239,6 +239,7 @@ def test_a_search_and_its_picture(benchmarks, tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_runs_under_memory_limits(benchmarks):
     """The smallest limit that the plan allows, and one with room for everything: peaks below them, the same bytes."""
     from limits import measure

@@ -163,8 +163,10 @@ def test_distances_that_overflow(rng):
     assert found.indices.min() >= 0 and all(len(set(row)) == 5 for row in found.indices.tolist())
 
 
-@pytest.mark.parametrize("part_rows", [None, 1100])
-@pytest.mark.parametrize("kind", [gaussian, wide])
+@pytest.mark.parametrize(
+    ("kind", "part_rows"),
+    [(gaussian, None), (gaussian, 1100), (wide, None), pytest.param(wide, 1100, marks=pytest.mark.slow)],
+)
 def test_same_bytes_on_any_threads_and_groups(kind, part_rows, rng, monkeypatch):
     X = kind(rng, 2400).astype(np.float32)
     first = None
