@@ -17,7 +17,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
 from scalable_gpe.heat.sweep import Product, sweep
-from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan, expansion_noise, n_sweeps
+from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan, expansion_noise, n_sweeps, tail_sums
 from scalable_gpe.sketch.powers import PowerIteration, Removed, multiply, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.chebyshev import factor_series
@@ -214,9 +214,8 @@ def _single_plan(wanted: Filter, lower: float) -> PowerPlan:
     (factor,) = wanted.factors(1)
     coefficients = factor_series(factor, lower)
     noise = expansion_noise(coefficients, "single")
-    tails = np.cumsum(np.abs(coefficients[::-1]))[::-1]
     plan = PowerPlan(wanted.power, lower, (), 2 * noise, cumulative=wanted.cumulative)
-    degree = max(int((tails > noise).sum()) - 1, min(1, len(coefficients) - 1))
+    degree = max(int((tail_sums(coefficients) > noise).sum()) - 1, min(1, len(coefficients) - 1))
     if not wanted.cumulative and degree >= wanted.power - 1:
         return plan
     return replace(plan, coefficients=tuple(coefficients[: degree + 1].tolist()))
@@ -233,7 +232,7 @@ def _square(wanted: Filter) -> PowerPlan:
 
 def _cut(coefficients: np.ndarray) -> Coefficients:
     """A series without the terms at its end that are rounding."""
-    tails = np.cumsum(np.abs(coefficients[::-1]))[::-1]
+    tails = tail_sums(coefficients)
     return tuple(coefficients[: int((tails > _CUT * tails[0]).sum())].tolist())
 
 

@@ -159,7 +159,7 @@ def _expand(
     for number, factor in enumerate(factors):
         before, after = factors[:number], factors[number + 1 :]
         coefficients = factor_series(factor, spectrum.lower)
-        tails = _tails(coefficients)
+        tails = tail_sums(coefficients)
         passed = _size(spectrum, (*before, *after))
         share = _SHARE[precision] * tol * left / len(factors)
         fits = np.flatnonzero(tails * passed <= max(share, _SMALLEST_TAIL[precision] * tails[0] * passed))
@@ -200,13 +200,13 @@ def widen(plan: PowerPlan) -> PowerPlan:
     for factor, kept in zip(factors, plan.expansions, strict=True):
         tail = float(np.abs(factor_series(factor, plan.lower)[len(kept) :]).sum())
         coefficients = factor_series(factor, -1.0)
-        beyond = np.flatnonzero(_tails(coefficients) > max(tail, 1e-15))
+        beyond = np.flatnonzero(tail_sums(coefficients) > max(tail, 1e-15))
         degree = max(int(beyond[-1]) if beyond.size else 0, min(1, len(coefficients) - 1))
         wide.append(tuple(coefficients[: degree + 1].tolist()))
     return replace(plan, lower=-1.0, coefficients=wide[0], more=tuple(wide[1:]))
 
 
-def _tails(coefficients: np.ndarray) -> np.ndarray:
+def tail_sums(coefficients: np.ndarray) -> np.ndarray:
     """Sums of the absolute coefficients from each index to the end."""
     return np.cumsum(np.abs(coefficients[::-1]))[::-1]
 
