@@ -1,7 +1,7 @@
 """Sampled rows of f(A) from products with unit vectors, and some columns of the sketch again.
 
 In double precision all powers share one expansion on [-1, 1], which needs no knowledge of the spectrum. Where single
-precision is enough, rows are computed in it: that takes less than a quarter of the time.
+precision is enough, rows are computed in it, with fewer products of half as many bytes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
