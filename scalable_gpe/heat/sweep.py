@@ -7,7 +7,7 @@ row sums, the audit and the last write all call this function, each with its own
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -38,17 +38,21 @@ class RowVector(Protocol):
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
+class Shares(NamedTuple):
+    """How many times a sum grows by the rows that are updated (as they were before), multiplied, and new."""
+
+    updated: float
+    multiplied: float
+    new: float
+
+
 @dataclass(frozen=True)
 class Accumulator:
-    """A sum that grows by `share` times the new rows of a sweep: `old` is read, `new` is written.
-
-    With `before`, it first grows by so many times the rows that are multiplied.
-    """
+    """A sum that grows by shares of the rows of a sweep: `old` is read, `new` is written."""
 
     old: Panel
     new: Panel
-    share: float
-    before: float | None = None
+    shares: Shares
 
 
 def sweep(
@@ -78,12 +82,13 @@ def sweep(
             added = [one.old.rows(*rows) for one in sums]
             _expect_changes([out, *added])
             multiplied = source.whole(block.indices)
+            for total, one in zip(added, sums, strict=True):
+                sparse.accumulate(total, out, one.shares.updated)
+                sparse.accumulate(total, multiplied[slice(*rows)], one.shares.multiplied)
             result = loop(block, multiplied, out)
             target.put(block.first, out)
             for total, one in zip(added, sums, strict=True):
-                if one.before is not None:
-                    sparse.accumulate(total, multiplied[slice(*rows)], one.before)
-                sparse.accumulate(total, out, one.share)
+                sparse.accumulate(total, out, one.shares.new)
                 one.new.put(block.first, total)
             return result
 

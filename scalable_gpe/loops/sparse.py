@@ -132,7 +132,9 @@ def chebyshev_step(indptr, indices, data, current, previous, scale, first_row, s
 
 @njit(nogil=True, cache=True)
 def accumulate(total, values, coefficient):
-    """``total += coefficient * values``."""
+    """``total += coefficient * values``; with the coefficient 0 the values are not read."""
+    if coefficient == 0:
+        return
     for i in range(total.shape[0]):
         for c in range(total.shape[1]):
             total[i, c] += coefficient * values[i, c]

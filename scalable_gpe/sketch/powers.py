@@ -14,7 +14,7 @@ import numpy as np
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import chunk_products, chunk_totals, row_pieces, sum_rows
 from scalable_gpe.heat.normalization import HeatKernel, StepScale, top_eigenvector
-from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, sweep
+from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, Shares, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Power, power_order
@@ -150,37 +150,37 @@ def chebyshev(
     loop = ChebyshevStep(StepScale(heat), half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower))
     with ExitStack() as stack:
         fresh = stack.enter_context(replaced(previous))
-        totals = [
-            Accumulator(one.total, stack.enter_context(replaced(one.total)), one.share, one.before) for one in sums
-        ]
+        totals = [Accumulator(one.total, stack.enter_context(replaced(one.total)), one.shares) for one in sums]
         sweep(heat.kernel, loop, current, fresh, heat.context, purpose=purpose, update=previous, sums=totals)
     return fresh, [total.new for total in totals]
 
 
 @dataclass(frozen=True)
 class Term:
-    """What a step of a recurrence adds to a sum: a share of its new vector, after one of the vector before."""
+    """What a step of a recurrence adds to a sum: shares of the vector that it replaces, the current and the new one."""
 
     total: Panel
-    share: float
-    before: float | None = None
+    shares: Shares
 
     @staticmethod
     def due(total: Panel, coefficients: Coefficients, degree: int) -> "Term | None":
-        """The terms of a series that are added at a degree: two at each even one, the rest at the end.
+        """The terms of a series that are added at a degree: three at each multiple of three, the rest at the end.
 
-        So a sum is read and written in every second sweep only.
+        So a sum is read and written in every third sweep only.
         """
-        if degree % 2 == 0:
-            return Term(total, coefficients[degree], coefficients[degree - 1])
-        return Term(total, coefficients[degree]) if degree == len(coefficients) - 1 else None
+        left = degree % 3
+        if left == 0:
+            return Term(total, Shares(*coefficients[degree - 2 : degree + 1]))
+        if degree < len(coefficients) - 1:
+            return None
+        return Term(total, Shares(0.0, coefficients[degree - 1] if left == 2 else 0.0, coefficients[degree]))
 
 
 @dataclass(frozen=True)
 class IterationState:
     """Progress of an interrupted iteration.
 
-    `powers` are the filters left. `phase` is "plain", or "pairs" in an expansion, whose terms are added in pairs;
+    `powers` are the filters left. `phase` is "plain", or "threes" in an expansion, whose terms are added by threes;
     `factor` is the number of the factor that is being expanded: 0 is the first one of all filters together, a later one
     belongs to the first filter left. `length` are the squared lengths of the columns at the start of the series,
     `grown` the columns that grew in the shared series, `own` those that grew in a later one.
@@ -233,7 +233,7 @@ class PowerIteration:
     def _saved(self) -> tuple[IterationState | None, dict[str, Panel]]:
         """Load the state that was saved for exactly these filters, if there is one."""
         found = self._panels.load(
-            IterationState, lambda state: state.powers == self._labels() and state.phase in ("plain", "pairs")
+            IterationState, lambda state: state.powers == self._labels() and state.phase in ("plain", "threes")
         )
         if found is None:
             return None, {}
@@ -337,7 +337,7 @@ class PowerIteration:
                 series.grown |= ~(_squared_lengths(self._heat, series.current) <= GROWTH**2 * series.length)
             state = IterationState(
                 powers=self._labels(),
-                phase="pairs",
+                phase="threes",
                 step=degree,
                 n_sweeps=self.n_sweeps,
                 began_with=self.began_with,

@@ -181,12 +181,12 @@ def test_the_report_names_the_smallest_eigenvalue_and_the_interval():
     assert "interval" in gpe.embed(X, power=2).report["reasons"]
 
 
-@pytest.mark.parametrize("n_terms", range(2, 9))
+@pytest.mark.parametrize("n_terms", range(2, 11))
 def test_every_term_of_a_series_is_added_once(n_terms):
-    """Terms are added in pairs; the constant one begins the sum."""
+    """Terms are added by threes; the constant one begins the sum."""
     coefficients, added = tuple(10.0**degree for degree in range(n_terms)), []
     for degree in range(1, n_terms):
         term = Term.due(None, coefficients, degree)
         if term is not None:
-            added += [share for share in (term.before, term.share) if share is not None]
+            added += [share for share in term.shares if share]
     assert added == list(coefficients[1:])
