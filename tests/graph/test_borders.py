@@ -69,3 +69,40 @@ def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch)
     gpe.neighbor_graph(gpe.datasets.patches(6000, 16, random_state=0), 16, method="cells", recall=0.5)
     samples = 8 * memory_plan.most_sampled(16)
     assert len(held) == 5 and max(held) <= memory_plan._part_row_bytes(16, 16) - 4 * 16 - samples
+
+
+def test_a_round_over_all_rows_finds_what_the_last_parts_missed(monkeypatch):
+    """Rows that were in one part may still be neighbours that were not found there: here it only looked into leaves."""
+    monkeypatch.setattr(memory_plan, "PART_ROWS", 6000)
+    monkeypatch.setattr(rounds, "_MAX_ROUNDS", 2)
+    X = np.random.default_rng(0).standard_normal((12_000, 16)).astype(np.float32)
+    descend, n_calls = parts.descend, 0
+
+    def only_in_the_second_round(*given):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls > 2:
+            descend(*given)
+
+    monkeypatch.setattr(parts, "descend", only_in_the_second_round)
+    with pytest.warns(gpe.errors.RecallWarning):
+        graph = gpe.neighbor_graph(X, 10, method="cells", recall=1.0)
+    assert n_calls == 4 and graph.recall > 0.88
+
+
+def test_borders_that_gain_little_are_followed_by_all_rows(small_parts, monkeypatch):
+    rounds_made = []
+
+    def mend(X, names, earlier, *_):
+        rounds_made.append("borders")
+        order = np.arange(len(X), dtype=np.int32)
+        return order, *earlier.lists(order)
+
+    def search(*given):
+        rounds_made.append("all")
+        return parts.search_part(*given)
+
+    monkeypatch.setattr(rounds, "mend_borders", mend)
+    monkeypatch.setattr(rounds, "search_part", search)
+    graph = gpe.neighbor_graph(gpe.datasets.patches(6000, 8, random_state=0), 10, method="cells", recall=0.97)
+    assert rounds_made[:15] == [*["all"] * 5, *["borders"] * 5, *["all"] * 5] and graph.recall > 0.97

@@ -34,8 +34,7 @@ class Lists:
 class Earlier:
     """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
-    `places` holds the position of each row's list; `origins` the part of each row in the last round, or None if there
-    is only one part.
+    `places` holds the position of each row's list.
     """
 
     found: Lists
@@ -43,7 +42,6 @@ class Earlier:
     inside: Panel
     start: int
     stop: int
-    origins: Ints | None
 
     def lists(self, order: Ints) -> tuple[Ints, Floats]:
         """Row numbers and distances."""
@@ -91,14 +89,11 @@ def search_part(
     loops.permute_rows(X, order)
     Z = X if reduction is None else Z[order]
 
-    labels, n_trees = Labels(len(X)), plan.n_trees
-    if earlier is not None and earlier.origins is not None:
-        labels.add(earlier.origins[order])
-        n_trees = 1  # most rows have found their neighbours: only those near a border have not
+    labels = Labels(len(X))
     compared, is_exact = _compared(X, reduction, threads)
     # a projection ranks rows of a leaf only roughly: then they are compared again
     rough = reduction is not None and is_exact
-    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, n_trees, plan, seeds, threads)
+    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, plan, seeds, threads)
     del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
     lists = start_lists(compared, known, found, plan.effort.list_length, threads)
@@ -132,10 +127,9 @@ def mend_borders(
     Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
     know. All others keep their lists. X is reordered in place.
     """
-    assert earlier.origins is not None
     Z = X if reduction is None else reduction.apply(X, threads)
     order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    origins, sizes = earlier.origins[order], np.diff(bounds)
+    origins, sizes = plan.part_of(earlier.places[order]), np.diff(bounds)
     is_mixed = np.minimum.reduceat(origins, bounds[:-1]) != np.maximum.reduceat(origins, bounds[:-1])
     in_mixed = np.repeat(is_mixed, sizes)
     known = _known(earlier, order)
@@ -192,7 +186,6 @@ def _from_trees(
     compared: Floats | Bytes,
     leaves: NDArray[np.int64],
     labels: Labels | None,
-    n_trees: int,
     plan: SearchPlan,
     seeds: Seeds,
     threads: Threads,
@@ -203,7 +196,7 @@ def _from_trees(
     """
     neighbors, distances = _empty_lists(len(Z), plan.effort.list_length)
     rows = np.arange(len(Z), dtype=np.int32)
-    for tree in range(n_trees):
+    for tree in range(plan.n_trees):
         if tree > 0:
             rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
         compare_leaves(threads, compared, rows, leaves, neighbors, distances)

@@ -10,6 +10,7 @@ from scalable_gpe.execution import memory_plan
 
 _READ_BYTES = 2**23  # one streaming read
 _LOW_RECALL = 0.85  # less work reaches it
+_FEW_FIRST, _FEW_LATER = 0.2, 0.1  # shares of new entries at which descents in several parts end
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,19 @@ class SearchPlan:
         """
         return 1 if self.n_parts == 1 else 2
 
-    def of_round(self, n: int) -> "SearchPlan":
-        """The plan of one round: those beyond the least number, for want of recall, keep longer lists."""
-        if n < self.least_rounds:
+    def of_round(self, n: int, *, borders_only: bool = False) -> "SearchPlan":
+        """The plan of one round.
+
+        Rounds over all rows that are made for want of recall keep longer lists. With several parts descents end early:
+        another round follows in any case, and its trees find what is missing at less cost than the last steps.
+        """
+        if borders_only or (n == 0 and self.n_parts == 1):
             return self
-        length = min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1)
-        return replace(self, effort=replace(_effort(self.n_neighbors, recall=1.0), list_length=length))
+        effort, few = self.effort, _FEW_FIRST
+        if n > 0:
+            length = min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1)
+            effort, few = replace(_effort(self.n_neighbors, recall=1.0), list_length=length), _FEW_LATER
+        return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=few))
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
@@ -101,7 +109,7 @@ def plan_search(
         leaf_rows=leaf_rows,
         cell_rows=64,
         effort=replace(effort, list_length=min(effort.list_length, part_rows - 1)),
-        n_trees=2,
+        n_trees=2 if part_rows == n_rows else 4,
         n_reduced=64 if n_features > memory_plan.WIDE else 0,
     )
 

@@ -36,7 +36,7 @@ from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
-_WORTHWHILE = 0.004  # a round that gained less recall than this is the last
+_WORTHWHILE = 0.004  # a round over all rows that gained less recall than this is the last
 
 Load = Callable[[int, Ints], Floats]
 
@@ -91,11 +91,14 @@ def search_cells(
     with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
         search = _Search(source, plan, context, name, panels, Seeds(random_state), team)
         found = search.round(0, None)
-        measured, n_rounds, gain = search.recall(sample, found), 1, 1.0
+        measured, n_rounds, gain, borders_only = search.recall(sample, found), 1, 1.0, False
         while n_rounds < plan.least_rounds or (
-            measured.least < recall and gain >= _WORTHWHILE and n_rounds < _MAX_ROUNDS
+            measured.least < recall and (gain >= _WORTHWHILE or borders_only) and n_rounds < _MAX_ROUNDS
         ):
-            found = search.round(n_rounds, found, borders_only=plan.n_parts > 1 and measured.inside >= recall)
+            # borders that gained little are followed by all rows
+            pays = gain >= _WORTHWHILE or not borders_only
+            borders_only = plan.n_parts > 1 and measured.inside >= recall and pays
+            found = search.round(n_rounds, found, borders_only=borders_only)
             before, measured = measured, search.recall(sample, found)
             gain = measured.mean - before.mean
             n_rounds += 1
@@ -194,7 +197,7 @@ class _Search:
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
-            how = plan.of_round(n), self.seeds.below(n, part), self._reduction, self.team
+            how = plan.of_round(n, borders_only=borders_only), self.seeds.below(n, part), self._reduction, self.team
             if earlier is not None and borders_only:
                 cell_order, lists, squares = mend_borders(X, ids, earlier, *how)
             else:
@@ -258,8 +261,7 @@ class _Search:
     def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
         """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
         places = take_rows(found.position.whole(), ids)
-        origins = None if self.plan.n_parts == 1 else self.plan.part_of(places)
-        return Earlier(found, places, inside, start, stop, origins)
+        return Earlier(found, places, inside, start, stop)
 
     def _partition(self, n: int) -> Ints:
         """Return the rows part by part, ascending inside each part."""
