@@ -182,11 +182,15 @@ def test_tables_of_peers_say_what_stopped_and_at_which_power(benchmarks):
     maps = Runs((done("scanpy diffmap", 0, **theirs),))
     slow = Runs((Record(Key("branching", 1000, "PHATE", 0), "time", 5, 60.0, **facts),))
     known = [(one.records[0].key.method, one) for one in (ours, maps, slow)]
-    lines = markdown({("branching", 1000, name): runs for name, runs in known}).splitlines()
-    assert "| scalable_gpe | 2.0 (11.0) |" in lines and "| PHATE | > 60 s |" in lines
+    table = {("branching", 1000, name): runs for name, runs in known} | {("branching", 5000, "scanpy diffmap"): maps}
+    lines = markdown(table).splitlines()
+    assert "| scalable_gpe | 2.0 (11.0) |  |" in lines and "| PHATE | > 60 s |  |" in lines
     assert "| scalable_gpe | .910 ± .010 | .500 ± .000 | 1.000 |" in lines
     assert "| scanpy diffmap, all scales | .800 | .200 |  |" in lines
     assert "| scanpy diffmap, best power | .950 | .300 |  |" in lines
+    assert [line for line in lines if "Quality" in line] == [
+        f"### Quality, branching, {n} rows" for n in ("1,000", "5,000")
+    ]
 
 
 CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8

@@ -34,8 +34,10 @@ def markdown(table: Table) -> str:
         f"### Gigabytes, {main}\n\nPeak of the process, the rows included.\n\n{_cost(table, _gigabytes)}",
     ]
     for name in dict.fromkeys(key[0] for key in table):
-        size = quality_size(table, name)
-        if size:
+        sizes = {quality_size(table, name)}
+        if name == main:  # quality may change with the number of rows
+            sizes.add(max(n for data, n, _ in table if data == main))
+        for size in sorted(filter(None, sizes)):
             sections.append(f"### Quality, {name}, {size:,} rows\n\n" + _quality(table, name, size))
     exact = sorted({(data, n) for data, n, _ in table if _has_exact(table, data, n)})
     for name, size in exact:
