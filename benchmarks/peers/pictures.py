@@ -67,10 +67,10 @@ def draw_cost(table: Table, path: Path) -> None:
         ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
         ax.minorticks_off()
         _clean(ax)
-    limits = next(iter(table.values())).records[-1].limits
+    limits = [record.limits for runs in table.values() for record in runs.records]
     for ax, limit, text in (
-        (axes[0], limits["time"], "time limit"),
-        (axes[1], limits["memory"] / 1e9, "memory limit"),
+        (axes[0], max(one["time"] for one in limits), "time limit"),
+        (axes[1], max(one["memory"] for one in limits) / 1e9, "memory limit"),
     ):
         ax.axhline(limit, color="#bbbbbb", linewidth=1, zorder=0)
         ax.annotate(text, (0, limit), xycoords=("axes fraction", "data"), color="#777777", va="bottom", fontsize=12)
