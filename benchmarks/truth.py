@@ -51,6 +51,20 @@ def load(name: str, share: float = 1.0, fashion: Path = labels.FASHION) -> Truth
     return DATA[name](share)
 
 
+def sampled(truth: Truth, n_rows: int, root: int | None = None) -> tuple[np.ndarray, Truth]:
+    """Sample rows so that they contain both rows of each pair that is kept; all pairs may begin at one root."""
+    kept, distances = truth.pairs, truth.distances
+    chosen = np.random.default_rng(3).permutation(len(truth.X))
+    if kept is not None and distances is not None:
+        n_pairs = min(kept.shape[1], n_rows - 1 if root is not None else n_rows // 2)
+        kept, distances = kept[:, :n_pairs], distances[:n_pairs]
+        first = np.unique(kept)
+        chosen = np.concatenate([first, np.setdiff1d(chosen, first, assume_unique=True)])
+    rows = np.sort(chosen[:n_rows])
+    inside = None if kept is None else np.searchsorted(rows, kept)
+    return rows, Truth(truth.X[rows], truth.labels[rows], truth.classes, inside, distances)
+
+
 def role(name: str) -> str:
     """Return "choose" or "report"."""
     return "report" if sorted(DATA, key=str.lower).index(name) % 2 else "choose"

@@ -129,16 +129,16 @@ def _one_power(value: object, name: str) -> Power:
     return ALL if isinstance(value, str) and value == ALL else check_power(value, name)
 
 
-def check_horizon(value: object, powers: Sequence[Power], name: str = "horizon") -> int | str:
-    """Check the horizon of the sum of all powers: "auto", or a whole number if the sum is asked for."""
+def check_of_all(value: object, powers: Sequence[Power], name: str) -> int | str:
+    """Check a parameter of the sum of all powers: "auto", or a whole number if the sum is asked for."""
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, str):
         raise ValueError(Message(f"`{name}` must be a whole number or 'auto'; got {value!r}."))
-    horizon = check_count(value, name)
+    number = check_count(value, name)
     if ALL not in powers:
-        raise ValueError(Message(f"`{name}` is for `power='all'`; got `{name}={horizon}` with one power only."))
-    return horizon
+        raise ValueError(Message(f"`{name}` is for `power='all'`; got `{name}={number}` with one power only."))
+    return number
 
 
 def check_choice(value: object, choices: Collection[str], name: str) -> str:

@@ -42,6 +42,7 @@ from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn_if_few
 from scalable_gpe.sketch.rotation import Axes, principal_axes
 from scalable_gpe.spectral.filters import Filter
+from scalable_gpe.spectral.horizon import choose_first_power
 from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import ranges
@@ -105,8 +106,8 @@ class Embedding:
     @property
     def filters(self) -> dict[Power, Filter]:
         """The function of the eigenvalues of A that each power stands for."""
-        horizon = self.report["horizon"]
-        return {one: Filter(horizon, True) if isinstance(one, str) else Filter(one) for one in self.settings.powers}
+        every = Filter(self.report["horizon"] or 1, True, self.report["first_power"] or 1)
+        return {one: every if isinstance(one, str) else Filter(one) for one in self.settings.powers}
 
     @property
     def ordinary(self) -> np.ndarray:
@@ -337,6 +338,7 @@ def embed(
     epsilon: Any = "auto",
     power: Any = "all",
     horizon: Any = "auto",
+    first_power: Any = "auto",
     n_sketch: int | None = None,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
@@ -381,12 +383,15 @@ def embed(
         gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means
         "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected.
     power : "all", int, a sequence of them, or "auto"
-        "all" is the sum of all powers up to the horizon, :math:`f(A) = A + A^2 + \dots + A^T` in place of
-        :math:`A^p`: all scales at once. An int p is one scale, fine if small, coarse if large. Several in one run share
-        their products, and ``points`` is then a dict. "auto" takes the smallest power of two at which neighbours
-        stand out from the noise of the sketch.
+        "all" is the sum of T powers from the first power m on, :math:`f(A) = A^m + A^{m+1} + \dots + A^{m+T-1}` in
+        place of :math:`A^p`: all scales at once. An int p is one scale, fine if small, coarse if large. Several in one
+        run share their products, and ``points`` is then a dict. "auto" takes the smallest power of two at which
+        neighbours stand out from the noise of the sketch.
     horizon : int or "auto"
         The horizon T of "all". "auto" takes the relaxation time of A, as a power of two from 64 to 4096.
+    first_power : int or "auto"
+        The first power m of "all". "auto" takes 4 from 50,000 rows on, and 1 below. With 1 and the horizon T the sum is
+        that of diffusion pseudotime, :math:`A + A^2 + \dots + A^T`.
     n_sketch : int, optional
         Compute this many columns and keep the n_components principal axes of them: ordered coordinates, and less
         noise in what is kept. By default n_components columns are computed and kept as they are.
@@ -448,6 +453,7 @@ def embed(
         epsilon=epsilon,
         power=power,
         horizon=horizon,
+        first_power=first_power,
         n_sketch=n_sketch,
         normalization=normalization,
         sketch=sketch,
@@ -652,7 +658,9 @@ def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     sketch = parameters.sketching.name(heat)
     horizon = (parameters.horizon,) if ALL in parameters.powers else ()
     wide = () if parameters.n_sketch is None else ("n_sketch", parameters.n_sketch)
-    run = run_key(sketch, parameters.n_components, parameters.power, *horizon, *wide)
+    first = choose_first_power(parameters.first_power, source.n_rows)
+    later = ("first_power", first) if ALL in parameters.powers and first > 1 else ()
+    run = run_key(sketch, parameters.n_components, parameters.power, *horizon, *wide, *later)
     return Keys(to_json(source.source), source.name, kernel, heat, sketch, run)
 
 

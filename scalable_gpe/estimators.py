@@ -188,6 +188,8 @@ class GaussianProcessEmbedding(_Estimator):
         The power p of A, or the sum of all powers up to the horizon; a single one.
     horizon : int or "auto"
         The horizon of "all".
+    first_power : int or "auto"
+        The first power of "all".
     n_sketch : int, optional
         Columns that are computed; the n_components principal axes of them are kept.
     metric : str
@@ -238,6 +240,7 @@ class GaussianProcessEmbedding(_Estimator):
         epsilon: float | str = "auto",
         power: int | str = "all",
         horizon: int | str = "auto",
+        first_power: int | str = "auto",
         n_sketch: int | None = None,
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
@@ -260,6 +263,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.epsilon = epsilon
         self.power = power
         self.horizon = horizon
+        self.first_power = first_power
         self.n_sketch = n_sketch
         self.normalization = normalization
         self.sketch = sketch
@@ -302,6 +306,7 @@ class GaussianProcessEmbedding(_Estimator):
             self.tol,
             self.horizon,
             self.n_sketch,
+            self.first_power,
         )
 
     def _transform(self, X: Any) -> Array:

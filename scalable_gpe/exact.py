@@ -238,7 +238,9 @@ def heat_kernel(
     return _NORMALIZATIONS[normalization](affinity(X, epsilon), sample_weight=sample_weight)
 
 
-def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int | str, horizon: int | None = None) -> Array:
+def gp_embedding(
+    A: npt.ArrayLike, G: npt.ArrayLike, power: int | str, horizon: int | None = None, first_power: int = 1
+) -> Array:
     r"""Gaussian process embedding: a sketch of a power of the heat kernel (Algorithms 4 and 5).
 
     .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
@@ -253,10 +255,12 @@ def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int | str, horizon: 
         Independent N(0, 1) or symmetric Bernoulli entries, for instance
         :func:`scalable_gpe.sketch_matrix`.
     power : int or "all"
-        p, at least 1; or the sum of all powers up to the horizon T, :math:`f(A) = A + A^2 + \dots + A^T`, in place of
-        :math:`A^p`. Nothing is removed from G.
+        p, at least 1; or "all", the sum of T powers from the first power m on,
+        :math:`f(A) = A^m + A^{m+1} + \dots + A^{m+T-1}`, in place of :math:`A^p`. Nothing is removed from G.
     horizon : int, optional
         T; needed for "all".
+    first_power : int
+        m, for "all".
 
     Returns
     -------
@@ -274,7 +278,7 @@ def gp_embedding(A: npt.ArrayLike, G: npt.ArrayLike, power: int | str, horizon: 
         raise ValueError(f"G must have one row per row of A ({len(A)}); got {len(G)}. Draw G with N rows.")
     Y: Array = G / np.sqrt(G.shape[1])
     if isinstance(power, str):
-        return _all_powers(A, power, horizon) @ Y
+        return _all_powers(A, power, horizon, first_power) @ Y
     for _ in range(_count(power, "power")):
         Y = A @ Y
     return Y
@@ -326,7 +330,7 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     return np.asarray(values**time * vectors * signs)
 
 
-def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None = None) -> Array:
+def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None = None, first_power: int = 1) -> Array:
     r"""Diffusion distances of all pairs, condensed, in the order of :func:`scipy.spatial.distance.pdist`.
 
     .. math:: d(i, j) = |(A^p)_i - (A^p)_j|
@@ -337,9 +341,11 @@ def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None 
     A : array_like, N x N
         A heat kernel.
     power : int or "all"
-        p, at least 1; or the sum of all powers up to the horizon in place of :math:`A^p`.
+        p, at least 1; or "all", the sum of T powers from the first power m on, in place of :math:`A^p`.
     horizon : int, optional
         T; needed for "all".
+    first_power : int
+        m, for "all".
 
     Returns
     -------
@@ -354,19 +360,19 @@ def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None 
     """
     A = _square(A, "A", min_rows=2)
     if isinstance(power, str):
-        return np.asarray(pdist(_all_powers(A, power, horizon)))
+        return np.asarray(pdist(_all_powers(A, power, horizon, first_power)))
     distances: Array = pdist(np.linalg.matrix_power(A, _count(power, "power")))
     return distances
 
 
-def _all_powers(A: Array, power: str, horizon: int | None) -> Array:
-    """``A + A^2 + ... + A^T`` by eigenvalues."""
+def _all_powers(A: Array, power: str, horizon: int | None, first_power: int) -> Array:
+    """``A^m + A^(m+1) + ... + A^(m+T-1)`` by eigenvalues."""
     if power != "all":
         raise ValueError(f"power must be a whole number or 'all'; got {power!r}.")
     if horizon is None:
-        raise ValueError("power='all' needs a horizon: the largest power of the sum. Pass an int, such as 1024.")
+        raise ValueError("power='all' needs a horizon: the number of powers in the sum. Pass an int, such as 1024.")
     values, vectors = np.linalg.eigh(A)
-    sums, term = np.zeros_like(values), np.ones_like(values)
+    sums, term = np.zeros_like(values), values ** (_count(first_power, "first_power") - 1)
     for _ in range(_count(horizon, "horizon")):
         term = term * values
         sums += term

@@ -62,7 +62,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}")),
         ("Sinkhorn", _sinkhorn(iterations, residual, report["converged"])),
-        ("power", plain(report["power"])),
+        ("power", powers_text(report)),
         ("polynomial error", plain(report["polynomial_error"])),
         ("sweeps over K", ", ".join(f"{plain(count)} {stage}" for stage, count in report["sweeps"].items())),
         *((f"time, {stage}", in_time(seconds)) for stage, seconds in report["stage_seconds"].items()),
@@ -90,6 +90,15 @@ def _sinkhorn(n_iterations: int | None, residual: float, converged: bool) -> str
     if n_iterations is None:
         return "not needed: symmetric scaling"
     return f"{'converged' if converged else 'NOT converged'} in {n_iterations} sweeps, residual {residual:.1e}"
+
+
+def powers_text(report: Mapping[str, Any]) -> str:
+    """The powers of a run, and the range that "all" sums."""
+    if not report.get("horizon"):
+        return plain(report["power"])
+    first = report.get("first_power") or 1
+    later = f", from power {first}" if first > 1 else ""
+    return f"{plain(report['power'])} (horizon {report['horizon']}{later})"
 
 
 def power_title(power: int | str) -> str:

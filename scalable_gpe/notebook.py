@@ -8,7 +8,7 @@ import numpy as np
 from scalable_gpe.checks import Power
 from scalable_gpe.colors import DENSITIES, color_ramp
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.formatting import in_time, plain, power_title, report_lines
+from scalable_gpe.formatting import in_time, plain, power_title, powers_text, report_lines
 from scalable_gpe.markup import Html, card
 from scalable_gpe.png import data_address, png
 from scalable_gpe.projection import limits_of, pixels, powers_of
@@ -29,7 +29,7 @@ def embedding_card(embedding: Embedding) -> Html:
     seconds = ", ".join(f"{stage} {in_time(spent)}" for stage, spent in report["stage_seconds"].items())
     chosen = ("metric", "normalization", "n_sketch", "random_state")
     rows = [
-        ("power", plain(report["power"]) + _horizon(report)),
+        ("power", powers_text(report)),
         *measured,
         *((name, plain(parameters[name])) for name in chosen if parameters.get(name) is not None),
         ("time", f"{in_time(report['total_seconds'])} ({seconds})"),
@@ -41,10 +41,6 @@ def embedding_card(embedding: Embedding) -> Html:
         return card(title, rows)
     sample = sampled_rows(points)
     return card(title, rows, picture=thumbnail(sample), caption=_caption(len(sample), report["n_rows"], power))
-
-
-def _horizon(report: dict[str, Any]) -> str:
-    return f" (horizon {report['horizon']})" if report.get("horizon") else ""
 
 
 def _caption(n_shown: int, n_rows: int, power: Power) -> str:

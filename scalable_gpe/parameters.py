@@ -42,6 +42,7 @@ class Parameters:
     n_neighbors: int | None = None
     memory_limit: int | None = None
     horizon: int | str = AUTO
+    first_power: int | str = AUTO
     n_sketch: int | None = None
     sample_weight: str | None = None
 
@@ -54,7 +55,9 @@ class Parameters:
     def sketching(self) -> SketchParameters:
         """Parameters of the sketch stage."""
         sketch = Sketch(self.sketch, self.random_state, self.precision)
-        return SketchParameters(self.n_components, self.powers, sketch, self.tol, self.horizon, self.n_sketch)
+        return SketchParameters(
+            self.n_components, self.powers, sketch, self.tol, self.horizon, self.n_sketch, self.first_power
+        )
 
     @property
     def several(self) -> bool:
@@ -82,6 +85,7 @@ def check_parameters(
     epsilon: Any,
     power: Any,
     horizon: Any,
+    first_power: Any,
     n_sketch: Any,
     normalization: Any,
     sketch: Any,
@@ -99,7 +103,7 @@ def check_parameters(
         raise ValueError(Message(f"`power` must be a whole number, 'all', several of them, or 'auto'; got {power!r}."))
     seed = checks.check_random_state(random_state)
     given_power = 1 if automatic else power
-    sketching = check_sketch(n_components, given_power, sketch, seed, precision, tol, horizon, n_sketch)
+    sketching = check_sketch(n_components, given_power, sketch, seed, precision, tol, horizon, n_sketch, first_power)
     search = check_search(
         n_neighbors=n_neighbors,
         metric=metric,
@@ -126,5 +130,6 @@ def check_parameters(
         n_neighbors=search.n_neighbors,
         memory_limit=parse_bytes(memory_limit),
         horizon=sketching.horizon,
+        first_power=sketching.first_power,
         n_sketch=sketching.n_sketch,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.checks import Power
+from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import ConnectivityWarning, Message, RecallWarning, VanishingWarning, warn
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -61,6 +61,7 @@ class Report:
     interval: tuple[float, float] | None = None
     horizon: int | None = None
     horizon_capped: bool | None = None
+    first_power: int | None = None
     relaxation_time: float | None = None
     n_sketch: int | None = None
     kept_variance: float | dict[Power, float] | None = None
@@ -125,6 +126,7 @@ def make_report(
         interval=_interval(plans),
         horizon=None if sketch.horizon is None else sketch.horizon.horizon,
         horizon_capped=None if sketch.horizon is None else sketch.horizon.capped,
+        first_power=plans[ALL].first if ALL in plans else None,
         relaxation_time=None if sketch.horizon is None else sketch.horizon.relaxation_time,
         n_sketch=parameters.n_sketch,
         kept_variance=kept if parameters.several or not kept else kept[parameters.powers[0]],
@@ -189,8 +191,8 @@ def _reasons(
     if parameters.n_sketch is None:
         reasons |= dict.fromkeys(("n_sketch", "kept_variance"), "the columns of the sketch are kept as they are")
     if sketch.horizon is None:
-        names = ("horizon", "horizon_capped", "relaxation_time")
-        reasons |= dict.fromkeys(names, "only the sum of all powers has a horizon")
+        names = ("horizon", "horizon_capped", "relaxation_time", "first_power")
+        reasons |= dict.fromkeys(names, "only the sum of all powers has it")
     elif sketch.horizon.relaxation_time is None:
         reasons["relaxation_time"] = "the horizon was given" if not sketch.horizon.capped else "longer than can be told"
     if sketch.horizon is not None and sketch.horizon.capped:

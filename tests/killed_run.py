@@ -22,7 +22,7 @@ from scalable_gpe.storage import lock
 
 RUNS = {
     "powers": {"power": [3, 40], "n_components": 6},
-    "wide": {"power": [3, "all"], "n_components": 3, "n_sketch": 6, "epsilon": "local"},
+    "wide": {"power": [3, "all"], "first_power": 4, "n_components": 3, "n_sketch": 6, "epsilon": "local"},
     # few requests to an object store
     "small": {"power": [3, "all"], "horizon": 16, "n_components": 2, "n_sketch": 4, "method": "kdtree", "n_rows": 400},
 }

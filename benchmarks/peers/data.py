@@ -9,7 +9,7 @@ import labels
 import scalable_gpe as gpe
 from graph import measured_recall
 from quality import figures, rank_correlation
-from truth import Truth, branching, load
+from truth import Truth, branching, load, sampled
 
 DATA = ("branching", "Fashion-MNIST", "swiss roll", "torus")
 TIMES: tuple[int | str, ...] = (1, 16, 64, "all")
@@ -49,7 +49,7 @@ def prepare(name: str, n_rows: int, folder: Path, fashion: Path = labels.FASHION
     X = np.asarray(truth.X, np.float32)
     path = folder / f"{name.replace(' ', '-')}-{n_rows}.npy"
     np.save(path, X)
-    rows, known = _sampled(truth, root)
+    rows, known = sampled(truth, SAMPLE, root)
     pairs = np.random.default_rng(1).integers(0, len(rows), (2, _STABILITY_PAIRS))
     exact = _exact(X, rows[pairs]) if n_rows <= EXACT_ROWS else {}
     np.save(path.with_suffix(".rows.npy"), rows)
@@ -68,20 +68,6 @@ def _load(name: str, n_rows: int, fashion: Path) -> tuple[Truth, int | None]:
     others = np.delete(np.arange(n_rows), root)
     others = np.random.default_rng(2).permutation(others)[:SAMPLE]
     return Truth(X, branch, True, np.stack([np.full(len(others), root), others]), time[others] - time[root]), root
-
-
-def _sampled(truth: Truth, root: int | None) -> tuple[np.ndarray, Truth]:
-    """Sample rows so that they contain the root, and both rows of each pair that is kept."""
-    kept, distances = truth.pairs, truth.distances
-    chosen = np.random.default_rng(3).permutation(len(truth.X))
-    if kept is not None and distances is not None:
-        n_pairs = min(kept.shape[1], SAMPLE - 1 if root is not None else SAMPLE // 2)
-        kept, distances = kept[:, :n_pairs], distances[:n_pairs]
-        first = np.unique(kept)
-        chosen = np.concatenate([first, np.setdiff1d(chosen, first, assume_unique=True)])
-    rows = np.sort(chosen[:SAMPLE])
-    inside = None if kept is None else np.searchsorted(rows, kept)
-    return rows, Truth(truth.X[rows], truth.labels[rows], truth.classes, inside, distances)
 
 
 def _exact(X: np.ndarray, pairs: np.ndarray) -> dict[str, np.ndarray]:

@@ -205,7 +205,7 @@ def _iterate(
 def _plan(wanted: Filter) -> PowerPlan:
     """The series of f(x) / x on [-1, 1], or plain products where they are fewer."""
     (factor,) = wanted.factors(1)
-    plan = PowerPlan(wanted.power, -1.0, _cut(factor_series(factor, -1.0)), _CUT, cumulative=wanted.cumulative)
+    plan = PowerPlan.of(wanted, -1.0, _cut(factor_series(factor, -1.0)), _CUT)
     return plan if wanted.cumulative or 1 < plan.degree < wanted.power - 1 else replace(plan, coefficients=())
 
 
@@ -214,7 +214,7 @@ def _single_plan(wanted: Filter, lower: float) -> PowerPlan:
     (factor,) = wanted.factors(1)
     coefficients = factor_series(factor, lower)
     noise = expansion_noise(coefficients, "single")
-    plan = PowerPlan(wanted.power, lower, (), 2 * noise, cumulative=wanted.cumulative)
+    plan = PowerPlan.of(wanted, lower, error=2 * noise)
     degree = max(int((tail_sums(coefficients) > noise).sum()) - 1, min(1, len(coefficients) - 1))
     if not wanted.cumulative and degree >= wanted.power - 1:
         return plan

@@ -29,6 +29,7 @@ def embed(options: EmbedOptions) -> None:
         epsilon=options.epsilon,
         power=options.one_or_several_powers,
         horizon=options.horizon,
+        first_power=options.first_power,
         n_sketch=options.n_sketch,
         normalization=options.normalization,
         sketch=options.sketch,

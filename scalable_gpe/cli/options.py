@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from scalable_gpe.cli.parser import (
     CHARACTER,
     COUNT,
+    COUNT_OR_AUTO,
     COUNT_OR_PATH,
-    HORIZON,
     INDEX,
     JSON_OBJECT,
     NUMBER_OR_WORD,
@@ -142,7 +142,9 @@ class SizeOptions:
     ]
     horizon: Annotated[
         int | str,
-        option("--horizon", type=HORIZON, default="auto", metavar="T", help="largest power of --power all (auto)"),
+        option(
+            "--horizon", type=COUNT_OR_AUTO, default="auto", metavar="T", help="number of powers in --power all (auto)"
+        ),
     ]
     n_sketch: Annotated[
         int | None,
@@ -229,6 +231,16 @@ class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
             default="auto",
             metavar="E",
             help="bandwidth: a number, auto, global, local or bgh (auto)",
+        ),
+    ]
+    first_power: Annotated[
+        int | str,
+        option(
+            "--first-power",
+            type=COUNT_OR_AUTO,
+            default="auto",
+            metavar="M",
+            help="smallest power of --power all (auto: 4 from 50,000 rows on, else 1)",
         ),
     ]
     normalization: Annotated[

@@ -185,7 +185,7 @@ def _one_power(text: str) -> int | str:
     return text if text == "all" else _count(text)
 
 
-def _horizon(text: str) -> int | str:
+def _count_or_auto(text: str) -> int | str:
     return text if text == "auto" else _count(text)
 
 
@@ -213,7 +213,7 @@ COUNT_OR_PATH = Kind("positive whole number or path", _count_or_path)
 INDEX = Kind("whole number", _index)
 POWER = Kind("positive whole number (or all, or auto)", _power)
 ONE_POWER = Kind("positive whole number (or all)", _one_power)
-HORIZON = Kind("positive whole number (or auto)", _horizon)
+COUNT_OR_AUTO = Kind("positive whole number (or auto)", _count_or_auto)
 NUMBER_OR_WORD = Kind("number or word", _number_or_word)
 CHARACTER = Kind("character", _character)
 JSON_OBJECT = Kind("JSON object", _json_object)

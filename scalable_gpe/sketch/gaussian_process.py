@@ -20,7 +20,7 @@ from scalable_gpe.sketch.publish import publish, publish_rotated
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
 from scalable_gpe.sketch.rotation import Axes, find_axes
 from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.spectral.horizon import Horizon, choose_horizon
+from scalable_gpe.spectral.horizon import Horizon, choose_first_power, choose_horizon
 from scalable_gpe.spectral.lanczos import Probes
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import axes_name, horizon_name, sketch_name
@@ -39,6 +39,7 @@ class SketchParameters:
     tol: float
     horizon: int | str = "auto"
     n_sketch: int | None = None
+    first_power: int | str = "auto"
 
     @property
     def n_columns(self) -> int:
@@ -56,6 +57,7 @@ def gp_embedding(
     power: Any = "all",
     *,
     horizon: Any = "auto",
+    first_power: Any = "auto",
     n_sketch: Any = None,
     sketch: str = "gaussian",
     random_state: Any = 0,
@@ -79,10 +81,12 @@ def gp_embedding(
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2, and below 8 a
         warning says so.
     power : int, "all", or a sequence of them
-        The power p; several powers share their products. "all" is the sum of all powers up to the horizon,
-        :math:`f(A) = A + A^2 + \\dots + A^T` in place of :math:`A^p`: near and far at once, without a choice.
+        The power p; several powers share their products. "all" is the sum of T powers from the first power m on,
+        :math:`f(A) = A^m + A^{m+1} + \\dots + A^{m+T-1}` in place of :math:`A^p`: near and far at once.
     horizon : int or "auto"
         The horizon T of "all"; by default the relaxation time of A, as a power of two from 64 to 4096.
+    first_power : int or "auto"
+        The first power m of "all"; by default 4 from 50,000 rows on, 1 below.
     n_sketch : int, optional
         Compute this many columns, and keep the n_components principal axes of them: ordered coordinates, and less
         noise in what is kept.
@@ -113,7 +117,7 @@ def gp_embedding(
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     seed = checks.check_random_state(random_state)
-    parameters = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch)
+    parameters = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch, first_power)
     warn_if_few(parameters)
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
@@ -233,7 +237,8 @@ class SketchStage:
         heat, parameters = self.heat, self.parameters
         probes = Probes(heat, parameters.sketch.seed)
         horizon = self._horizon(probes, context) if ALL in parameters.powers else None
-        filters = [_filter(power, horizon) for power in parameters.powers]
+        first = choose_first_power(parameters.first_power, heat.shape[0])
+        filters = [_filter(power, horizon, first) for power in parameters.powers]
         plans = plan_filters(heat, parameters.sketch, filters, parameters.tol, context, self.name, probes)
         probes.clear()
         columns = make_columns(heat, parameters.sketch, parameters.n_columns, plans, context, self.name)
@@ -247,11 +252,11 @@ class SketchStage:
         return choose_horizon(probes.deflated, context, horizon_name(self.name))
 
 
-def _filter(power: Power, horizon: Horizon | None) -> Filter:
+def _filter(power: Power, horizon: Horizon | None, first: int) -> Filter:
     if not isinstance(power, str):
         return Filter(power)
     assert horizon is not None
-    return Filter(horizon.horizon, cumulative=True)
+    return Filter(horizon.horizon, cumulative=True, first=first)
 
 
 def _identity(heat: HeatKernel) -> str:
@@ -261,7 +266,15 @@ def _identity(heat: HeatKernel) -> str:
 
 
 def check_sketch(
-    n_components: Any, power: Any, sketch: str, seed: int, precision: str, tol: Any, horizon: Any, n_sketch: Any
+    n_components: Any,
+    power: Any,
+    sketch: str,
+    seed: int,
+    precision: str,
+    tol: Any,
+    horizon: Any,
+    n_sketch: Any,
+    first_power: Any = "auto",
 ) -> SketchParameters:
     """Check the parameters of a sketch."""
     kept = checks.check_count(n_components, "n_components")
@@ -271,8 +284,9 @@ def check_sketch(
         powers=powers,
         sketch=Sketch(kind, seed, checks.check_choice(precision, PRECISIONS, "precision")),
         tol=checks.check_positive(tol, "tol"),
-        horizon=checks.check_horizon(horizon, powers),
+        horizon=checks.check_of_all(horizon, powers, "horizon"),
         n_sketch=None if n_sketch is None else _check_n_sketch(n_sketch, kept),
+        first_power=checks.check_of_all(first_power, powers, "first_power"),
     )
 
 

@@ -48,11 +48,13 @@ class PowerPlan:
     lambda_min : float or None
         The smallest Ritz value of these sweeps.
     cumulative : bool
-        Whether the filter is the sum of all powers up to `power`.
+        Whether the filter is the sum of `power` powers.
     more : tuple of tuple of float
         Coefficients of the other factors.
     size : float or None
         Estimated |f(A) G| / |G| over rows that are not isolated.
+    first : int
+        The smallest power of the sum.
     """
 
     power: int = 0
@@ -64,11 +66,17 @@ class PowerPlan:
     cumulative: bool = False
     more: tuple[Coefficients, ...] = ()
     size: float | None = None
+    first: int = 1
+
+    @staticmethod
+    def of(wanted: Filter, lower: float = -1.0, coefficients: Coefficients = (), error: float = 0.0) -> "PowerPlan":
+        """A plan of a filter by plain products, or by one series."""
+        return PowerPlan(wanted.power, lower, coefficients, error, cumulative=wanted.cumulative, first=wanted.first)
 
     @property
     def filter(self) -> Filter:
         """The function of the eigenvalues."""
-        return Filter(self.power, self.cumulative)
+        return Filter(self.power, self.cumulative, self.first)
 
     @property
     def label(self) -> Power:
@@ -112,12 +120,12 @@ def plan_filter(
     """
     floor = _FLOOR + _DRIFT * wanted.power
     if spectrum is None:
-        return PowerPlan(wanted.power, -1.0, (), floor, cumulative=wanted.cumulative)
+        return PowerPlan.of(wanted, error=floor)
     left = spectrum.size(wanted)
     if left > 0:  # the sum of all powers adds up what leaks
         floor += residual * (wanted.power if wanted.cumulative else 1) / left
     lowest = float(spectrum.nodes.min())
-    plain = PowerPlan(wanted.power, -1.0, (), floor, spectrum.n_sweeps, lowest, cumulative=wanted.cumulative, size=left)
+    plain = replace(PowerPlan.of(wanted, error=floor), n_probes=spectrum.n_sweeps, lambda_min=lowest, size=left)
     best: PowerPlan | None = None
     for count in _counts(wanted):
         plan, noise = _expand(plain, wanted.factors(count), spectrum, precision, tol)

@@ -1,7 +1,8 @@
 """The function f of the eigenvalues of A that an embedding sketches: one power, or the sum of all powers.
 
-Y = f(A) G / sqrt(k) with f(x) = x^p, or f(x) = x + x^2 + ... + x^T for all scales up to the horizon T. The last
-application of A is always a plain product, so what is expanded is f(x) / x, whole or as a product of factors.
+Y = f(A) G / sqrt(k) with f(x) = x^p, or f(x) = x^m + x^(m+1) + ... + x^(m+T-1) for all scales from the first power m
+up to the horizon T. The last application of A is always a plain product, so what is expanded is f(x) / x, whole or as a
+product of factors.
 """
 
 from dataclasses import dataclass
@@ -49,10 +50,11 @@ def _geometric(x: np.ndarray, step: int, terms: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Filter:
-    """``f(x) = x^power``, or ``x + x^2 + ... + x^power`` if `cumulative`; then the power is the horizon T."""
+    """``f(x) = x^power``; or, if `cumulative`, the sum of `power` powers from x^first on: `power` is the horizon T."""
 
     power: int
     cumulative: bool = False
+    first: int = 1
 
     @property
     def label(self) -> Power:
@@ -61,8 +63,10 @@ class Filter:
 
     @property
     def name(self) -> str:
-        """The part of a stored name: the power, or "all" and the horizon."""
-        return f"{ALL}-{self.power}" if self.cumulative else str(self.power)
+        """The part of a stored name: the power, or "all", the horizon, and the first power if it is not 1."""
+        if not self.cumulative:
+            return str(self.power)
+        return f"{ALL}-{self.power}" + (f"-from-{self.first}" if self.first > 1 else "")
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, np.float64)
@@ -80,7 +84,7 @@ class Filter:
             while len(doublings) < count - 1 and horizon % 2 == 0:
                 horizon //= 2
                 doublings.append(Factor(terms=2, step=horizon))
-            return (Factor(terms=horizon), *reversed(doublings))
+            return (Factor(power=self.first - 1, terms=horizon), *reversed(doublings))
         edges = [round((self.power - 1) * part / count) for part in range(count + 1)]
         pieces = (stop - start for start, stop in pairwise(edges))
         return tuple(Factor(power=piece) for piece in pieces if piece) or (Factor(),)

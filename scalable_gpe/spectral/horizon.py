@@ -1,8 +1,13 @@
-"""Choice of the horizon T of the sum of all powers, x + x^2 + ... + x^T: as long as the data still change.
+"""Choice of the powers that "all" sums: from a first power m on, up to the horizon T, as long as the data still change.
 
 The slowest change of the data has the eigenvalue l, the largest one below those that no power shrinks (one for each
 component of the kernel) and apart from isolated rows. It decays within 1 / (1 - l) steps, the relaxation time; the
 horizon is the smallest power of two that is at least as long, within limits.
+
+The first powers tell a row apart from all others, near or far. Let d be the dimension of the data. The largest
+eigenvalues add about T^2 / N to a squared distance, and T grows with N^(2/d): in more than four dimensions that part
+falls with N, while that of the first powers remains. The sketch's error is a share of the whole, so from many rows on
+the sum begins later. `benchmarks/first_power.py` measures where, and with which power.
 """
 
 from dataclasses import dataclass
@@ -13,6 +18,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.spectral.lanczos import Lanczos, steps_for
 
 SHORTEST, LONGEST = 64, 4096
+MANY_ROWS, FIRST_OF_MANY = 50_000, 4
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,13 @@ class Horizon:
     horizon: int
     relaxation_time: float | None = None
     capped: bool = False
+
+
+def choose_first_power(given: int | str, n_rows: int) -> int:
+    """The first power that the user gave, or one by the number of rows."""
+    if isinstance(given, int):
+        return given
+    return FIRST_OF_MANY if n_rows >= MANY_ROWS else 1
 
 
 def choose_horizon(lanczos: Lanczos, context: Context, name: str) -> Horizon:

@@ -1,4 +1,4 @@
-"""The sum of all powers: against the dense reference, in every regime, with its horizon and its law."""
+"""The sum of all powers: against the dense reference, in every regime, with its horizon, first power and law."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.sketch.polynomial import most_sweeps, plan_filter
 from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.filters import Factor, Filter
-from scalable_gpe.spectral.horizon import LONGEST, SHORTEST
+from scalable_gpe.spectral.horizon import LONGEST, MANY_ROWS, SHORTEST, choose_first_power
 
 
 def some_points(duplicates: bool = False) -> np.ndarray:
@@ -33,22 +33,25 @@ def without_top(heat: gpe.HeatKernel, G: np.ndarray) -> np.ndarray:
     return G - np.outer(top, top @ G)
 
 
-def reference(heat: gpe.HeatKernel, k: int, horizon: int, seed: int = 0, sketch: str = "gaussian") -> np.ndarray:
+def reference(
+    heat: gpe.HeatKernel, k: int, horizon: int, seed: int = 0, sketch: str = "gaussian", first_power: int = 1
+) -> np.ndarray:
     G = gpe.sketch_matrix(heat.shape[0], k, kind=sketch, random_state=seed)
-    return gpe.exact.gp_embedding(heat.to_scipy().toarray(), without_top(heat, G), "all", horizon=horizon)
+    return gpe.exact.gp_embedding(heat.to_scipy().toarray(), without_top(heat, G), "all", horizon, first_power)
 
 
 # --- the function ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 7, 64, 1024, 3000])
+@pytest.mark.parametrize("first", [1, 2, 5])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_factors_multiply_to_the_filter(horizon, count):
+def test_factors_multiply_to_the_filter(horizon, first, count):
     x = np.concatenate([np.linspace(-1, 1, 201), 1 - np.logspace(-16, -1, 40)])
     product = x.copy()
-    for factor in Filter(horizon, cumulative=True).factors(count):
+    for factor in Filter(horizon, cumulative=True, first=first).factors(count):
         product = product * factor(x)
-    expected = sum(x**t for t in range(1, horizon + 1))
+    expected = sum(x**t for t in range(first, first + horizon))
     np.testing.assert_allclose(product, expected, rtol=1e-10, atol=1e-12)
     powers = np.prod([factor(x) for factor in Filter(horizon).factors(count)], axis=0) * x
     np.testing.assert_allclose(powers, x**horizon, rtol=1e-9, atol=1e-14)
@@ -74,6 +77,16 @@ def test_sparse_equals_dense(precision, normalization, duplicates):
         error = np.abs(distances - truth)[truth > 1e-9] / truth[truth > 1e-9]
         assert np.median(error) < (1e-5 if precision == "single" else 1e-6)
         assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_a_sum_that_begins_later_equals_dense(precision, normalization):
+    heat = heat_of(some_points(duplicates=True), normalization)
+    for first, horizon in ((2, 1), (4, 1024), (16, 64)):
+        expected = reference(heat, 8, horizon, first_power=first)
+        found = gpe.gp_embedding(heat, 8, "all", horizon=horizon, first_power=first, precision=precision)
+        assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
 
 
 def test_bernoulli_sketch_and_seed():
@@ -144,6 +157,82 @@ def test_a_given_horizon_is_used_and_wrong_ones_are_refused():
         gpe.embed(X, power="all", horizon=0)
     with pytest.raises(ValueError, match="horizon must be a whole number or 'auto'"):
         gpe.embed(X, power="all", horizon="far")
+
+
+# --- the first power ------------------------------------------------------------------------------
+
+
+def test_the_first_power_follows_the_number_of_rows():
+    assert [choose_first_power("auto", n_rows) for n_rows in (10, MANY_ROWS - 1, MANY_ROWS, 10**9)] == [1, 1, 4, 4]
+    assert choose_first_power(7, 10**9) == 7
+
+
+def test_many_rows_begin_with_a_later_power():
+    X = gpe.datasets.torus(MANY_ROWS, random_state=0)
+    how = {"n_components": 2, "n_neighbors": 4, "horizon": 8, "n_sketch": 2, "progress": False}
+    result = gpe.embed(X, **how)
+    assert result.report["first_power"] == 4
+    assert np.array_equal(result.points, gpe.embed(X, first_power=4, **how).points)
+    fewer = gpe.embed(X[:-1], **how)
+    assert fewer.report["first_power"] == 1
+    assert gpe.embed(X, power=2, **{**how, "horizon": "auto"}).report["first_power"] is None
+
+
+def test_runs_with_different_first_powers_share_a_store(tmp_path):
+    X, how = some_points(), {"n_components": 4, "n_neighbors": 16, "horizon": 64, "n_sketch": 4, "progress": False}
+    first, later, given, again = (
+        gpe.embed(X, store=tmp_path / "run.zarr", **how, **more)
+        for more in ({}, {"first_power": 3}, {"first_power": 1}, {"first_power": 3})
+    )
+    assert [one.report["first_power"] for one in (first, later, given, again)] == [1, 3, 1, 3]
+    assert np.array_equal(first.points[:], given.points[:])
+    assert np.array_equal(later.points[:], again.points[:])
+    assert again.report["finished_at"] == later.report["finished_at"]
+    assert not np.allclose(first.points[:], later.points[:])
+    assert np.array_equal(later.points[:], gpe.embed(X, **how, first_power=3).points)
+
+
+def test_new_points_and_audit_know_the_first_power():
+    X = some_points()
+    result = gpe.embed(X, n_components=16, horizon=64, first_power=6, progress=False)
+    np.testing.assert_allclose(result.transform(X[:20]), result.points[:20], atol=1e-4 * np.abs(result.points).max())
+    rounding = gpe.audit(result)["powers"]["all"]["rounding"]
+    assert rounding["measured"] <= rounding["reported"]
+
+
+def test_exact_distances_know_the_first_power():
+    A = heat_of(some_points()).to_scipy().toarray().astype(np.float64)
+    image = sum(np.linalg.matrix_power(A, t) for t in range(6, 6 + 64))
+    np.testing.assert_allclose(gpe.exact.diffusion_distances(A, "all", 64, 6), pdist(image), rtol=1e-9)
+
+
+def test_wrong_first_powers_are_refused():
+    X = some_points()
+    with pytest.raises(ValueError, match=r"first_power is for power='all'"):
+        gpe.embed(X, power=16, first_power=2)
+    with pytest.raises(ValueError, match="first_power must be at least 1"):
+        gpe.embed(X, first_power=0)
+    with pytest.raises(ValueError, match="first_power must be a whole number or 'auto'"):
+        gpe.embed(X, first_power="late")
+    with pytest.raises(ValueError, match="first_power"):
+        gpe.exact.gp_embedding(np.eye(2), np.eye(2), "all", 4, 0)
+
+
+def test_a_later_first_power_tells_clusters_apart_in_noise():
+    """The first powers set each row apart from all others, most of all in many dimensions."""
+    rng = np.random.default_rng(2)
+    found = np.arange(2000) % 10
+    X = rng.standard_normal((2000, 200))
+    X[:, :10] += 1.8 * rng.standard_normal((10, 10))[found]
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X)))
+    share = {}
+    for first in (1, 4):
+        points = gpe.gp_embedding(heat, 32, "all", first_power=first).astype(np.float64)
+        squares = (points**2).sum(axis=1)
+        gaps = squares[:, None] + squares - 2 * points @ points.T
+        np.fill_diagonal(gaps, np.inf)
+        share[first] = (found[gaps.argpartition(10, axis=1)[:, :10]] == found[:, None]).mean()
+    assert share[4] > share[1] + 0.05
 
 
 # --- cost -----------------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+"""The first power of the sum of all powers: which one is best, for few rows and for many.
+
+    python benchmarks/first_power.py --markdown docs/first-power-results.md        half an hour
+    python benchmarks/first_power.py --data branching --sizes 1e6 --seeds 1
+
+The figures are those of `quality.py`, of 10,000 sampled rows, with k = 32 and otherwise default parameters, as mean and
+standard error over several random matrices. `truth.py` says which sets are for choosing and which only for reporting.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import labels
+import scalable_gpe as gpe
+from quality import FIGURES, figures
+from truth import Truth, load, role, sampled
+
+FIRSTS = (1, 2, 4, 8, 16)
+SIZES = {
+    "branching": (4_000, 100_000, 300_000),
+    "nested clusters": (4_000, 100_000),
+    "torus": (4_000, 100_000),
+    "Fashion-MNIST": (20_000, 70_000),
+    "noise": (3_000, 60_000),
+    "swiss roll": (4_000, 100_000),
+}
+_STANDARD = {"Fashion-MNIST": 20_000, "noise": 3_000}  # rows of `truth.load` with share 1; 4,000 of all others
+_SAMPLE = 10_000
+
+Figures = dict[str, list[float]]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _options(arguments)
+    lines = ["| data | for | rows | first power | " + " | ".join(FIGURES) + " |", "|---" * (len(FIGURES) + 4) + "|"]
+    for line in lines:
+        print(line, flush=True)
+    for name in options.data:
+        for n_rows in map(int, options.sizes or SIZES[name]):
+            truth = load(name, n_rows / _STANDARD.get(name, 4_000), options.fashion)
+            for first, found in study(truth, options.seeds):
+                use = {"choose": "choosing", "report": "reporting"}[role(name)]
+                cells = [name, use, f"{len(truth.X):,}", str(first), *(_cell(found.get(one)) for one in FIGURES)]
+                lines.append("| " + " | ".join(cells) + " |")
+                print(lines[-1], flush=True)
+    if options.markdown:
+        options.markdown.write_text("\n".join(lines) + "\n")
+
+
+def study(truth: Truth, n_seeds: int) -> Iterator[tuple[int, Figures]]:
+    """Yield each first power with its figures, one for each random matrix."""
+    rows, known = sampled(truth, min(_SAMPLE, len(truth.X)))
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(np.asarray(truth.X, np.float32))))
+    for first in FIRSTS:
+        found: Figures = {}
+        for seed in range(n_seeds):
+            points = gpe.gp_embedding(heat, 32, "all", first_power=first, random_state=seed)
+            for figure, value in figures(known, points[rows]).items():
+                found.setdefault(figure, []).append(value)
+        yield first, found
+
+
+def _cell(values: list[float] | None) -> str:
+    """Mean and standard error; nothing for a figure that the data do not allow."""
+    if not values:
+        return ""
+    mean = f"{np.mean(values):.3f}".removeprefix("0")
+    error = "" if len(values) == 1 else f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}".replace(" 0.", " .")
+    return mean + error
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", type=float, help="numbers of rows, in place of those of each set")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--fashion", type=Path, default=labels.FASHION, help="folder of Fashion-MNIST")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
