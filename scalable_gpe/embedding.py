@@ -244,7 +244,9 @@ class Embedding:
     def pseudotime(self, root: Any) -> Pseudotime:
         r"""Diffusion pseudotime: the distance of each row from a root, through all scales at once.
 
-        .. math:: t_i = |y_i - y_{root}| \approx |M_i - M_{root}|, \qquad M = A + A^2 + \dots + A^T
+        .. math:: t_i = |y_i - y_{root}| \approx |M_i - M_{root}|, \qquad M = A^m + A^{m+1} + \dots + A^{m+T-1}
+
+        With m = 1 that is the usual definition; embed 50,000 rows or more with ``first_power=1`` for it.
 
         Parameters
         ----------

@@ -63,6 +63,7 @@ def test_the_tree_of_all_scales():
     assert abs((tree.X[tree.kind == 1, 2].mean() - tree.X[tree.kind == 0, 2].mean()) - 0.3) < 0.02
 
 
+@pytest.mark.slow
 def test_million_torus(run, tmp_path):
     command = ["million_torus.py", "--points", 3000, "--powers", 16, 256, "--memory-limit", "1GB", "--out", "torus"]
     first = run(*command)

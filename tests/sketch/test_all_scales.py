@@ -201,9 +201,9 @@ def test_new_points_and_audit_know_the_first_power():
 
 
 def test_exact_distances_know_the_first_power():
-    A = heat_of(some_points()).to_scipy().toarray().astype(np.float64)
-    image = sum(np.linalg.matrix_power(A, t) for t in range(6, 6 + 64))
-    np.testing.assert_allclose(gpe.exact.diffusion_distances(A, "all", 64, 6), pdist(image), rtol=1e-9)
+    A = heat_of(some_points()[:200]).to_scipy().toarray().astype(np.float64)
+    image = sum(np.linalg.matrix_power(A, t) for t in range(6, 6 + 8))
+    np.testing.assert_allclose(gpe.exact.diffusion_distances(A, "all", 8, 6), pdist(image), rtol=1e-9)
 
 
 def test_wrong_first_powers_are_refused():
