@@ -98,7 +98,8 @@ def powers_text(report: Mapping[str, Any]) -> str:
         return plain(report["power"])
     first = report.get("first_power") or 1
     later = f", from power {first}" if first > 1 else ""
-    return f"{plain(report['power'])} (horizon {report['horizon']}{later})"
+    capped = ", capped: the longest distances come out too short" if report.get("horizon_capped") else ""
+    return f"{plain(report['power'])} (horizon {report['horizon']}{later}{capped})"
 
 
 def power_title(power: int | str) -> str:

@@ -9,6 +9,7 @@ from scipy.stats import chi2, kstest
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import VanishingWarning
+from scalable_gpe.formatting import powers_text
 from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.sketch.polynomial import most_sweeps, plan_filter
 from scalable_gpe.spectral.density import Spectrum
@@ -146,6 +147,7 @@ def test_a_long_shape_caps_the_horizon_and_says_so():
     report = gpe.embed(line, n_neighbors=4, power="all", progress=False).report
     assert (report["horizon"], report["horizon_capped"]) == (LONGEST, True)
     assert "horizon_capped" in report["reasons"]
+    assert powers_text(report) == f"all (horizon {LONGEST}, capped: the longest distances come out too short)"
 
 
 def test_a_given_horizon_is_used_and_wrong_ones_are_refused():
@@ -172,6 +174,7 @@ def test_many_rows_begin_with_a_later_power():
     how = {"n_components": 2, "n_neighbors": 4, "horizon": 8, "n_sketch": 2, "progress": False}
     result = gpe.embed(X, **how)
     assert result.report["first_power"] == 4
+    assert powers_text(result.report) == "all (horizon 8, from power 4)"
     assert np.array_equal(result.points, gpe.embed(X, first_power=4, **how).points)
     fewer = gpe.embed(X[:-1], **how)
     assert fewer.report["first_power"] == 1
