@@ -60,7 +60,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("recall", figure("recall", "{:.4f}") + error),
         ("missing weight", figure("missing_weight", "{:.2%}")),
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
-        ("lost mass", figure("lost_mass", "{:.2%}")),
+        ("lost mass", figure("lost_mass", "{:.2%}") + _usual(report["lost_mass"])),
         ("Sinkhorn", _sinkhorn(iterations, residual, report["converged"])),
         ("power", powers_text(report)),
         ("polynomial error", plain(report["polynomial_error"])),
@@ -77,6 +77,11 @@ def _components(report: dict[str, Any]) -> str:
     counts = f"{n_graph:,}" if n_kernel in (None, n_graph) else f"{n_graph:,} of the graph, {n_kernel:,} of the kernel"
     apart = ", and distances between them mean only that they are apart" if max(n_graph, n_kernel or 1) > 1 else ""
     return f"{counts}{apart}; isolated rows: {report['n_isolated']:,}"
+
+
+def _usual(lost_mass: float | None) -> str:
+    """What to think of a large lost mass; one that matters has a warning."""
+    return ", usual in many dimensions" if lost_mass is not None and lost_mass > 0.2 else ""
 
 
 def _spread(sigma: Mapping[str, float] | None) -> str:

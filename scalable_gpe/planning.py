@@ -10,7 +10,7 @@ from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import workers_for
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources, parse_bytes
+from scalable_gpe.execution.memory_plan import PART_ROWS, MemoryPlan, ProblemSize, Resources, parse_bytes
 from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.graph.search import choose_method
 from scalable_gpe.io.rows import InputRows, open_rows
@@ -91,7 +91,7 @@ def estimate(
     used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
     width = used.panel_columns(n_rows, size.n_powers, size.itemsize, size.block_bytes, size.n_components)
     longest = LONGEST if isinstance(sketching.horizon, str) else sketching.horizon
-    cost = Cost(size, width, sketching.powers, longest)
+    cost = Cost(size, width, sketching.powers, longest, out_of_core=limit is not None and used.maps_arrays)
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
         "memory": int(max(smallest, comfortable) if limit is None else min(limit, max(smallest, comfortable))),
@@ -113,6 +113,7 @@ class Cost:
     powers: tuple[Power, ...]
     horizon: int
     method: str = "auto"
+    out_of_core: bool = False
 
     @property
     def n_panels(self) -> int:
@@ -138,7 +139,8 @@ class Cost:
 
     def _sweep(self, width: int) -> float:
         n_blocks = -(-self.size.n_rows // block_rows(self.size.n_rows))
-        return self.size.nnz * (7e-10 + 6e-11 * width) + 3e-5 * n_blocks
+        seconds = self.size.nnz * (1e-9 + 1.5e-10 * width) + 3e-5 * n_blocks
+        return 2 * seconds if self.out_of_core else seconds
 
     def _search(self) -> float:
         n_rows, n_features, n_neighbors = self.size.n_rows, self.size.n_features, self.size.n_neighbors
@@ -147,7 +149,8 @@ class Cost:
             return float(3e-10 * n_rows**2 * (1 + n_features / 16))
         if method == "kdtree":
             return float(1e-7 * n_rows * np.log2(n_rows) * (1 + n_features) * (1 + n_neighbors / 16) / 4)
-        return float(n_rows * (2e-6 * n_features**0.5 + 3e-7 * n_neighbors))
+        rounds = 1 + max(0.0, np.log10(n_rows / (1.5 * PART_ROWS)))  # several parts are searched again along borders
+        return float(n_rows * (2e-6 * n_features**0.5 + 3e-7 * n_neighbors) * rounds)
 
 
 def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power, ...]) -> dict[str, float]:

@@ -221,9 +221,10 @@ def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) ->
     texts = []
     if report.n_isolated > 0.01 * report.n_rows:
         way_out = "`epsilon`, or pass `epsilon='local'`" if report.sigma is None else "`epsilon`"
+        more = "Pass longer lists, or raise" if report.method == "precomputed" else "Raise `n_neighbors` or"
         text = (
             f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: the sketch alone decides "
-            f"where they are. Raise `n_neighbors` or {way_out}."
+            f"where they are. {more} {way_out}."
         )
         texts.append(warn(text, ConnectivityWarning))
     ordinary = ~heat.isolated[heat.kernel.storage_order.position[:_SAMPLED]]

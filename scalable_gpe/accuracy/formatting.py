@@ -9,6 +9,7 @@ from scalable_gpe.formatting import Estimate, power_title
 Line = tuple[str, str]
 
 _ERRORS = ("median_error", "bound_95")
+_TINY = 0.001  # p-values below this one have another cause than chance
 
 
 def headline(audit: dict[str, Any], power: Power) -> str:
@@ -59,13 +60,17 @@ def _power_lines(figures: Any) -> list[Line]:
         ("  median error", median),
         ("  95 % within", bound),
         ("  squared ratio", ratio),
-        ("  law of the sketch", f"p = {law['size_pvalue']:.2g} (size), {_shape(law['ks_pvalue'])}"),
+        ("  law of the sketch", _law(law["size_pvalue"], law["ks_pvalue"])),
         ("  rounding", f"{rounding['measured']:.1e} measured, {rounding['reported']:.1e} reported"),
     ]
 
 
-def _shape(p_value: float | None) -> str:
-    return "shape not tested: not normal" if p_value is None else f"{p_value:.2g} (shape)"
+def _law(size: float, shape: float | None) -> str:
+    """The p-values of the test, and what they say."""
+    shown = "shape not tested: not normal" if shape is None else f"{shape:.2g} (shape)"
+    as_expected = min(size, 1.0 if shape is None else shape) >= _TINY
+    verdict = "errors as a sketch has them" if as_expected else "more than the sketch is wrong"
+    return f"p = {size:.2g} (size), {shown}: {verdict}"
 
 
 def _dense(figures: Any, lost_mass: Any) -> str:

@@ -376,6 +376,7 @@ def _check_distinct(names: Sequence[str], path: str) -> None:
 
 def _way_out(column: str, index: str | None) -> str:
     """What to do about a column that is not numeric."""
+    how = "(in Python, of gpe.read_points)"
     if index is None:
-        return f"If it holds the names of the rows, pass `index={column!r}`; else leave it out with `drop`."
-    return f"Leave it out with `drop`: {index!r} holds the names of the rows, and the points must be numbers."
+        return f"If it holds the names of the rows, pass `index={column!r}`; else leave it out with `drop` {how}."
+    return f"Leave it out with `drop` {how}: {index!r} holds the names of the rows, and the points must be numbers."
