@@ -104,6 +104,21 @@ def test_what_recall_is_worth(benchmarks, tmp_path):
     assert main(["--data", "--json", str(out)]) == text  # nothing new: the tables of the file
 
 
+@pytest.mark.parametrize(
+    ("parameter", "values"), [("first_power", [1, 2, 4, 8, 16]), ("horizon", [4096, 16384, 32768])]
+)
+def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, parameter, values):
+    from many_rows import main
+
+    path = tmp_path / "table.md"
+    main(["--vary", parameter, "--data", "noise", "--sizes", "300", "--seeds", "2", "--markdown", str(path)])
+    head, _, *lines = path.read_text(encoding="utf-8").splitlines()
+    assert head.split(" | ")[3] == parameter.replace("_", " ")
+    assert tuple(int(line.split(" | ")[3]) for line in lines) == VARIED[parameter]
+    assert all(line.startswith("| noise | reporting | 300 |") and line.count(" ± ") == 3 for line in lines)
+    assert capsys.readouterr().out.splitlines()[-1] == lines[-1]
+
+
 @pytest.mark.slow
 def test_usefulness_writes_its_tables(tmp_path):
     script, out, text = SCRIPT.with_name("usefulness.py"), tmp_path / "figures.json", tmp_path / "tables.md"

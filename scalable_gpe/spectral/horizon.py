@@ -7,7 +7,7 @@ horizon is the smallest power of two that is at least as long, within limits.
 The first powers tell a row apart from all others, near or far. Let d be the dimension of the data. The largest
 eigenvalues add about T^2 / N to a squared distance, and T grows with N^(2/d): in more than four dimensions that part
 falls with N, while that of the first powers remains. The sketch's error is a share of the whole, so from many rows on
-the sum begins later. `benchmarks/first_power.py` measures where, and with which power.
+the sum begins later. `benchmarks/many_rows.py` measures where, and with which power.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""The first power of the sum of all powers: which one is best, for few rows and for many.
+"""All scales of many rows: the first power and the horizon of the sum, which one is best for few rows and for many.
 
-    python benchmarks/first_power.py --markdown docs/first-power-results.md        half an hour
-    python benchmarks/first_power.py --data branching --sizes 1e6 --seeds 1
+    python benchmarks/many_rows.py --markdown docs/first-power-results.md                        half an hour
+    python benchmarks/many_rows.py --vary horizon --data torus "swiss roll" --sizes 1e5          some minutes
+    python benchmarks/many_rows.py --data branching --sizes 1e6 --seeds 1
 
 The figures are those of `quality.py`, of 10,000 sampled rows, with k = 32 and otherwise default parameters, as mean and
 standard error over several random matrices. `truth.py` says which sets are for choosing and which only for reporting.
@@ -18,7 +19,7 @@ import scalable_gpe as gpe
 from quality import FIGURES, figures
 from truth import Truth, load, role, sampled
 
-FIRSTS = (1, 2, 4, 8, 16)
+VARIED = {"first_power": (1, 2, 4, 8, 16), "horizon": (4096, 16384, 32768)}
 SIZES = {
     "branching": (4_000, 100_000, 300_000),
     "nested clusters": (4_000, 100_000),
@@ -35,32 +36,33 @@ Figures = dict[str, list[float]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    lines = ["| data | for | rows | first power | " + " | ".join(FIGURES) + " |", "|---" * (len(FIGURES) + 4) + "|"]
+    head = ["data", "for", "rows", options.vary.replace("_", " "), *FIGURES]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for line in lines:
         print(line, flush=True)
     for name in options.data:
         for n_rows in map(int, options.sizes or SIZES[name]):
             truth = load(name, n_rows / _STANDARD.get(name, 4_000), options.fashion)
-            for first, found in study(truth, options.seeds):
+            for value, found in study(truth, options.vary, options.seeds):
                 use = {"choose": "choosing", "report": "reporting"}[role(name)]
-                cells = [name, use, f"{len(truth.X):,}", str(first), *(_cell(found.get(one)) for one in FIGURES)]
+                cells = [name, use, f"{len(truth.X):,}", str(value), *(_cell(found.get(one)) for one in FIGURES)]
                 lines.append("| " + " | ".join(cells) + " |")
                 print(lines[-1], flush=True)
     if options.markdown:
         options.markdown.write_text("\n".join(lines) + "\n")
 
 
-def study(truth: Truth, n_seeds: int) -> Iterator[tuple[int, Figures]]:
-    """Yield each first power with its figures, one for each random matrix."""
+def study(truth: Truth, parameter: str, n_seeds: int) -> Iterator[tuple[int, Figures]]:
+    """Yield each value of a parameter with its figures, one for each random matrix."""
     rows, known = sampled(truth, min(_SAMPLE, len(truth.X)))
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(np.asarray(truth.X, np.float32))))
-    for first in FIRSTS:
+    for value in VARIED[parameter]:
         found: Figures = {}
         for seed in range(n_seeds):
-            points = gpe.gp_embedding(heat, 32, "all", first_power=first, random_state=seed)
-            for figure, value in figures(known, points[rows]).items():
-                found.setdefault(figure, []).append(value)
-        yield first, found
+            points = gpe.gp_embedding(heat, 32, "all", random_state=seed, **{parameter: value})
+            for figure, measured in figures(known, points[rows]).items():
+                found.setdefault(figure, []).append(measured)
+        yield value, found
 
 
 def _cell(values: list[float] | None) -> str:
@@ -76,6 +78,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--sizes", nargs="+", type=float, help="numbers of rows, in place of those of each set")
+    parser.add_argument("--vary", default="first_power", choices=list(VARIED))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--fashion", type=Path, default=labels.FASHION, help="folder of Fashion-MNIST")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
