@@ -104,11 +104,9 @@ def test_what_recall_is_worth(benchmarks, tmp_path):
     assert main(["--data", "--json", str(out)]) == text  # nothing new: the tables of the file
 
 
-@pytest.mark.parametrize(
-    ("parameter", "values"), [("first_power", [1, 2, 4, 8, 16]), ("horizon", [4096, 16384, 32768])]
-)
-def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, parameter, values):
-    from many_rows import main
+@pytest.mark.parametrize("parameter", ["first_power", "horizon"])
+def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, parameter):
+    from many_rows import VARIED, main
 
     path = tmp_path / "table.md"
     main(["--vary", parameter, "--data", "noise", "--sizes", "300", "--seeds", "2", "--markdown", str(path)])

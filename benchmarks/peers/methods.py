@@ -86,11 +86,6 @@ def _one_power(task: Task) -> Found:
     return Found(np.asarray(_ours(task, power=POWER).points))
 
 
-def _few_neighbors(task: Task) -> Found:
-    """Embed with as many neighbours as the peers have."""
-    return Found(np.asarray(_ours(task, n_neighbors=NEIGHBORS).points))
-
-
 def _wide(task: Task) -> Found:
     return Found(np.asarray(_ours(task, n_sketch=128).points))
 
@@ -299,7 +294,6 @@ METHODS: dict[str, Method] = {
     OURS: Method(_default, **_LIBRARY),
     f"{OURS}, n_sketch=128": Method(_wide, **_LIBRARY),
     f"{OURS}, power {POWER}": Method(_one_power, **_LIBRARY),
-    f"{OURS}, {NEIGHBORS} neighbours": Method(_few_neighbors, **_LIBRARY),
     f"{OURS}, on disk": Method(_stored, **_LIBRARY),
     f"{OURS}, eigenvectors": Method(_own_eigenvectors, **_LIBRARY),
     f"{OURS}, neighbours alone": Method(_graph, **{**_LIBRARY, "group": "neighbours alone"}),

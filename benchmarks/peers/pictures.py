@@ -12,7 +12,7 @@ from peers.summary import FLOOR, HEADINGS, Runs, Table, main_data, methods_of, q
 
 PANELS = (("branching", "NMI"), ("Fashion-MNIST", "NMI"), ("Fashion-MNIST", "few"), ("swiss roll", "rho"))
 _COLORS = {
-    OURS: ("#0b4f9e", "#2f7fd1", "#6aa9e6", "#3949ab", "#083061", "#00a6c7"),
+    OURS: ("#0b4f9e", "#2f7fd1", "#6aa9e6", "#083061", "#00a6c7"),
     "neighbours alone": ("#555555", "#888888", "#aaaaaa"),
     "eigenvectors": ("#b3261e", "#d95f02", "#e6ab02", "#a6611a", "#8c564b", "#e78ac3", "#c51b7d"),
     "pictures": ("#1b7837", "#5aae61", "#6a3d9a", "#9e86c8", "#33a02c", "#01665e"),
