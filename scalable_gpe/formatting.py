@@ -103,7 +103,7 @@ def powers_text(report: Mapping[str, Any]) -> str:
         return plain(report["power"])
     first = report.get("first_power") or 1
     later = f", from power {first}" if first > 1 else ""
-    capped = ", capped: the longest distances come out too short" if report.get("horizon_capped") else ""
+    capped = "; a longer one would serve the longest distances" if report.get("horizon_capped") else ""
     return f"{plain(report['power'])} (horizon {report['horizon']}{later}{capped})"
 
 

@@ -32,6 +32,7 @@ _MANY = 1_000_000  # points from which datashader draws them, if it is installed
 _FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a density
 _PANELS = 4  # in one row
 _PIXELS = (150, 600)  # fewest and most of a density
+_THIN = 0.02  # share of the pixels that have points, below which a shape is so thin that they are drawn larger
 _FEW_VOTES = 64  # labels up to which votes are counted in a table
 
 Components = Sequence[int] | Literal["principal"]
@@ -271,9 +272,9 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     from matplotlib.colors import LogNorm
 
     pixel, counts = pixels(points, limits, _n_pixels(ax))
-    extent = (*limits[0], *limits[1])
+    extent, source = (*limits[0], *limits[1]), _widened(counts)
     if column is None:
-        shown = np.ma.masked_equal(counts.T, 0)
+        shown = np.ma.masked_equal(counts.ravel()[source].T, 0)
         scale = LogNorm(1, max(2, counts.max()))
         ax.imshow(shown, origin="lower", extent=extent, norm=scale, cmap=density_map(theme), interpolation="nearest")
         return
@@ -281,8 +282,22 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     many = np.quantile(counts[counts > 0], 0.95)  # a few crowded pixels would make the others pale
     depth = np.minimum(np.log1p(counts.ravel()) / np.log1p(many), 1)
     opacity = np.where(counts.ravel() > 0, theme.faintest + (1 - theme.faintest) * depth, 0)
-    image = np.concatenate([shades, opacity[:, None]], axis=1).reshape(*counts.shape, 4).transpose(1, 0, 2)
+    image = np.concatenate([shades, opacity[:, None]], axis=1)[source].transpose(1, 0, 2)
     ax.imshow(image, origin="lower", extent=extent, interpolation="nearest")
+
+
+def _widened(counts: np.ndarray) -> np.ndarray:
+    """The pixel that each pixel shows: itself; around a shape as thin as a line, the fullest of those beside it."""
+    source = np.arange(counts.size).reshape(counts.shape)
+    if (counts > 0).sum() > _THIN * counts.size:
+        return source
+    around = np.pad(counts, 1), np.pad(source, 1)
+    fullest = counts.copy()
+    for row, column in ((0, 1), (2, 1), (1, 0), (1, 2)):
+        here = (slice(row, row + counts.shape[0]), slice(column, column + counts.shape[1]))
+        fuller = (counts == 0) & (around[0][here] > fullest)
+        source[fuller], fullest[fuller] = around[1][here][fuller], around[0][here][fuller]
+    return source
 
 
 def _n_pixels(ax: Any) -> int:

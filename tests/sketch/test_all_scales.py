@@ -147,7 +147,7 @@ def test_a_long_shape_caps_the_horizon_and_says_so():
     report = gpe.embed(line, n_neighbors=4, power="all", progress=False).report
     assert (report["horizon"], report["horizon_capped"]) == (LONGEST, True)
     assert "horizon_capped" in report["reasons"]
-    assert powers_text(report) == f"all (horizon {LONGEST}, capped: the longest distances come out too short)"
+    assert powers_text(report) == f"all (horizon {LONGEST}; a longer one would serve the longest distances)"
 
 
 def test_a_given_horizon_is_used_and_wrong_ones_are_refused():
