@@ -230,8 +230,8 @@ for ax, key, title in ((axes[1, 0], "wide_pseudotime", "scalable_gpe"), (axes[1,
 #
 # - The embedding is stored in the object next to scanpy's results, and scanpy's functions work on it.
 # - Pseudotime needs no eigenvectors: it is a distance in the embedding, and its random error is known
-#   (`uns["gpe"]["pseudotime_error"]`). More columns make it smaller: for pseudotime, use `n_sketch=128`.
+#   (`uns["gpe"]["pseudotime_error"]`). More columns make it smaller; here the default has enough of them.
 # - Branches that touch are not clusters: k-means cuts them somewhere, in any representation.
-# - At 100,000 cells, time and order are about those of scanpy; `n_sketch=128` has the best order.
+# - At 100,000 cells the time is about that of scanpy, and the order is better than scanpy's, most of all within branches.
 # - The cost grows nearly in proportion to the number of cells, and
 #   [the data need not fit in memory](larger-than-memory.ipynb).
