@@ -232,6 +232,6 @@ for ax, key, title in ((axes[1, 0], "wide_pseudotime", "scalable_gpe"), (axes[1,
 # - Pseudotime needs no eigenvectors: it is a distance in the embedding, and its random error is known
 #   (`uns["gpe"]["pseudotime_error"]`). More columns make it smaller; here the default has enough of them.
 # - Branches that touch are not clusters: k-means cuts them somewhere, in any representation.
-# - At 100,000 cells the time is about that of scanpy, and the order is better than scanpy's, most of all within branches.
+# - At 100,000 cells the time is about that of scanpy, and the order is better, most of all within branches.
 # - The cost grows nearly in proportion to the number of cells, and
 #   [the data need not fit in memory](larger-than-memory.ipynb).

@@ -400,6 +400,15 @@ def test_masked_entries_are_not_taken_for_numbers():
         gpe.embed(X)
 
 
+@pytest.mark.parametrize(
+    ("shape", "limit", "measured"),
+    [((10**7, 16), "600MB", 458), ((10**7, 16), "4GB", 368), ((5 * 10**7, 8), "3GB", 2250)],
+)
+def test_the_estimate_of_large_runs_is_near_what_they_took(shape, limit, measured):
+    how = {"n_neighbors": 16, "n_components": 16, "power": 64, "memory_limit": limit}
+    assert measured / 2 < gpe.estimate(*shape, **how)["seconds"] < 2 * measured
+
+
 def test_rows_by_number_from_a_mapped_file(tmp_path):
     """Rows in any order, repeated, few and far apart or many and close: they are read some at a time."""
     from scalable_gpe.io import npy
