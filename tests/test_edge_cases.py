@@ -147,6 +147,9 @@ def test_isolated_rows_are_reported_and_stay():
     with pytest.warns(ConnectivityWarning, match=r"4 of 304 rows have no effective neighbours"):
         result = gpe.embed(X, n_neighbors=20, epsilon=1.0, power=8, n_components=6)
     assert result.report["n_isolated"] == 4
+    lists = result.graph.indices, result.graph.distances
+    with pytest.warns(ConnectivityWarning, match="Pass longer lists, or raise epsilon"):
+        gpe.embed(neighbors=lists, epsilon=1.0, power=8, n_components=6, n_sketch=6)
     assert np.isfinite(result.points).all()
     G = gpe.sketch_matrix(304, 6)
     np.testing.assert_allclose(result.points[300:], (G - G.mean(axis=0))[300:] / np.sqrt(6), atol=1e-5)

@@ -89,7 +89,10 @@ def test_a_kernel_with_principal_axes_and_all_scales(torus):
     K = np.exp(-(cdist(X, X) ** 2) / 0.5)
     model = gpe.GaussianProcessEmbedding(2, metric="precomputed_kernel", n_sketch=16, horizon=64).fit(K)
     close(model.transform(K[:20]), model.embedding_[:20])
-    assert (model.power_, model.horizon_) == ("all", 64)
+    assert (model.power_, model.horizon_, model.report_["first_power"]) == ("all", 64, 1)
+    later = model.set_params(first_power=3).fit(K)
+    assert later.report_["first_power"] == 3
+    close(later.transform(K[:20]), later.embedding_[:20])
 
 
 def test_diffusion_map_of_a_kernel(torus):

@@ -62,6 +62,13 @@ def test_embed_is_the_function(folder):
     assert printed["parameters"]["power"] == [4, 16]
 
 
+def test_the_first_power_reaches_the_run(folder):
+    done = run("embed", "points.npy", "later.zarr", "-k", 8, "--horizon", 8, "--first-power", 3, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)["report"]
+    assert (report["horizon"], report["first_power"]) == (8, 3)
+
+
 def test_every_option_of_embed_is_there():
     import inspect
 
