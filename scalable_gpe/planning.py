@@ -139,7 +139,7 @@ class Cost:
 
     def _sweep(self, width: int) -> float:
         n_blocks = -(-self.size.n_rows // block_rows(self.size.n_rows))
-        seconds = self.size.nnz * (1e-9 + 1.5e-10 * width) + 3e-5 * n_blocks
+        seconds = self.size.nnz * (1.5e-9 + 1.3e-10 * width) + 6.5e-5 * n_blocks
         return 2 * seconds if self.out_of_core else seconds
 
     def _search(self) -> float:
