@@ -390,7 +390,8 @@ def embed(
         run share their products, and ``points`` is then a dict. "auto" takes the smallest power of two at which
         neighbours stand out from the noise of the sketch.
     horizon : int or "auto"
-        The horizon T of "all". "auto" takes the relaxation time of A, as a power of two from 64 to 4096.
+        The horizon T of "all". "auto" takes the relaxation time of A, as a power of two of at least 64. At most
+        32768 up to 100,000 rows, and less with more rows, down to 4096 from 300,000 on.
     first_power : int or "auto"
         The first power m of "all". "auto" takes 4 from 50,000 rows on, and 1 below. With 1 and the horizon T the sum is
         that of diffusion pseudotime, :math:`A + A^2 + \dots + A^T`.

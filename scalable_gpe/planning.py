@@ -15,7 +15,7 @@ from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.graph.search import choose_method
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.sketch.gaussian_process import check_sketch
-from scalable_gpe.spectral.horizon import LONGEST
+from scalable_gpe.spectral.horizon import CAP, longest_horizon
 from scalable_gpe.storage.blocks import block_rows
 
 _TRIAL_ROWS = 30_000
@@ -90,7 +90,7 @@ def estimate(
     comfortable, smallest = plan.comfortable(), plan.smallest_limit()
     used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
     width = used.panel_columns(n_rows, size.n_powers, size.itemsize, size.block_bytes, size.n_components)
-    longest = LONGEST if isinstance(sketching.horizon, str) else sketching.horizon
+    longest = CAP if isinstance(sketching.horizon, str) else sketching.horizon
     cost = Cost(size, width, sketching.powers, longest, out_of_core=limit is not None and used.maps_arrays)
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
@@ -182,8 +182,8 @@ def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power,
     # the relaxation time grows as epsilon falls: with n^(2 / dimension)
     dimension = max(intrinsic_dimension(result.graph) or 2.0, 1.0)
     growth = (size.n_rows / len(sample)) ** (2 / dimension)
-    reached = result.report["horizon"] or LONGEST
-    longest = int(min(LONGEST, reached * growth)) if isinstance(horizon, str) else cost.horizon
+    reached = result.report["horizon"] or CAP
+    longest = int(min(longest_horizon(size.n_rows), reached * growth)) if isinstance(horizon, str) else cost.horizon
     small = replace(size, n_rows=len(sample), n_neighbors=n_neighbors)
     before = Cost(small, size.n_components, powers, reached, method).seconds()
     after = replace(cost, horizon=longest, method=method).seconds()

@@ -84,7 +84,8 @@ def gp_embedding(
         The power p; several powers share their products. "all" is the sum of T powers from the first power m on,
         :math:`f(A) = A^m + A^{m+1} + \\dots + A^{m+T-1}` in place of :math:`A^p`: near and far at once.
     horizon : int or "auto"
-        The horizon T of "all"; by default the relaxation time of A, as a power of two from 64 to 4096.
+        The horizon T of "all"; by default the relaxation time of A, as a power of two of at least 64, and at most
+        32768 up to 100,000 rows, 4096 from 300,000 rows on.
     first_power : int or "auto"
         The first power m of "all"; by default 4 from 50,000 rows on, 1 below.
     n_sketch : int, optional

@@ -4,6 +4,11 @@ The slowest change of the data has the eigenvalue l, the largest one below those
 component of the kernel) and apart from isolated rows. It decays within 1 / (1 - l) steps, the relaxation time; the
 horizon is the smallest power of two that is at least as long, within limits.
 
+Products grow with the square root of the horizon, and their cost with N. Fewer rows may have a longer horizon, so that
+the sum costs no more than that of 300,000 rows with the shortest cap. A shape, however long, has changes of all speeds;
+clusters that are almost apart, or a row far out, are much slower than all else, and a longer sum tells nothing more
+about them. So beyond the shortest cap a horizon must be reached without a gap between the times.
+
 The first powers tell a row apart from all others, near or far. Let d be the dimension of the data. The largest
 eigenvalues add about T^2 / N to a squared distance, and T grows with N^(2/d): in more than four dimensions that part
 falls with N, while that of the first powers remains. The sketch's error is a share of the whole, so from many rows on
@@ -17,7 +22,10 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.spectral.lanczos import Lanczos, steps_for
 
-SHORTEST, LONGEST = 64, 4096
+SHORTEST, CAP, LONGEST = 64, 4096, 32768  # the cap is that of many rows; few rows have the longest
+_CAPPED_ROWS = 300_000
+_GAP = 64  # of the times of a change and of the next but one: 9 on a line; 25 as long as they are not resolved
+_MARGIN = 4  # steps that resolve the changes before a gap: what is not resolved yet looks faster than it is
 MANY_ROWS, FIRST_OF_MANY = 50_000, 4
 
 
@@ -37,6 +45,12 @@ def choose_first_power(given: int | str, n_rows: int) -> int:
     return FIRST_OF_MANY if n_rows >= MANY_ROWS else 1
 
 
+def longest_horizon(n_rows: int) -> int:
+    """The longest horizon that "auto" takes: a power of two."""
+    affordable = CAP * (_CAPPED_ROWS / n_rows) ** 2
+    return int(np.clip(2 ** np.floor(np.log2(affordable)), CAP, LONGEST))
+
+
 def choose_horizon(lanczos: Lanczos, context: Context, name: str) -> Horizon:
     """Read the horizon of a heat kernel, or choose it and store it under `name`."""
     known = context.store.read(name, Horizon)
@@ -47,13 +61,31 @@ def choose_horizon(lanczos: Lanczos, context: Context, name: str) -> Horizon:
 
 
 def measure_horizon(lanczos: Lanczos) -> Horizon:
-    """Take more Lanczos steps until they resolve the relaxation time, or until it exceeds the longest horizon."""
-    horizon = SHORTEST
+    """Take more Lanczos steps until they resolve the relaxation time, or show that the longest horizon is too short."""
+    horizon, longest = SHORTEST, longest_horizon(lanczos.n_rows)
     while True:
-        slowest = float(lanczos.spectrum(steps_for(horizon)).nodes.max())
-        time = 1 / (1 - slowest) if slowest < 1 else np.inf
-        if time > LONGEST:
-            return Horizon(LONGEST, time if np.isfinite(time) else None, capped=True)
-        if time <= horizon:
-            return Horizon(horizon, time)
+        times = [_times(nodes) for nodes in lanczos.nodes(steps_for(horizon))]
+        slowest, reach = max(float(each[-1]) for each in times), max(map(_reach, times))
+        if slowest <= horizon:
+            return Horizon(horizon, slowest)
+        parted = slowest > CAP and (longest == CAP or reach <= horizon / _MARGIN)
+        if parted or reach > longest or horizon == longest:
+            needed = 2 ** np.ceil(np.log2(min(reach, longest)))
+            return Horizon(int(max(needed, CAP)), slowest if np.isfinite(slowest) else None, capped=True)
         horizon *= 2
+
+
+def _times(eigenvalues: np.ndarray) -> np.ndarray:
+    """The steps within which changes decay, the slowest one last."""
+    left = 1 - np.sort(eigenvalues)
+    times: np.ndarray = np.divide(1.0, left, out=np.full(len(left), np.inf), where=left > 0)
+    return times
+
+
+def _reach(times: np.ndarray) -> float:
+    """The longest time before the first gap beyond the cap; the longest one of all if there is none.
+
+    While a slow change is not resolved, its time moves through the gap: one time is left out.
+    """
+    gaps = np.flatnonzero((times[2:] > CAP) & (times[2:] > _GAP * times[:-2]))
+    return float(times[gaps[0]] if len(gaps) else times[-1])

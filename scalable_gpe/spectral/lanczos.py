@@ -53,7 +53,7 @@ def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None
 
 def steps_for(power: int) -> int:
     """Number of Lanczos steps that resolve A^power."""
-    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 256))
+    return int(np.clip(np.ceil(2 * np.sqrt(power)), 8, 384))
 
 
 class Lanczos:
@@ -78,6 +78,11 @@ class Lanczos:
         self._current: Panel | None = None
         self._previous: Panel | None = None
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of A."""
+        return self._heat.shape[0]
+
     def spectrum(self, n_steps: int) -> Spectrum:
         """Quadrature of the first `n_steps` steps."""
         self._extend(max(n_steps, _INTERVAL_STEPS))
@@ -89,6 +94,11 @@ class Lanczos:
             n_points=self._heat.kernel.edges.n_points,
             n_sweeps=len(self._alpha),
         )
+
+    def nodes(self, n_steps: int) -> list[np.ndarray]:
+        """The nodes of each vector after `n_steps` steps: approximate eigenvalues, ascending."""
+        self._extend(max(n_steps, _INTERVAL_STEPS))
+        return [self._quadrature(probe, n_steps)[0] for probe in range(self._n_probes)]
 
     def clear(self) -> None:
         """Drop the vectors: no more steps are needed."""

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import block_diag, csr_array
 from scipy.spatial.distance import pdist
 from scipy.stats import chi2, kstest
 
@@ -14,7 +15,17 @@ from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.sketch.polynomial import most_sweeps, plan_filter
 from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.filters import Factor, Filter
-from scalable_gpe.spectral.horizon import LONGEST, MANY_ROWS, SHORTEST, choose_first_power
+from scalable_gpe.spectral.horizon import (
+    CAP,
+    LONGEST,
+    MANY_ROWS,
+    SHORTEST,
+    Horizon,
+    choose_first_power,
+    longest_horizon,
+    measure_horizon,
+)
+from scalable_gpe.spectral.lanczos import Probes
 
 
 def some_points(duplicates: bool = False) -> np.ndarray:
@@ -122,6 +133,12 @@ def test_isolated_rows_do_not_hide_the_error_of_the_others():
 # --- the horizon ----------------------------------------------------------------------------------
 
 
+def horizon_of(K: csr_array) -> Horizon:
+    """The horizon that is chosen for a given kernel."""
+    model = gpe.GaussianProcessEmbedding(8, power=1, metric="precomputed_kernel").fit(K)
+    return measure_horizon(Probes(model.result_.heat, 0).deflated)
+
+
 def test_the_horizon_is_the_relaxation_time():
     heat = heat_of(some_points())
     slowest = np.sort(np.linalg.eigvalsh(heat.to_scipy().toarray()))[-2]
@@ -148,6 +165,37 @@ def test_a_long_shape_caps_the_horizon_and_says_so():
     assert (report["horizon"], report["horizon_capped"]) == (LONGEST, True)
     assert "horizon_capped" in report["reasons"]
     assert powers_text(report) == f"all (horizon {LONGEST}; a longer one would serve the longest distances)"
+
+
+@pytest.mark.parametrize("bridge", [1e-4, 1e-12])
+def test_a_thin_connection_does_not_lengthen_the_horizon(bridge):
+    """Two parts that almost no heat connects: one change is far slower than all within a part."""
+    half = gpe.gaussian_kernel(gpe.neighbor_graph(some_points(), 16)).to_scipy()
+    whole = block_diag([half, half]).tolil()
+    whole[0, -1] = whole[-1, 0] = bridge
+    found = horizon_of(whole.tocsr())
+    within = horizon_of(half).relaxation_time
+    assert within < CAP
+    assert found.relaxation_time is None or found.relaxation_time > 100 * within
+    assert (found.horizon, found.capped) == (CAP, True)
+
+
+def test_a_far_row_does_not_shorten_the_horizon_of_a_long_shape():
+    """The far row's change is known after few steps, those of the shape are not."""
+    line = np.column_stack([np.arange(3000.0), np.zeros(3000)])
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(line, 4)).to_scipy()
+    whole = block_diag([kernel, [[1.0]]]).tolil()
+    whole[1500, -1] = whole[-1, 1500] = 1e-7
+    found = horizon_of(whole.tocsr())
+    assert (found.horizon, found.capped) == (LONGEST, True)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "expected"),
+    [(2, LONGEST), (100_000, LONGEST), (150_000, 16384), (200_000, 8192), (300_000, CAP), (10**9, CAP)],
+)
+def test_the_longest_horizon_falls_as_rows_are_added(n_rows, expected):
+    assert longest_horizon(n_rows) == expected
 
 
 def test_a_given_horizon_is_used_and_wrong_ones_are_refused():
