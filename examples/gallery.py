@@ -20,7 +20,7 @@ Arguments = Mapping[str, Any]
 # picture -> title of a panel -> arguments of embed
 PICTURES: dict[str, dict[str, Arguments]] = {
     "power": {f"power={power!r}": {"power": power} for power in (16, 128, 1024, "all")},
-    "horizon": {f"horizon={horizon}": {"horizon": horizon} for horizon in (16, 64, 256, 4096)},
+    "horizon": {f"horizon={horizon!r}": {"horizon": horizon} for horizon in (64, 256, 4096, "auto")},
     "epsilon": {f"epsilon={epsilon!r}": {"epsilon": epsilon} for epsilon in (0.2, 1.0, "auto", 20.0)},
     "n_neighbors": {f"n_neighbors={number}": {"n_neighbors": number} for number in (4, 10, 32, 300)},
     "n_components": {
@@ -41,6 +41,8 @@ PICTURES: dict[str, dict[str, Arguments]] = {
     },
 }
 
+AUTOMATIC = {"epsilon": ".2g", "horizon": "d"}  # written into titles, in these formats
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
@@ -53,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for title, given in PICTURES[name].items():
             n_neighbors = min(given.get("n_neighbors", 32), options.points - 1)
             result = gpe.embed(X, **{**given, "n_neighbors": n_neighbors})
-            chosen = f" ({result.report['epsilon']:.2g})" if given.get("epsilon") == "auto" else ""
-            planes[title + chosen] = laid_on(reference, result.principal(2)[0])
+            chosen = [f" ({result.report[one]:{form}})" for one, form in AUTOMATIC.items() if given.get(one) == "auto"]
+            planes["".join([title, *chosen])] = laid_on(reference, result.principal(2)[0])
         path = options.out / f"{name}.png"
         draw(planes, parts).savefig(path, dpi=125)
         print(path)
