@@ -49,7 +49,7 @@ def estimate(
     n_features : int, optional
         Number of columns of X; left out with X itself.
     n_neighbors, n_components, power, horizon, n_sketch, memory_limit
-        As in `embed`; with ``horizon="auto"`` the longest horizon is assumed, or what a trial suggests.
+        As in `embed`; with ``horizon="auto"`` 4096 is assumed, or what a trial suggests.
 
     Returns
     -------

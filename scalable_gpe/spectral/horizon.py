@@ -7,7 +7,8 @@ horizon is the smallest power of two that is at least as long, within limits.
 Products grow with the square root of the horizon, and their cost with N. Fewer rows may have a longer horizon, so that
 the sum costs no more than that of 300,000 rows with the shortest cap. A shape, however long, has changes of all speeds;
 clusters that are almost apart, or a row far out, are much slower than all else, and a longer sum tells nothing more
-about them. So beyond the shortest cap a horizon must be reached without a gap between the times.
+about them. So beyond the shortest cap a horizon must be reached without a gap between the times. If A is not centred
+(symmetric normalisation), clusters differ by more than their slow changes, and long sums hide all else: the cap stays.
 
 The first powers tell a row apart from all others, near or far. Let d be the dimension of the data. The largest
 eigenvalues add about T^2 / N to a squared distance, and T grows with N^(2/d): in more than four dimensions that part
@@ -62,7 +63,7 @@ def choose_horizon(lanczos: Lanczos, context: Context, name: str) -> Horizon:
 
 def measure_horizon(lanczos: Lanczos) -> Horizon:
     """Take more Lanczos steps until they resolve the relaxation time, or show that the longest horizon is too short."""
-    horizon, longest = SHORTEST, longest_horizon(lanczos.n_rows)
+    horizon, longest = SHORTEST, longest_horizon(lanczos.n_rows) if lanczos.is_centred else CAP
     while True:
         times = [_times(nodes) for nodes in lanczos.nodes(steps_for(horizon))]
         slowest, reach = max(float(each[-1]) for each in times), max(map(_reach, times))

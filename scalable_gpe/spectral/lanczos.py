@@ -83,6 +83,11 @@ class Lanczos:
         """Number of rows of A."""
         return self._heat.shape[0]
 
+    @property
+    def is_centred(self) -> bool:
+        """Whether the top eigenvector of A is constant."""
+        return self._heat.is_centred
+
     def spectrum(self, n_steps: int) -> Spectrum:
         """Quadrature of the first `n_steps` steps."""
         self._extend(max(n_steps, _INTERVAL_STEPS))

@@ -50,7 +50,7 @@ def client(local):
 
 def have(client, n_workers):
     client.cluster.scale(n_workers)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(client.scheduler_info(n_workers=-1)["workers"]) == n_workers

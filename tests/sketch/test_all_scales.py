@@ -165,6 +165,8 @@ def test_a_long_shape_caps_the_horizon_and_says_so():
     assert (report["horizon"], report["horizon_capped"]) == (LONGEST, True)
     assert "horizon_capped" in report["reasons"]
     assert powers_text(report) == f"all (horizon {LONGEST}; a longer one would serve the longest distances)"
+    symmetric = gpe.embed(line, n_neighbors=4, normalization="symmetric", power="all", progress=False).report
+    assert (symmetric["horizon"], symmetric["horizon_capped"]) == (CAP, True)
 
 
 @pytest.mark.parametrize("bridge", [1e-4, 1e-12])
