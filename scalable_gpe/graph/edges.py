@@ -18,6 +18,7 @@ from scalable_gpe.storage.lazy import lazy_vector
 from scalable_gpe.storage.mapped import Empty, mapped, pieces
 from scalable_gpe.storage.protocol import Ragged, Table
 
+_CHUNKS = 8  # of a block at most: its length is known to a factor of two beforehand, and padding is not stored
 _SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows
 _OF_THIS_PROCESS = ("_kept", "_spare", "_guard", "_checked", "_room")
 
@@ -269,8 +270,8 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
     longest = max(
         int(incoming.counts[b]) + (stop - start) * (2 * n_neighbors + 1) for b, (start, stop) in enumerate(blocks)
     )
-    columns = context.store.ragged(f"{name}/indices", len(blocks), longest, np.int32)
-    lengths = context.store.ragged(f"{name}/lengths", len(blocks), longest, np.float32)
+    columns = context.store.ragged(f"{name}/indices", len(blocks), longest, np.int32, _CHUNKS)
+    lengths = context.store.ragged(f"{name}/lengths", len(blocks), longest, np.float32, _CHUNKS)
     degree = context.store.table(f"{name}/degree", (n_points,), np.int32, shard_rows=rows)
 
     def unite(number: int) -> None:

@@ -120,7 +120,7 @@ class MemoryStore:
             self._tables[name] = MemoryTable(np.empty(shape, dtype), shard_rows, name)
         return self._tables[name]
 
-    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> Ragged:
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any, n_chunks: int = 1) -> Ragged:
         """Make ragged blocks, or find those of that name."""
         return self._ragged.setdefault(name, MemoryRagged(dtype))
 

@@ -136,9 +136,12 @@ class ZarrStore:
         array = self._array(name, shape, dtype, (chunk, *widths), (shard, *widths), owner=owner)
         return StoredTable(self.handle, array)
 
-    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any) -> StoredRagged:
-        """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name."""
-        chunk = min(longest + 1, _CHUNK_BYTES // np.dtype(dtype).itemsize)
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any, n_chunks: int = 1) -> StoredRagged:
+        """Make ragged blocks of at most `longest` entries, or find the unfinished ones of that name.
+
+        Each is stored in at least `n_chunks` chunks, of which those of padding are not written.
+        """
+        chunk = min(-(-(longest + 1) // n_chunks), _CHUNK_BYTES // np.dtype(dtype).itemsize)
         width = -(-(longest + 1) // chunk) * chunk
         array = self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), write_empty=False)
         return StoredRagged(self.handle, array)

@@ -99,6 +99,15 @@ def test_files_stay_few(X, tmp_path):
     assert len(contents(tmp_path / "few")) == len(contents(tmp_path / "many")) < 50
 
 
+def test_padding_of_edges_is_not_stored(tmp_path):
+    """Room is made for lists whose reversals are all new; most are not."""
+    graph = gpe.neighbor_graph(gpe.datasets.torus(20_000), 16, store=tmp_path / "run.zarr")
+    for part in ("indices", "lengths"):
+        files = (tmp_path / "run.zarr").glob(f"graph/*/edges/{part}/c/**/*")
+        stored = sum(path.stat().st_size for path in files if path.is_file())
+        assert 4 * graph.edges.nnz < stored < 1.4 * 4 * graph.edges.nnz
+
+
 def test_a_second_call_adds_nothing_but_what_is_new(X, store):
     gpe.embed(X, store=store, **OPTIONS)
     before = contents(store)
