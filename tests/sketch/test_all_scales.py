@@ -91,6 +91,16 @@ def test_sparse_equals_dense(precision, normalization, duplicates):
         assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
 
 
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_the_longest_horizon_of_a_long_shape_equals_dense(precision):
+    rng = np.random.default_rng(0)
+    heat = heat_of(np.column_stack([np.linspace(0, 300, 900), rng.normal(size=900)]))
+    assert measure_horizon(Probes(heat, 0).deflated).horizon == LONGEST
+    expected = reference(heat, 8, LONGEST)
+    found = gpe.gp_embedding(heat, 8, "all", precision=precision)
+    assert np.linalg.norm(found - expected) < (1e-4 if precision == "single" else 1e-6) * np.linalg.norm(expected)
+
+
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_a_sum_that_begins_later_equals_dense(precision, normalization):
