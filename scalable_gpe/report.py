@@ -194,7 +194,8 @@ def _reasons(
         names = ("horizon", "horizon_capped", "relaxation_time", "first_power")
         reasons |= dict.fromkeys(names, "only the sum of all powers has it")
     elif sketch.horizon.relaxation_time is None:
-        reasons["relaxation_time"] = "the horizon was given" if not sketch.horizon.capped else "longer than can be told"
+        given = parameters.horizon != AUTO
+        reasons["relaxation_time"] = "the horizon was given" if given else "longer than can be told"
     if sketch.horizon is not None and sketch.horizon.capped:
         reasons["horizon_capped"] = (
             f"the data change more slowly than {sketch.horizon.horizon} steps tell: the largest shapes are drawn "

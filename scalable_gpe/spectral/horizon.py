@@ -32,7 +32,10 @@ MANY_ROWS, FIRST_OF_MANY = 50_000, 4
 
 @dataclass(frozen=True)
 class Horizon:
-    """A horizon, and the relaxation time that it was chosen by (None if the user chose it)."""
+    """A horizon, and the relaxation time that it was chosen by (None if the user chose it, or if it has no end).
+
+    It is `capped` if changes of a shape are slower; those of parts that almost no heat connects do not count.
+    """
 
     horizon: int
     relaxation_time: float | None = None
@@ -69,10 +72,10 @@ def measure_horizon(lanczos: Lanczos) -> Horizon:
         slowest, reach = max(float(each[-1]) for each in times), max(map(_reach, times))
         if slowest <= horizon:
             return Horizon(horizon, slowest)
-        parted = slowest > CAP and (longest == CAP or reach <= horizon / _MARGIN)
-        if parted or reach > longest or horizon == longest:
+        parted = slowest > CAP and reach <= horizon / _MARGIN
+        if parted or reach > longest or slowest > CAP == longest or horizon == longest:
             needed = 2 ** np.ceil(np.log2(min(reach, longest)))
-            return Horizon(int(max(needed, CAP)), slowest if np.isfinite(slowest) else None, capped=True)
+            return Horizon(int(max(needed, CAP)), slowest if np.isfinite(slowest) else None, capped=not parted)
         horizon *= 2
 
 
