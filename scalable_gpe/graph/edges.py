@@ -18,7 +18,7 @@ from scalable_gpe.storage.lazy import lazy_vector
 from scalable_gpe.storage.mapped import Empty, mapped, pieces
 from scalable_gpe.storage.protocol import Ragged, Table
 
-_CHUNKS = 8  # of a block at most: its length is known to a factor of two beforehand, and padding is not stored
+_CHUNKS = 8  # of the room for a block, which is about twice its length; those of padding are not stored
 _SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows
 _OF_THIS_PROCESS = ("_kept", "_spare", "_guard", "_checked", "_room")
 
