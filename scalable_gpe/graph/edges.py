@@ -185,10 +185,10 @@ class Edges:
         )
 
     def _read(self, number: int, *, values: bool = True) -> _Read:
+        from scalable_gpe.loops import sparse
+
         start, stop = self.rows_of(number)
-        degree = self.degree[start:stop]
-        indptr = np.zeros(len(degree) + 1, np.int32)
-        np.cumsum(degree, out=indptr[1:])
+        indptr = sparse.offsets(self.degree[start:stop])
         length = int(indptr[-1])
         with self._guard:
             buffers = self._spare.pop() if self._spare else None

@@ -367,6 +367,16 @@ def subtract(image, current, alpha):
             image[i, c] -= alpha[c] * current[i, c]
 
 
+@njit(cache=True)
+def offsets(degree):
+    """Where each row begins, and where the last one ends; so short that to release the lock would take longer."""
+    found = np.empty(len(degree) + 1, np.int32)
+    found[0] = 0
+    for i in range(len(degree)):
+        found[i + 1] = found[i] + degree[i]
+    return found
+
+
 @njit(nogil=True, cache=True)
 def touched(indices, piece_rows, flags):
     """Flag the pieces of `piece_rows` rows that hold the rows `indices`."""

@@ -133,19 +133,18 @@ class StoredTable(_Stored):
     def _read_shard(self, shard: int, start: int, out: np.ndarray) -> None:
         """Read rows of one shard, which count from its beginning, into an array."""
         stop, step = start + len(out), self.array.chunks[0]
-        chunks, ends = [], []  # chunks that are needed in part are read whole
-        for first in range(start // step * step, stop, step):
-            if start <= first and first + step <= stop:
-                chunks.append(_bytes(out[first - start : first - start + step]))
-            else:
-                rows = np.empty((step, *self.shape[1:]), self.dtype)
-                chunks.append(_bytes(rows))
-                ends.append((max(first, start), min(first + step, stop), first, rows))
         key, backend, form = f"{self.name}/{self._file(shard)}", self.handle.backend, self._format
         assert form is not None
-        form.read(backend, key, start // step, chunks, form.index(backend, key))
-        for low, high, first, rows in ends:
-            out[low - start : high - start] = rows[low - first : high - first]
+        index = form.index(backend, key)
+        whole, end = -(-start // step), stop // step
+        if whole < end:
+            form.read(backend, key, whole, _bytes(out[whole * step - start : end * step - start]), index)
+        for chunk in {start // step, end} - set(range(whole, end)):  # needed in part, read whole
+            first, rows = chunk * step, np.empty((step, *self.shape[1:]), self.dtype)
+            low, high = max(first, start), min(first + step, stop)
+            if low < high:
+                form.read(backend, key, chunk, _bytes(rows), index)
+                out[low - start : high - start] = rows[low - first : high - first]
 
     def _file(self, shard: int) -> str:
         return chunk_name((shard, *(0 for _ in self.shape[1:])))
@@ -247,7 +246,7 @@ class StoredRagged(_Stored):
         index = self._indexes.get(block)  # blocks of K are read in every sweep
         if index is None:
             index = self._indexes[block] = form.index(backend, key)
-        form.read(backend, key, 0, [_bytes(row[at : at + step]) for at in range(0, length, step)], index)
+        form.read(backend, key, 0, _bytes(row[: -(-length // step) * step]), index)
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block as one shard: chunks of padding alone are not written."""

@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from scalable_gpe.errors import Message, StoreError
+from scalable_gpe.loops import checksum
 from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
 
 StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
@@ -43,6 +46,13 @@ DECODING = (
 )
 
 
+class Sums(NamedTuple):
+    """The checksums that a file has of its runs of bytes, and those of the bytes themselves."""
+
+    stored: np.ndarray
+    computed: np.ndarray
+
+
 class StorageBackend(Protocol):
     """Files of a store, by their names.
 
@@ -59,6 +69,7 @@ class StorageBackend(Protocol):
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
     def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
+    def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums: ...
     def write(self, key: str, *pieces: Any, over: str | None = None, durable: bool = False) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
@@ -203,6 +214,16 @@ class LocalBackend:
         finally:
             os.close(file)
 
+    def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums:
+        """Read runs of bytes, each followed by its checksum, as `read_into` does; the last run may be shorter.
+
+        The bytes are read and summed piece by piece, without the interpreter's lock.
+        """
+        stored = np.empty(-(-len(content) // run), np.uint32)
+        computed = checksum.read_runs(self._file(key), start, content, run, stored)
+        # the other way also says what is wrong
+        return _read_runs(self, key, content, run, start) if computed is None else Sums(stored, computed)
+
     def write(self, key: str, *pieces: Any, over: str | None = None, durable: bool = False) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
 
@@ -328,6 +349,19 @@ class LocalBackend:
             ) from error
 
 
+def _read_runs(backend: StorageBackend, key: str, content: np.ndarray, run: int, start: int | None) -> Sums:
+    stored = np.empty(-(-len(content) // run), np.uint32)
+    backend.read_into(key, *interleaved(content, run, stored), start=start)
+    return Sums(stored, checksum.crc32c_of_runs(content, run))
+
+
+def interleaved(content: np.ndarray, run: int, sums: np.ndarray) -> list[memoryview]:
+    """The parts of a file in their order: runs of so many bytes, each followed by its checksum."""
+    runs = [content[start : start + run].data for start in range(0, len(content), run)]
+    after = [sums[number : number + 1].view(np.uint8).data for number in range(len(runs))]
+    return [part for pair in zip(runs, after, strict=True) for part in pair]
+
+
 def _after(buffers: list[memoryview], n_bytes: int) -> list[memoryview]:
     """What is left of some buffers after the first `n_bytes` bytes."""
     done = 0
@@ -412,6 +446,10 @@ class FsspecBackend:
             raise ValueError("wrong length")
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]
+
+    def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums:
+        """Read runs of bytes, each followed by its checksum, as `read_into` does; the last run may be shorter."""
+        return _read_runs(self, key, content, run, start)
 
     def write(
         self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, create: bool = False

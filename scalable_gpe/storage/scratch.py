@@ -9,11 +9,12 @@ import numpy as np
 
 from scalable_gpe.errors import DamageError
 from scalable_gpe.loops.checksum import crc32c, crc32c_of_runs
+from scalable_gpe.storage.backends import interleaved
 from scalable_gpe.storage.handle import StoreHandle
 
 _RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each
 _SUM_BYTES = 4
-_MISMATCH = "stored and computed checksum do not match"
+MISMATCH = "stored and computed checksum do not match"
 
 
 @dataclass(eq=False)
@@ -81,13 +82,12 @@ class ScratchTable:
         """Read whole runs of one file, from a row that counts from its beginning."""
         key, run = f"{self.name}/{shard}", self.run_rows
         content, run_bytes = out.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
-        sums = np.empty(-(-len(out) // run), np.uint32)
         whole = len(out) == min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
         with _damage_named(self, key):
             at = None if whole else start // run * (run_bytes + _SUM_BYTES)
-            self.handle.backend.read_into(key, *_interleaved(content, run_bytes, sums), start=at)
-            if not np.array_equal(sums, self._sums(content, shard, start // run)):
-                raise ValueError(_MISMATCH)
+            stored, computed = self.handle.backend.read_runs(key, content, run_bytes, at)
+            if stored.tobytes() != self._placed(computed, shard, start // run).tobytes():
+                raise ValueError(MISMATCH)
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -98,24 +98,16 @@ class ScratchTable:
         content, run_bytes = values.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         shard = start // self.shard_rows
         over = None if self.spare is None else f"{self.spare}/{shard}"
-        parts = _interleaved(content, run_bytes, self._sums(content, shard, 0))
+        parts = interleaved(content, run_bytes, self._placed(crc32c_of_runs(content, run_bytes), shard, 0))
         with self.handle.backend.io(f"array {self.name!r}"):
             self.handle.backend.write(f"{self.name}/{shard}", *parts, over=over)
 
-    def _sums(self, content: np.ndarray, shard: int, first_run: int) -> np.ndarray:
+    def _placed(self, sums: np.ndarray, shard: int, first_run: int) -> np.ndarray:
         """Checksums of consecutive runs of a shard, each changed by the name of the table and its place there."""
-        sums = crc32c_of_runs(content, self.run_rows * self._row_bytes)
         place = crc32c(np.frombuffer(f"{self.name}/{shard}".encode(), np.uint8))
         numbers = np.arange(first_run, first_run + len(sums), dtype=np.uint32)
         placed: np.ndarray = sums ^ np.uint32(place) ^ numbers
         return placed
-
-
-def _interleaved(content: np.ndarray, run_bytes: int, sums: np.ndarray) -> list[memoryview]:
-    """The parts of a file in their order: runs of bytes, each followed by its checksum."""
-    runs = [content[start : start + run_bytes].data for start in range(0, len(content), run_bytes)]
-    after = [sums[number : number + 1].view(np.uint8).data for number in range(len(runs))]
-    return [part for pair in zip(runs, after, strict=True) for part in pair]
 
 
 @dataclass(eq=False)
@@ -161,7 +153,7 @@ def _damage_named(of: ScratchTable | ScratchRagged, key: str) -> Iterator[None]:
 def check(content: np.ndarray, checksum: Any) -> None:
     """Compare bytes with the checksum that was stored with them."""
     if crc32c(content) != int.from_bytes(checksum, "little"):
-        raise ValueError(_MISMATCH)
+        raise ValueError(MISMATCH)
 
 
 def checked(stored: np.ndarray) -> np.ndarray:

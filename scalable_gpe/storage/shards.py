@@ -16,10 +16,9 @@ import numpy as np
 from scalable_gpe.loops.checksum import crc32c
 from scalable_gpe.storage.backends import StorageBackend
 from scalable_gpe.storage.handle import ZarrArray
-from scalable_gpe.storage.scratch import check, checked
+from scalable_gpe.storage.scratch import MISMATCH, checked
 
 ABSENT = 2**64 - 1  # offset of a chunk that a file does not hold: it is all zeros
-_TOGETHER = 256  # chunks that are read by one call
 _PLAIN = ("bytes", "crc32c")
 
 
@@ -43,31 +42,22 @@ class FileFormat:
             raise ValueError(f"a chunk has {wrong[0]} bytes instead of {self.chunk_bytes + 4}")
         return list(map(int, offsets))
 
-    def read(
-        self, backend: StorageBackend, key: str, first: int, chunks: Sequence[np.ndarray], index: list[int]
-    ) -> None:
-        """Read chunks of a file, from number `first` on, into arrays of bytes, and verify them."""
-        start = 0
-        while start < len(chunks):
+    def read(self, backend: StorageBackend, key: str, first: int, content: np.ndarray, index: list[int]) -> None:
+        """Read whole chunks of a file, from number `first` on, into an array of bytes, and verify them."""
+        length = self.chunk_bytes
+        start, n_chunks = 0, len(content) // length
+        while start < n_chunks:
             offset, stop = index[first + start], start + 1
             if offset == ABSENT:
-                chunks[start][:] = 0
-                start = stop
-                continue
-            checksums = [bytearray(4)]
-            buffers: list[Any] = [chunks[start].data, checksums[0]]
-            # chunks that follow each other in the file are read by one call
-            while (
-                stop < len(chunks)
-                and index[first + stop] == offset + (stop - start) * (self.chunk_bytes + 4)
-                and stop - start < _TOGETHER
-            ):
-                checksums.append(bytearray(4))
-                buffers += [chunks[stop].data, checksums[-1]]
-                stop += 1
-            backend.read_into(key, *buffers, start=None if self.is_single else offset)
-            for chunk, checksum in zip(chunks[start:stop], checksums, strict=True):
-                check(chunk, checksum)
+                content[start * length : stop * length] = 0
+            else:
+                # chunks that follow each other in the file are read by one call
+                while stop < n_chunks and index[first + stop] == offset + (stop - start) * (length + 4):
+                    stop += 1
+                at = None if self.is_single else offset
+                stored, computed = backend.read_runs(key, content[start * length : stop * length], length, at)
+                if stored.tobytes() != computed.tobytes():
+                    raise ValueError(MISMATCH)
             start = stop
 
     def write(self, backend: StorageBackend, key: str, chunks: Sequence[np.ndarray]) -> None:
