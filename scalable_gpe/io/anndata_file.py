@@ -123,6 +123,12 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
             raise ValueError(Message(f"`X`: {key} of {path!r} has no {name!r}. Write it again."))
         item = checked(group[name], path)
         _check_numeric(item, f"{key}/{name}", path)
+        if name != "data" and item.dtype.kind not in "iu":  # scipy would convert them; NaN becomes 0 on some processors
+            raise TypeError(
+                Message(
+                    f"`X`: {key}/{name} of {path!r} has dtype {item.dtype}; it must hold whole numbers. Write it again."
+                )
+            )
         check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{key}/{name} of {path!r}")
         parts.append(np.asarray(item[:]))
     try:
