@@ -22,7 +22,6 @@ _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
 PART_ROWS = 2**18
-_FEW_JOBS = 4  # threads that one part of a search keeps busy
 TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
 _TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
 _TREE_TASKS = 48 * 2**20  # lists that are on their way from a tree to the store
@@ -188,7 +187,8 @@ class MemoryPlan:
         left = self.workspace - self._beside_maps - _LOOSE - kept
         if self.resources.remote:  # the other half is for blocks of K
             left //= 2
-        return MappedBytes(max(_LEAST_MAPPED, left), self._beside_sweeps)
+        # pages are dropped a little after they were counted
+        return MappedBytes(max(_LEAST_MAPPED, left - left // 16), self._beside_sweeps)
 
     def scratch_bytes(self) -> int:
         """Bytes of files for mapped arrays during a run."""
@@ -246,14 +246,13 @@ class MemoryPlan:
     def parts_at_once(self) -> int:
         """Number of parts that a process searches at the same time.
 
-        Threads share a part, and a second one fills the gaps, when one thread reads, splits or writes. With few threads
-        they are short while everything is in memory, and the second part costs its memory for nothing. On a cluster
-        each task is one thread and has a part of its own.
+        Threads share a part, and a second one fills the gaps, when one thread reads, gathers, splits or writes. On a
+        cluster each task is one thread and has a part of its own.
         """
         if self.resources.remote:
             fit = (self.workspace - _LEAST_MAPPED) // max(1, self.size.part_bytes)
             return max(1, min(fit, self.resources.n_jobs))
-        has_gaps = self.maps_arrays or self.resources.n_jobs > _FEW_JOBS
+        has_gaps = self.maps_arrays or self.resources.n_jobs > 1
         return 2 if has_gaps and self.workspace >= 4 * self.size.part_bytes else 1
 
     def compared_buckets(self, n_rows: int) -> int:

@@ -66,6 +66,8 @@ def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch)
             tracemalloc.stop()
 
     monkeypatch.setattr(rounds, "mend_borders", mend)
+    # memory is traced for the whole process
+    monkeypatch.setattr(memory_plan.MemoryPlan, "parts_at_once", lambda self: 1)
     gpe.neighbor_graph(gpe.datasets.patches(6000, 16, random_state=0), 16, method="cells", recall=0.5)
     samples = 8 * memory_plan.most_sampled(16)
     assert len(held) == 5 and max(held) <= memory_plan._part_row_bytes(16, 16) - 4 * 16 - samples

@@ -197,7 +197,9 @@ class Counted(Resident):
 
 
 class CopyingStore(MemoryStore):
-    """A store that keeps a copy of the rows, as one on disk does."""
+    """A store that keeps a copy of the rows and of the lists of every round, as one on disk does."""
+
+    persistent = True
 
     def input_copy(self, name, shape, shard_rows):
         return self.table(name, shape, np.float32, shard_rows)

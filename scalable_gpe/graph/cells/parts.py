@@ -23,9 +23,10 @@ _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: flo
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists after a round, and the position of each row's list."""
+    """Lists after a round: the position of each row in the parts of that round, and the place of its list."""
 
     position: Panel
+    place: Panel
     neighbors: PartedTable
     distances: PartedTable
 
@@ -34,10 +35,11 @@ class Lists:
 class Earlier:
     """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
-    `places` holds the position of each row's list.
+    `positions` are those of the rows in the parts of the last round, `places` those of their lists.
     """
 
     found: Lists
+    positions: Ints
     places: Ints
     inside: Panel
     start: int
@@ -129,7 +131,7 @@ def mend_borders(
     """
     Z = X if reduction is None else reduction.apply(X, threads)
     order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    origins, sizes = plan.part_of(earlier.places[order]), np.diff(bounds)
+    origins, sizes = plan.part_of(earlier.positions[order]), np.diff(bounds)
     is_mixed = np.minimum.reduceat(origins, bounds[:-1]) != np.maximum.reduceat(origins, bounds[:-1])
     in_mixed = np.repeat(is_mixed, sizes)
     known = _known(earlier, order)

@@ -43,16 +43,16 @@ Load = Callable[[int, Ints], Floats]
 
 @dataclass(frozen=True)
 class InStorageOrder:
-    """Lists in storage order, which is the order of the first round; the table has that of the last round."""
+    """Lists in storage order, which is the order of the first round; the table may have that of the last round."""
 
     table: PartedTable
     order: Panel
-    position: Panel
+    place: Panel
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Lists of some rows."""
         rows = self.order.rows(start, stop)
-        return self.table.take(take_rows(self.position.whole(rows), rows))
+        return self.table.take(take_rows(self.place.whole(rows), rows))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def search_cells(
             gain = measured.mean - before.mean
             n_rounds += 1
         neighbors, distances = (
-            InStorageOrder(table, search.order, found.position) for table in (found.neighbors, found.distances)
+            InStorageOrder(table, search.order, found.place) for table in (found.neighbors, found.distances)
         )
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
@@ -152,9 +152,9 @@ class _Search:
     def recall(self, sample: ExactSample, found: Lists) -> _Recall:
         """Recall of the sampled rows."""
         position, part_of = found.position.whole(), self.plan.part_of
-        places = take_rows(position, sample.points)
-        shares = sample.shares(np.sqrt(found.distances.take(places)))
-        is_inside = (part_of(take_rows(position, sample.neighbors)) == part_of(places)[:, None]).all(axis=1)
+        shares = sample.shares(np.sqrt(found.distances.take(take_rows(found.place.whole(), sample.points))))
+        own, others = (part_of(take_rows(position, rows)) for rows in (sample.points, sample.neighbors))
+        is_inside = (others == own[:, None]).all(axis=1)
 
         def least(some: np.ndarray) -> float:
             return float(some.mean()) - (0.0 if sample.is_whole else recall_standard_error(some)) if len(some) else 0.0
@@ -174,23 +174,24 @@ class _Search:
             for start, stop in map(self.plan.part, range(self.plan.n_parts)):
                 places = np.sort(take_rows(position, members[start:stop]))
                 members[start:stop] = take_rows(order, places)
-        found = self._search_parts(n, members, found, borders_only)
-        if n > 0:
-            self._drop_round(n - 1)
-        return found
-
-    def _drop_round(self, n: int) -> None:
-        """Free the lists of a round that are not needed any more."""
-        self._tables.drop(f"neighbors-{n}")
-        self._tables.drop(f"distances-{n}")
+        later = self._search_parts(n, members, found, borders_only)
+        if found is not None and later.neighbors is not found.neighbors:
+            self._tables.drop(f"neighbors-{n - 1}")
+            self._tables.drop(f"distances-{n - 1}")
+        return later
 
     def _search_parts(self, n: int, members: Ints, found: Lists | None, borders_only: bool) -> Lists:
         plan, panels = self.plan, self._panels
         inside, by_part = panels.of(inverse_order(members, self._context.empty)), panels.of(members)
         load = self._first_load(inside) if found is None else self._later_load
         order = self._tables.table(f"order-{n}", 1, np.int32)
-        neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
-        distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
+        # a part reads lists of its own rows alone, so that it may replace them where no other run resumes from them
+        replaced = found if found is not None and self._tables.in_memory else None
+        if replaced is None:
+            neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
+            distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
+        else:
+            neighbors, distances = replaced.neighbors, replaced.distances
 
         def search_one(part: int) -> None:
             start, stop = plan.part(part)
@@ -205,8 +206,12 @@ class _Search:
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])
-            neighbors.write(start, lists)
-            distances.write(start, squares)
+            if replaced is None or earlier is None:
+                neighbors.write(start, lists)
+                distances.write(start, squares)
+            else:
+                neighbors.replace(earlier.places[cell_order], lists)
+                distances.replace(earlier.places[cell_order], squares)
 
         search_one.__name__ = "search_part"  # the task's name on a dashboard
         self._parts.run(search_one, plan.n_parts, "part", n)
@@ -217,7 +222,7 @@ class _Search:
         position = panels.of(inverse_order(final, self._context.empty))
         if found is None:
             self.order, self.position = panels.of(final), position
-        return Lists(position, neighbors, distances)
+        return Lists(position, position if replaced is None else replaced.place, neighbors, distances)
 
     def _first_load(self, inside: Panel) -> Load:
         """Return the function that loads the rows of a part in the first round; `inside` are places in the parts.
@@ -260,8 +265,9 @@ class _Search:
 
     def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
         """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
-        places = take_rows(found.position.whole(), ids)
-        return Earlier(found, places, inside, start, stop)
+        positions = take_rows(found.position.whole(), ids)
+        places = positions if found.place is found.position else take_rows(found.place.whole(), ids)
+        return Earlier(found, positions, places, inside, start, stop)
 
     def _partition(self, n: int) -> Ints:
         """Return the rows part by part, ascending inside each part."""

@@ -42,6 +42,10 @@ class PartedTable:
         """Rows by number, in any order."""
         return self._table.take(self._places(np.asarray(ids)))
 
+    def replace(self, ids: np.ndarray, values: np.ndarray) -> None:
+        """Replace rows of a table in memory."""
+        self._table.array[self._places(ids)] = values
+
     def write(self, start: int, values: np.ndarray, order: np.ndarray | None = None) -> None:
         """Write one whole part, shard by shard; `order` rearranges its rows."""
         first = int(self._places(np.array([start]))[0])
@@ -57,6 +61,11 @@ class PartedTables:
     def __init__(self, context: Context, name: str, plan: SearchPlan) -> None:
         self._store, self._name, self._plan = context.store, name, plan
         self._starts = np.array([plan.part(part)[0] for part in range(plan.n_parts)] + [plan.n_rows])
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the tables end with this process."""
+        return not self._store.persistent
 
     def table(self, name: str, width: int, dtype: type) -> PartedTable:
         """Make a table, or open the one that an interrupted search left behind."""
