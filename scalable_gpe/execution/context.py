@@ -99,10 +99,14 @@ class Context:
     def _is_lazy(self) -> bool:
         return self.sliced and self.plan.maps_arrays
 
-    def tune_allocator(self, *, searching: bool = False) -> None:
-        """Set which freed arrays return to the system, as the plan says; without a limit this is left to glibc."""
+    def tune_memory(self, *, searching: bool = False) -> None:
+        """Set which freed arrays return to the system, and how much of mapped arrays may stay, as the plan says.
+
+        Without a limit this is left to glibc. The parts of a search need their room at once, those of a sweep do not.
+        """
         if self.plan.resources.limit is not None:
             map_large_arrays(self.plan.large_array(searching=searching))
+        mapped.may_fill(None if searching else self.plan.ceiling)
 
     def new_label(self) -> str:
         """Return a word that nothing else of this run is named by."""

@@ -144,6 +144,12 @@ class MemoryPlan:
         return max(0, limit - max(_SAFETY, limit // 20) - self._base)
 
     @property
+    def ceiling(self) -> int | None:
+        """Bytes that the process may hold in all; None where the user gave no limit."""
+        limit = self.resources.limit
+        return None if limit is None else limit - max(_SAFETY, limit // 16)
+
+    @property
     def _base(self) -> int:
         """Bytes that the process needs to run at all, and those that it already holds."""
         least = BASE + (_WORKER if self.resources.remote else 0)

@@ -42,7 +42,7 @@ def complete(stage: Stage[Result], context: Context) -> Result:
     limited = context.plan.resources.limit is not None
     if limited:  # what the stage before has freed would count against the limit
         release_freed_memory()
-        context.tune_allocator()
+        context.tune_memory()
     found = stage.find(context)
     if found is None:
         began = time.perf_counter()

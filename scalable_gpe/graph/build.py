@@ -258,7 +258,7 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     points: Rows = shared if distinct is None else RowSubset(shared, panels.of(distinct.first))
     kind = row_kind(rows)
     release_freed_memory()  # of rows that were compared with each other
-    context.tune_allocator(searching=True)
+    context.tune_memory(searching=True)
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
     storage_order = _storage_order(found.order, distinct, context)
@@ -268,7 +268,7 @@ def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context,
     _save_lists(found, n_neighbors, context, name)
     del found  # a k-d tree is large
     release_freed_memory()
-    context.tune_allocator()
+    context.tune_memory()
     panels.clear()
     finish = _Finish(context, name, storage_order, kind)
     metadata = with_input(finish.edges(method), rows)

@@ -45,6 +45,13 @@ class MappedBytes(NamedTuple):
         return (1 - _KEPT) * self.kept < self.added
 
 
+class _Resident(NamedTuple):
+    """Bytes in the memory of this process: all of them, and those of files."""
+
+    total: int
+    files: int
+
+
 class _MappedFile(NamedTuple):
     """The descriptor of a file, and the ranges of bytes that tasks are changing, by thread."""
 
@@ -62,6 +69,7 @@ class MappedArrays:
     def __init__(self) -> None:
         self._maps: weakref.WeakKeyDictionary[Any, _MappedFile] = weakref.WeakKeyDictionary()
         self._most, self._other = MappedBytes(0, 0), 0
+        self._ceiling: int | None = None
         self._guard = threading.Lock()
         self._is_watched = False
 
@@ -91,13 +99,18 @@ class MappedArrays:
             made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
         with self._guard:
             if not self._maps:
-                self._other = _file_pages() or 0
+                found = _resident()
+                self._other = 0 if found is None else found.files
             self._maps[made] = _MappedFile(descriptor, {})
             self._most = most
             if not self._is_watched:
                 self._is_watched = True
                 threading.Thread(target=self._watch, name="gpe-trim", daemon=True).start()
         return np.frombuffer(made, kind).reshape(shape)
+
+    def may_fill(self, ceiling: int | None) -> None:
+        """Let mapped arrays use what the process leaves free below so many bytes; None: only as much as was planned."""
+        self._ceiling = ceiling
 
     def trim(self) -> None:
         """Drop pages from memory if they are too many; they stay in the cache of the system, or in the files.
@@ -110,23 +123,31 @@ class MappedArrays:
         with self._guard:
             for file in list(self._maps.values()):
                 file.changing.pop(thread, None)
-        if self._held() > self._most.kept:
-            self._drop()
+        held, kept = self._held_and_kept()
+        if held > kept:
+            self._drop(kept)
 
-    def _held(self) -> float:
-        """Bytes of mapped arrays that are in memory; infinite where the system does not say."""
-        held = _file_pages()
-        return np.inf if held is None else held - self._other
+    def _held_and_kept(self) -> tuple[float, int]:
+        """Bytes of mapped arrays that are in memory (infinite where the system does not say), and how many may stay.
 
-    def _drop(self, *, changing: bool = False) -> None:
+        Dropping pages takes time for each page of all arrays, mapped or not, so that it must be rare.
+        """
+        found, most = _resident(), self._most
+        if found is None:
+            return np.inf, most.kept
+        held = found.files - self._other
+        free = 0 if self._ceiling is None else self._ceiling - most.added - (found.total - held)
+        return held, max(most.kept, free)
+
+    def _drop(self, kept: int, *, changing: bool = False) -> None:
         """Drop all but the beginning of each array, and, unless `changing`, what tasks are changing."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         with self._guard:
             maps = list(self._maps.items())
-            kept = _KEPT * self._most.kept / max(1, sum(len(made) for made, _ in maps))
+            share = _KEPT * kept / max(1, sum(len(made) for made, _ in maps))
             for made, file in maps:
-                start = min(len(made), int(kept * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
+                start = min(len(made), int(share * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
                 used = [] if changing else sorted(one for some in file.changing.values() for one in some)
                 for first, stop in [*used, (len(made), len(made))]:
                     if start < first:
@@ -191,9 +212,10 @@ class MappedArrays:
                     self._is_watched = False
                     return
             # tasks go on while this thread waits for its turn
-            held, most = self._held(), self._most.kept + _ACTED * self._most.added
+            held, kept = self._held_and_kept()
+            most = kept + _ACTED * self._most.added
             if most < held < np.inf:
-                self._drop(changing=True)
+                self._drop(kept, changing=True)
             seconds = _HURRY_SECONDS if most < 2 * held < np.inf else _WATCH_SECONDS
 
 
@@ -302,12 +324,13 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tup
             ) from None
 
 
-def _file_pages() -> int | None:
-    """Bytes of files that are in the memory of this process; None where the system does not say."""
+def _resident() -> _Resident | None:
+    """Bytes in the memory of this process; None where the system does not say."""
     with contextlib.suppress(OSError):
         file = os.open("/proc/self/statm", os.O_RDONLY)  # not `open`, which takes three times as long
         try:
-            return int(os.read(file, 100).split()[2]) * mmap.PAGESIZE
+            total, files = os.read(file, 100).split()[1:3]
+            return _Resident(int(total) * mmap.PAGESIZE, int(files) * mmap.PAGESIZE)
         finally:
             os.close(file)
     return None

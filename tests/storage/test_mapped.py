@@ -40,7 +40,7 @@ def arrays():
 
 
 def in_memory():
-    return module._file_pages()
+    return module._resident().files
 
 
 def test_an_array_holds_what_is_written_after_its_pages_have_left_memory(arrays, tmp_path):
@@ -53,6 +53,33 @@ def test_an_array_holds_what_is_written_after_its_pages_have_left_memory(arrays,
         most = max(most, in_memory() - before)
     assert most <= 2 * MOST < values.nbytes // 2
     assert all((values[s : s + 2**17] == np.arange(s, s + 2**17)).all() for s in range(0, len(values), 2**17))
+
+
+def test_pages_fill_what_is_free_below_a_ceiling_and_leave_when_other_memory_needs_it(arrays, tmp_path):
+    most = MappedBytes(MOST, MOST)
+    values = arrays.empty(str(tmp_path), (2**23,), np.float64, most)
+    before, free = in_memory(), 4 * MOST
+    arrays.may_fill(module._resident().total + MOST + free)  # of which tasks may add MOST
+    for start in range(0, len(values), 2**16):
+        values[start : start + 2**16] = 1
+        arrays.trim()
+        assert in_memory() - before <= free + MOST
+    assert max_held(arrays, values, before) > 2 * MOST
+    others = np.ones(free // 8)  # the same room, used otherwise
+    arrays.trim()
+    assert in_memory() - before <= MOST and others[-1] == 1
+    arrays.may_fill(None)
+    assert max_held(arrays, values, before) <= 2 * MOST
+
+
+def max_held(arrays, values, before):
+    """The most bytes of an array that were in memory while it was read piece by piece."""
+    most = 0
+    for start in range(0, len(values), 2**16):
+        values[start : start + 2**16].sum()
+        arrays.trim()
+        most = max(most, in_memory() - before)
+    return most
 
 
 def test_the_beginning_of_each_array_stays(arrays, tmp_path):
@@ -204,7 +231,7 @@ def test_what_a_task_is_changing_stays_when_another_one_ends(arrays, tmp_path):
     thread.join()
     assert in_memory() - before < 2**21
     arrays.will_change(values[2**20 : 2 * 2**20])
-    arrays._drop(changing=True)
+    arrays._drop(2**20, changing=True)
     assert in_memory() - before < 2**21
     assert values[: 2**23].sum() == 0 and values.sum() == 2**21
 
