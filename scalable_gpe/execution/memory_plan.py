@@ -259,7 +259,7 @@ class MemoryPlan:
             fit = (self.workspace - _LEAST_MAPPED) // max(1, self.size.part_bytes)
             return max(1, min(fit, self.resources.n_jobs))
         has_gaps = self.maps_arrays or self.resources.n_jobs > 1
-        return 2 if has_gaps and self.workspace >= 4 * self.size.part_bytes else 1
+        return 2 if has_gaps and self.workspace >= 3 * self.size.part_bytes + _LOOSE else 1
 
     def compared_buckets(self, n_rows: int) -> int:
         """Number of buckets in which rows are compared with each other by their hashes."""
