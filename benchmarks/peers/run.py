@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -118,8 +119,9 @@ def machine() -> dict[str, object]:
 
 
 def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    """The name of the processor; /proc/cpuinfo has none on aarch64, lscpu has."""
+    found = subprocess.run(["lscpu"], capture_output=True, text=True).stdout if shutil.which("lscpu") else ""
+    names = [line.split(":", 1)[1].strip() for line in found.splitlines() if line.startswith("Model name")]
     return names[0] if names else platform.processor()
 
 
