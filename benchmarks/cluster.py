@@ -26,7 +26,6 @@ import scalable_gpe as gpe
 from measure import Row, show, timed
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.cluster import Cluster
-from scalable_gpe.execution.process import process
 from scalable_gpe.loops import sparse
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.zarr_store import ZarrStore
@@ -211,6 +210,8 @@ def _peak() -> int:
 
 
 def _bytes_read() -> int:
+    from scalable_gpe.execution.process import process  # that of the worker: this function is sent by its code
+
     return process.panels.bytes_read
 
 
