@@ -204,9 +204,9 @@ def _resident() -> int:
 
 
 def _peak() -> int:
-    import resource
+    from scalable_gpe.report import peak_memory
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_memory()
 
 
 def _bytes_read() -> int:
