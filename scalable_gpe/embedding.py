@@ -594,7 +594,7 @@ def _embedding(
     assert graph is not None  # only a kernel from the user's own matrix has none
     for stage, result in (("graph", graph), ("kernel", heat.kernel), ("heat", heat)):
         if stage in report.stage_seconds:
-            heat.context.seconds.setdefault(result.name, report.stage_seconds[stage])
+            heat.context.seconds[result.name] = report.stage_seconds[stage]  # the same as in the report
     return Embedding(
         points=points if parameters.several else points[parameters.powers[0]],
         graph=graph,
