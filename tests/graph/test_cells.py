@@ -10,7 +10,8 @@ from scipy.spatial.distance import cdist
 from scalable_gpe.execution.context import make_context
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells.plan import plan_search
+from scalable_gpe.graph.cells import rounds
+from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
 from scalable_gpe.graph.cells.rounds import search_cells
 from scalable_gpe.graph.recall import exact_sample
 from scalable_gpe.storage.memory import MemoryStore, MemoryTable
@@ -219,6 +220,18 @@ def test_rows_outside_of_memory_are_read_one_part_at_a_time(rng):
     np.testing.assert_array_equal(lists.neighbors.read(0, 20_000), in_memory.indices[in_memory.order])
     np.testing.assert_array_equal(lists.distances.read(0, 20_000), in_memory.squared_distances[in_memory.order])
     np.testing.assert_array_equal(lists.rows.read(0, 20_000), X[lists.order])
+
+
+def test_lists_that_are_replaced_are_those_of_rounds_that_write_new_ones(rng, monkeypatch):
+    """Three rounds, the later ones near the borders of the parts of the round before."""
+    monkeypatch.setattr(SearchPlan, "least_rounds", 3)
+    monkeypatch.setattr(rounds, "_WORTHWHILE", -1)
+    X = gaussian(rng, 6000).astype(np.float32)
+    replaced, _ = search_rows(Resident(X), 12, part_rows=1500, recall=0.3)
+    written, _ = search_rows(Counted(X), 12, part_rows=1500, recall=0.3, store=CopyingStore())
+    assert replaced.n_rounds == written.n_rounds == 3
+    np.testing.assert_array_equal(replaced.neighbors.read(0, 6000), written.neighbors.read(0, 6000))
+    np.testing.assert_array_equal(replaced.distances.read(0, 6000), written.distances.read(0, 6000))
 
 
 class Killed(Exception):
