@@ -18,6 +18,7 @@ from scalable_gpe.storage.blocks import ranges
 _INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
 _PROBE_SEED = 0x5EED_0F_A
+_ROUNDING = 1e-16  # weight of a node: eigenvectors have about 1 / N, those that rounding brought back less than 1e-20
 
 
 def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None, random_state: Any = 0) -> Spectrum:
@@ -94,22 +95,28 @@ class Lanczos:
         nodes, weights = zip(*(self._quadrature(probe, n_steps) for probe in range(self._n_probes)), strict=True)
         return Spectrum(
             nodes=np.concatenate(nodes),
-            weights=np.concatenate(weights) / self._n_probes,
+            weights=np.concatenate([w * share for w, share in zip(weights, self._share, strict=True)]) / self._n_probes,
             lower=self._lower(),
             n_points=self._heat.kernel.edges.n_points,
             n_sweeps=len(self._alpha),
         )
 
     def nodes(self, n_steps: int) -> list[np.ndarray]:
-        """The nodes of each vector after `n_steps` steps: approximate eigenvalues, ascending."""
+        """The nodes of each vector after `n_steps` steps: approximate eigenvalues, ascending.
+
+        After hundreds of steps, rounding brings back what was left out of the vectors, the constant direction with its
+        eigenvalue 1, and eigenvalues that were found before. The vectors have no part in these nodes.
+        """
         self._extend(max(n_steps, _INTERVAL_STEPS))
-        return [self._quadrature(probe, n_steps)[0] for probe in range(self._n_probes)]
+        found = (self._quadrature(probe, n_steps) for probe in range(self._n_probes))
+        return [nodes[weights > _ROUNDING] for nodes, weights in found]
 
     def clear(self) -> None:
         """Drop the vectors: no more steps are needed."""
         self._panels.clear()
 
     def _quadrature(self, probe: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes of one vector, ascending, and their weights, whose sum is 1."""
         from scipy.linalg import eigh_tridiagonal
 
         size = min(n_steps, self._length(probe))
@@ -120,7 +127,7 @@ class Lanczos:
         except np.linalg.LinAlgError:  # some LAPACKs fail when coefficients are as small as rounding
             matrix = np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1)
             nodes, vectors = np.linalg.eigh(matrix)
-        return nodes, vectors[0] ** 2 * self._share[probe]
+        return nodes, vectors[0] ** 2
 
     def _length(self, probe: int) -> int:
         """Number of steps until the iteration of one probe ended (its Krylov space was exhausted)."""

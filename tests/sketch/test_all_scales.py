@@ -160,6 +160,17 @@ def test_the_horizon_is_the_relaxation_time():
     assert report["horizon_capped"] is False
 
 
+def test_rounding_after_hundreds_of_steps_is_not_taken_for_a_slow_change():
+    """The eigenvalue 1 of the constant direction comes back, in which the data do not change."""
+    rng = np.random.default_rng(0)
+    heat = heat_of(np.column_stack([np.linspace(0, 150, 1000), rng.normal(size=1000)]))
+    time = 1 / (1 - np.linalg.eigvalsh(heat.to_scipy().toarray())[-2])
+    assert LONGEST / 2 < time < LONGEST
+    found = measure_horizon(Probes(heat, 0).deflated)
+    assert found.relaxation_time == pytest.approx(time, rel=1e-3)
+    assert (found.horizon, found.capped) == (LONGEST, False)
+
+
 def test_components_and_isolated_rows_do_not_lengthen_the_horizon():
     X = some_points()
     apart = np.vstack([X, X + 100, [[500.0, 0, 0, 0]], [[0, 900.0, 0, 0]]])
