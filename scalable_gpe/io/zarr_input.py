@@ -18,17 +18,19 @@ def open_array(path: str, storage_options: StorageOptions | None = None, key: st
     """Open a zarr array of numbers (format 2 or 3) for reading."""
     found = open_node(path, storage_options, key)
     if isinstance(found, zarr.Group):
-        arrays = ", ".join(name for name, _ in found.arrays()) or "none"
-        raise ValueError(
-            Message(
-                f"`X`: {path!r} is a zarr group, not an array; it holds the arrays {arrays}. Name one of them with "
-                "`key=`, or pass its path."
-            )
-        )
+        raise ValueError(Message(f"`X`: {path!r} is a zarr group, not an array; {_arrays_of(found)}"))
     if np.dtype(found.dtype).kind not in "fiub":
         raise TypeError(Message(f"`X`: the zarr array {path!r} has dtype {found.dtype}; it must be real and numeric."))
     check_codecs(found)
     return bounded(found)
+
+
+def _arrays_of(group: zarr.Group) -> str:
+    """What a group holds, and what to do about it."""
+    arrays = ", ".join(name for name, _ in group.arrays())
+    if arrays:
+        return f"it holds the arrays {arrays}. Name one of them with `key=`, or pass its path."
+    return "it holds no array itself. Pass the path of an array; if it is a run of this library, use `gpe.open`."
 
 
 def open_node(
