@@ -29,10 +29,9 @@ from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
-from scalable_gpe.io.annotations import open_annotations, save_annotations
+from scalable_gpe.io.labels import Labels
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
-from scalable_gpe.io.row_names import open_names, save_names
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
@@ -87,6 +86,8 @@ class Embedding:
         The arguments of the run, and the figures that it measured.
     names : array of str or None
         Labels of the rows, when the input had any.
+    feature_names : array of str or None
+        Labels of the columns of the input, when it had any; `transform` compares them with those of new rows.
     annotations : Annotations or None
         obs and var of an AnnData input, which `export` keeps.
     """
@@ -99,6 +100,7 @@ class Embedding:
     report: dict[str, Any]
     settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
+    feature_names: np.ndarray | None = field(default=None, repr=False)
     annotations: Annotations | None = field(default=None, repr=False)
     _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
     _axes: dict[Power, Axes] = field(default_factory=dict, repr=False)
@@ -320,7 +322,7 @@ class Embedding:
     def _new_points(self) -> NewPoints:
         """State that `transform` reuses between calls."""
         kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
-        return kind(self.graph, self.heat, self.settings.metric)
+        return kind(self.graph, self.heat, self.settings.metric, self.feature_names)
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
@@ -499,7 +501,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
     """Run the pipeline: each stage finds its result in the store, or makes it."""
     keys = _make_keys(source, parameters)
     check_same_input(context.store, keys)
-    log, rows = RunLog(context, keys, parameters), source.rows
+    log = RunLog(context, keys, parameters)
     if log.finished is None:
         how, last = parameters.sketching.sketch, parameters.powers[-1]
         compile_ahead(context.workers, parameters.normalization, how.kind, parameters.precision, last)
@@ -512,17 +514,14 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
     with log.stage("sketch"):
         parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
-    names = None if rows is None else rows.names
-    annotations = None if rows is None else rows.annotations
-    if annotations is not None and context.store.persistent:
-        save_annotations(annotations, context.store)
-    save_names(names, context.store)  # also of a finished run, whose rows had none when it was made
+    labels = Labels.of(source.rows)
+    labels.save(context.store)  # also of a finished run, whose rows had none when it was made
     whole = sketch.has_axes(parameters.sketching, context)
     if log.finished is not None and log.finished.report is not None and whole:
         log.use(log.finished)
         arrays = log.finished.arrays
         tables = {power: _open_sound(context.store, arrays[power]) for power in parameters.powers}
-        return _embedding(heat, tables, sketch, parameters, log.finished.report, names, annotations)
+        return _embedding(heat, tables, sketch, parameters, log.finished.report, labels)
     with log.stage("write"):
         written = names_to_write(context.store, keys.run, parameters.powers)
         for power, name in written.items():
@@ -531,7 +530,7 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
     report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
     log.finish(report, arrays, parameters)
-    return _embedding(heat, tables, sketch, parameters, report, names, annotations)
+    return _embedding(heat, tables, sketch, parameters, report, labels)
 
 
 def open_embedding(
@@ -577,8 +576,7 @@ def open_embedding(
     heat = open_heat(kernel, context, keys.heat)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    annotations = open_annotations(arrays) if rows is None or rows.annotations is None else rows.annotations
-    return _embedding(heat, tables, sketch, parameters, report, open_names(arrays), annotations)
+    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows))
 
 
 def _embedding(
@@ -587,8 +585,7 @@ def _embedding(
     sketch: SketchResult,
     parameters: Parameters,
     report: Report,
-    names: np.ndarray | None,
-    annotations: Annotations | None,
+    labels: Labels,
 ) -> Embedding:
     points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
     assert graph is not None  # only a kernel from the user's own matrix has none
@@ -603,8 +600,9 @@ def _embedding(
         parameters=parameters.as_dict(),
         report=report.as_dict(),
         settings=parameters,
-        names=names,
-        annotations=annotations,
+        names=labels.names,
+        feature_names=labels.feature_names,
+        annotations=labels.annotations,
         _columns=sketch.columns,
         _axes=sketch.axes(parameters.sketching, heat.context),
     )

@@ -47,7 +47,7 @@ def test_python_on_the_page_of_the_cluster(tmp_path):
     script = tmp_path / "page.py"
     script.write_text("\n".join(python_of(DOCS / "cluster.md")), encoding="utf-8")
     subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
-    assert gpe.open(tmp_path / "run.zarr").points.shape == (50_000, 32)
+    assert gpe.open(tmp_path / "cluster.zarr").points.shape == (50_000, 32)
 
 
 @pytest.fixture

@@ -46,7 +46,8 @@ def read_h5ad(path: str, key: str | None) -> Points:
             values = map_or_copy(item, path)
         names = row_names(file, path)
         check_names(names, values, path)
-        return Points(values, names, f"{key} of {path}", FileAnnotations(key, os.path.abspath(path)))
+        annotations = FileAnnotations(key, os.path.abspath(path))
+        return Points(values, names, f"{key} of {path}", annotations, feature_names(file, key, path))
 
 
 def map_or_copy(dataset: Any, path: str) -> np.ndarray:
@@ -91,15 +92,24 @@ def choose_key(group: Any, key: str | None, path: str) -> str:
 
 def row_names(group: Any, path: str) -> np.ndarray | None:
     """obs_names of an AnnData file as text."""
-    obs = group.get("obs")
-    name = obs.attrs.get("_index") if hasattr(obs, "keys") else None
-    if name is None or name not in obs:
+    return _index(group.get("obs"), path)
+
+
+def feature_names(group: Any, key: str, path: str) -> np.ndarray | None:
+    """var_names of an AnnData file as text, if a key names a matrix of these variables."""
+    return None if key.startswith("obsm/") else _index(group.get("raw/var" if key == "raw/X" else "var"), path)
+
+
+def _index(table: Any, path: str) -> np.ndarray | None:
+    """The names of the rows of a table."""
+    name = table.attrs.get("_index") if hasattr(table, "keys") else None
+    if name is None or name not in table:
         return None
-    item = obs[name]
+    item = table[name]
     if hasattr(item, "keys"):  # nullable text: values and a mask
         item = item["values"]
     item = checked(item, path)
-    check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of row names")
+    check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of names")
     values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
     return name_array([str(value) for value in values])
 

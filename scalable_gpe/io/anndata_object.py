@@ -27,7 +27,8 @@ def read_anndata(adata: Any, key: str | None = None) -> Points:
     key = chosen_key(adata, key)
     values = _in_place(_element(adata, key), key)
     names = name_array([str(name) for name in adata.obs_names])
-    return Points(values, names, f"{key} of an AnnData object", FrameAnnotations.of(adata, key))
+    annotations = FrameAnnotations.of(adata, key)
+    return Points(values, names, f"{key} of an AnnData object", annotations, _feature_names(adata, key))
 
 
 def representation_key(use_rep: str | None) -> str | None:
@@ -72,6 +73,13 @@ def _element(adata: Any, key: str) -> Any:
             else f"`key` must be 'X', 'raw/X', 'obsm/NAME' or 'layers/NAME' of the AnnData object; got {key!r}."
         )
     )
+
+
+def _feature_names(adata: Any, key: str) -> np.ndarray | None:
+    """var_names, if a key names a matrix of these variables."""
+    if key.startswith("obsm/"):
+        return None
+    return name_array([str(name) for name in (adata.raw if key == "raw/X" else adata).var_names])
 
 
 def _in_place(values: Any, key: str) -> Any:

@@ -152,7 +152,7 @@ def file_kind(path: str) -> str:
 
 def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
     """Open an array, or a matrix of an AnnData group."""
-    from scalable_gpe.io.anndata_file import choose_key, read_sparse, row_names
+    from scalable_gpe.io.anndata_file import choose_key, feature_names, read_sparse, row_names
     from scalable_gpe.io.annotations import FileAnnotations
     from scalable_gpe.io.zarr_input import open_array, open_node
 
@@ -168,7 +168,8 @@ def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | Non
     item = open_node(path, storage_options, key)
     values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
     check_names(names, values, path)
-    return Points(values, names, f"{key} of {path}", annotations)
+    features = None if annotations is None else feature_names(node, key, path)
+    return Points(values, names, f"{key} of {path}", annotations, features)
 
 
 def check_target(path: Any, *, folder: bool = False) -> Path:

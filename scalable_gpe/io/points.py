@@ -39,6 +39,8 @@ class Points:
         numpy, memory-mapped, zarr or scipy sparse.
     names : array of str or None
         Labels of the rows, where the file has any.
+    feature_names : array of str or None
+        Labels of the columns, where the file has any.
     source : str
         A description of what was read.
     annotations : Annotations or None
@@ -49,6 +51,7 @@ class Points:
     names: np.ndarray | None
     source: str
     annotations: Annotations | None = field(default=None, repr=False)
+    feature_names: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

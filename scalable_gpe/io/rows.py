@@ -58,6 +58,8 @@ class InputRows:
         One of `METRICS`.
     names : array of str or None
         Labels of the rows, where the input has any.
+    feature_names : array of str or None
+        Labels of the columns, where the input has any.
     offset : (d,) float64 or None
         Subtracted from each row.
     exponent : int
@@ -75,6 +77,7 @@ class InputRows:
     name: str = "X"
     exponent: int = 0
     annotations: Annotations | None = None
+    feature_names: np.ndarray | None = None
 
     def __getstate__(self) -> object:
         return vars(self) | {"annotations": None}
@@ -190,7 +193,8 @@ def open_rows(
     source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
-    rows = InputRows(source, metric, names, None, name, annotations=annotations)
+    features = _feature_names(X, source.shape[1])
+    rows = InputRows(source, metric, names, None, name, annotations=annotations, feature_names=features)
     return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
 
 
@@ -333,7 +337,7 @@ def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
         return source, names if X.names is None else X.names
     if hasattr(X, "to_dask_array"):
         _check_columns(X, name)
-        return _array_source(X.to_dask_array(lengths=True), name), _dask_names(X.index.compute())
+        return _array_source(X.to_dask_array(lengths=True), name), _text_labels(X.index.compute())
     if hasattr(X, "iloc"):
         _check_columns(X, name)
         return FrameSource(X, _frame_dtype(X)), _frame_names(X.index)
@@ -403,9 +407,20 @@ def _frame_names(index: Any) -> np.ndarray | None:
     return None if type(index).__name__ == "RangeIndex" else _labels(index)
 
 
-def _dask_names(index: Any) -> np.ndarray | None:
-    """Labels of a dask DataFrame's rows; whole numbers just count the rows of each partition."""
+def _text_labels(index: Any) -> np.ndarray | None:
+    """Labels of a dask DataFrame's rows, or of columns; whole numbers just count them."""
     return None if getattr(index.dtype, "kind", "O") in "iu" else _labels(index)
+
+
+def _feature_names(X: Any, n_features: int) -> np.ndarray | None:
+    """Labels of the columns of an input, where each has one."""
+    if isinstance(X, Points) and X.feature_names is None:
+        return _feature_names(X.values, n_features)
+    if isinstance(X, InputRows | Points):
+        found = X.feature_names
+    else:
+        found = _text_labels(X.columns) if hasattr(X, "iloc") or hasattr(X, "to_dask_array") else None
+    return found if found is not None and len(found) == n_features else None
 
 
 def _labels(index: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,9 @@ def read_csv(path: str, options: TableOptions) -> Points:
     kept = _kept(options, known.names, index, path)
     text = _Text(path, known, kept, index)
     below = " below a header" if known.has_header else ""
-    return _copy_columns(text.batches(), text.columns, text.index, np.float64, path, below)
+    points = _copy_columns(text.batches(), text.columns, text.index, np.float64, path, below)
+    features = name_array([known.names[column] for column in kept]) if known.has_header else None
+    return replace(points, feature_names=features)
 
 
 def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
@@ -98,7 +100,8 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     for name in kept:
         _check_numeric(schema.field(name), index, path)
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
-    return _copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path)
+    points = _copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path)
+    return replace(points, feature_names=name_array(kept))
 
 
 def is_numeric(kind: Any) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from scalable_gpe.storage.records import to_json
 
-GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "inputs", "names", "annotations")
-RUNS, NAMES, ANNOTATIONS = "runs", "names", "annotations"
+GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "inputs", "names", "feature_names", "annotations")
+RUNS, NAMES, FEATURE_NAMES, ANNOTATIONS = "runs", "names", "feature_names", "annotations"
 
 
 def _digest(*parts: Any) -> str:

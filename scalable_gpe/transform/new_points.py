@@ -121,8 +121,11 @@ class NewRowsSource(Protocol):
 class NewPoints:
     """Finds the rows a(x, .) of new points, batch by batch, and applies them to values at the training points."""
 
-    def __init__(self, graph: NeighborGraph, heat: HeatKernel, metric: str = "euclidean") -> None:
+    def __init__(
+        self, graph: NeighborGraph, heat: HeatKernel, metric: str, feature_names: np.ndarray | None = None
+    ) -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
+        self._feature_names = feature_names
         self._search = self._make_search()
         self._user_row = graph.storage_order.user_row
         weights = heat.weights
@@ -175,6 +178,7 @@ class NewPoints:
                 f"X_new must have the {self._points.n_features} features of the training rows; got {rows.n_features}. "
                 "Pass the same columns in the same order."
             )
+        _check_features(rows.feature_names, self._feature_names)
         offset = self._graph.metadata.offset
         return rows.with_units(None if offset is None else np.asarray(offset), self._graph.exponent)
 
@@ -240,6 +244,19 @@ class NewPoints:
             return
         loops.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
         loops.exponents(indptr, squares, 1.0)
+
+
+def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> None:
+    """Refuse columns with other names than those of the training rows, where both have names."""
+    if found is None or expected is None or np.array_equal(found, expected):
+        return
+    at = int(np.flatnonzero(found != expected)[0])
+    raise ValueError(
+        Message(
+            f"`X_new` must have the columns of the training rows, in their order; column {at} is '{found[at]}' instead "
+            f"of '{expected[at]}'. Select them by name (Embedding.feature_names), or pass an array without names."
+        )
+    )
 
 
 def embed_rows(

@@ -290,3 +290,66 @@ def test_a_shifted_input_is_another_input(rows, tmp_path):
     shifted = gpe.embed(train + 256, n_components=5, power=9, store=tmp_path / "run.zarr", resume=False)
     unshifted = gpe.embed(train, n_components=5, power=9)
     assert relative(shifted.transform(new + 256), unshifted.transform(new)) < 1e-2
+
+
+# --- names of the features ------------------------------------------------------------------------
+
+FEATURES = ["height", "breadth", "depth", "weight"]
+
+
+def named_inputs(X, folder):
+    """The same rows in each kind of input whose columns have names: kind -> (input, with its columns reversed)."""
+    anndata, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    dask_frame = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(X, columns=FEATURES)
+    adata = anndata.AnnData(frame)
+    found = {"frame": (frame, frame[FEATURES[::-1]]), "object": (adata, adata[:, ::-1].copy())}
+    found["dask"] = tuple(dask_frame.from_pandas(one, npartitions=2) for one in found["frame"])
+    for number, order in enumerate((FEATURES, FEATURES[::-1])):
+        frame[order].to_csv(folder / f"{number}.csv", index=False)
+        frame[order].to_parquet(folder / f"{number}.parquet")
+        adata[:, order].write_h5ad(folder / f"{number}.h5ad")
+        adata[:, order].write_zarr(folder / f"{number}.zarr")
+    files = {
+        end: tuple(folder / f"{number}.{end}" for number in range(2)) for end in ("csv", "parquet", "h5ad", "zarr")
+    }
+    return found | files
+
+
+@pytest.mark.parametrize("kind", ["frame", "object", "dask", "csv", "parquet", "h5ad", "zarr"])
+def test_columns_in_another_order_are_refused(kind, tmp_path):
+    X = gpe.datasets.torus(120).astype(np.float64)
+    same, other = named_inputs(X, tmp_path)[kind]
+    how = {"n_components": 4, "power": 4, "n_neighbors": 8, "progress": False}
+    gpe.embed(same, store=tmp_path / "run.zarr", **how)
+    for result in (gpe.embed(same, **how), gpe.open(tmp_path / "run.zarr")):
+        assert result.feature_names.tolist() == FEATURES
+        np.testing.assert_array_equal(result.transform(same), result.points[:])
+        np.testing.assert_array_equal(result.transform(X), result.points[:])  # no names to compare
+        with pytest.raises(ValueError, match="column 0 is 'weight' instead of 'height'"):
+            result.transform(other)
+
+
+def test_columns_that_are_only_counted_have_no_names(rows, tmp_path):
+    pd, (rows, _) = pytest.importorskip("pandas"), rows
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",")
+    for X in (rows, pd.DataFrame(rows), tmp_path / "rows.csv"):
+        assert gpe.embed(X, n_components=2, power=1, n_neighbors=8).feature_names is None
+
+
+def test_principal_components_of_cells_have_no_names(rows, tmp_path):
+    """Names of the variables are those of X, not of what was made from it."""
+    anndata, (rows, _) = pytest.importorskip("anndata"), rows
+    adata = anndata.AnnData(np.ones((len(rows), 3), np.float32), obsm={"X_pca": rows})
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    for X in (adata, tmp_path / "cells.h5ad"):
+        assert gpe.embed(X, n_components=2, power=1, n_neighbors=8).feature_names is None
+
+
+def test_names_of_features_that_changed_replace_the_stored_ones(rows, tmp_path):
+    pd, (rows, _) = pytest.importorskip("pandas"), rows
+    how = {"n_components": 2, "power": 1, "n_neighbors": 8, "store": tmp_path / "run.zarr"}
+    for names in ("abcdefgh", "ABCDEFGH"):
+        columns = list(names[: rows.shape[1]])
+        gpe.embed(pd.DataFrame(rows, columns=columns), **how)
+        assert gpe.open(tmp_path / "run.zarr").feature_names.tolist() == columns
