@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix, random_array
+from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 import scalable_gpe as gpe
@@ -18,8 +18,10 @@ def kernel_of(matrix, block_rows):
 
 def symmetric(n_rows, n_entries, seed):
     """A random symmetric matrix with a unit diagonal."""
-    upper = random_array((n_rows, n_rows), density=n_entries / n_rows**2, rng=np.random.default_rng(seed))
-    upper = csr_matrix(upper).maximum(csr_matrix(upper).T).tolil()
+    rng = np.random.default_rng(seed)
+    at = tuple(rng.integers(0, n_rows, (2, n_entries)))
+    upper = csr_matrix((rng.uniform(size=n_entries), at), shape=(n_rows, n_rows))
+    upper = upper.maximum(upper.T).tolil()
     upper.setdiag(1)
     return csr_matrix(upper)
 
