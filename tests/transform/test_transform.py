@@ -297,32 +297,32 @@ def test_a_shifted_input_is_another_input(rows, tmp_path):
 FEATURES = ["height", "breadth", "depth", "weight"]
 
 
-def named_inputs(X, folder):
-    """The same rows in each kind of input whose columns have names: kind -> (input, with its columns reversed)."""
+def named(kind, X, features, path):
+    """Rows in a kind of input whose columns have names."""
     anndata, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
-    dask_frame = pytest.importorskip("dask.dataframe")
-    frame = pd.DataFrame(X, columns=FEATURES)
-    adata = anndata.AnnData(frame)
-    found = {"frame": (frame, frame[FEATURES[::-1]]), "object": (adata, adata[:, ::-1].copy())}
-    found["dask"] = tuple(dask_frame.from_pandas(one, npartitions=2) for one in found["frame"])
-    for number, order in enumerate((FEATURES, FEATURES[::-1])):
-        frame[order].to_csv(folder / f"{number}.csv", index=False)
-        frame[order].to_parquet(folder / f"{number}.parquet")
-        adata[:, order].write_h5ad(folder / f"{number}.h5ad")
-        adata[:, order].write_zarr(folder / f"{number}.zarr")
-    files = {
-        end: tuple(folder / f"{number}.{end}" for number in range(2)) for end in ("csv", "parquet", "h5ad", "zarr")
-    }
-    return found | files
+    frame = pd.DataFrame(X, columns=FEATURES)[features]
+    if kind == "dask":
+        return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "h5ad":
+        anndata.AnnData(frame).write_h5ad(path)
+    elif kind == "zarr":
+        anndata.AnnData(frame).write_zarr(path)
+    else:
+        return frame if kind == "frame" else anndata.AnnData(frame)
+    return path
 
 
 @pytest.mark.parametrize("kind", ["frame", "object", "dask", "csv", "parquet", "h5ad", "zarr"])
 def test_columns_in_another_order_are_refused(kind, tmp_path):
     X = gpe.datasets.torus(120).astype(np.float64)
-    same, other = named_inputs(X, tmp_path)[kind]
+    same = named(kind, X, FEATURES, tmp_path / f"same.{kind}")
+    other = named(kind, X, FEATURES[::-1], tmp_path / f"other.{kind}")
     how = {"n_components": 4, "power": 4, "n_neighbors": 8, "progress": False}
-    gpe.embed(same, store=tmp_path / "run.zarr", **how)
-    for result in (gpe.embed(same, **how), gpe.open(tmp_path / "run.zarr")):
+    for result in (gpe.embed(same, store=tmp_path / "run.zarr", **how), gpe.open(tmp_path / "run.zarr")):
         assert result.feature_names.tolist() == FEATURES
         np.testing.assert_array_equal(result.transform(same), result.points[:])
         np.testing.assert_array_equal(result.transform(X), result.points[:])  # no names to compare
