@@ -28,8 +28,8 @@ class Labels:
     @classmethod
     def stored(cls, store: ArrayStore, rows: InputRows | None) -> "Labels":
         """The labels in a store; annotations of the input itself, if it is given, may be newer."""
-        known = None if rows is None else rows.annotations
-        return cls(_open(store, NAMES), _open(store, FEATURE_NAMES), known or open_annotations(store))
+        own = None if rows is None else rows.annotations
+        return cls(_open(store, NAMES), _open(store, FEATURE_NAMES), open_annotations(store) if own is None else own)
 
     def save(self, store: ArrayStore) -> None:
         """Store what there is."""

@@ -39,12 +39,12 @@ class Points:
         numpy, memory-mapped, zarr or scipy sparse.
     names : array of str or None
         Labels of the rows, where the file has any.
-    feature_names : array of str or None
-        Labels of the columns, where the file has any.
     source : str
         A description of what was read.
     annotations : Annotations or None
         obs and var of an AnnData input, for the export of its embedding.
+    feature_names : array of str or None
+        Labels of the columns, where the file has any.
     """
 
     values: Any

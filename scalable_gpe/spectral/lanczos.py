@@ -18,7 +18,7 @@ from scalable_gpe.storage.blocks import ranges
 _INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
 _PROBE_SEED = 0x5EED_0F_A
-_ROUNDING = 1e-16  # weight of a node: eigenvectors have about 1 / N, those that rounding brought back less than 1e-20
+_ROUNDING = 1e-16  # weight of a node: eigenvectors have about 1 / N, those that come from rounding less than 1e-20
 
 
 def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None, random_state: Any = 0) -> Spectrum:

@@ -419,3 +419,16 @@ def test_rows_by_number_from_a_mapped_file(tmp_path):
     rng = np.random.default_rng(0)
     for ids in (rng.integers(0, 3000, 500), np.arange(2999, -1, -1), np.array([5, 5, 2999]), np.array([], np.int64)):
         np.testing.assert_array_equal(rows.rows(ids.astype(np.int32)), X[ids])
+
+
+def test_a_zarr_group_is_not_an_array(tmp_path):
+    """The error names the arrays of a group, and the way to open a run."""
+    import zarr
+
+    group = zarr.open_group(tmp_path / "group.zarr", mode="w")
+    group.create_array("rows", shape=(20, 3), dtype="float32")
+    with pytest.raises(ValueError, match=r"it holds the arrays rows\. Name one of them with key="):
+        gpe.embed(tmp_path / "group.zarr")
+    gpe.embed(GOOD, store=tmp_path / "run.zarr", **OPTIONS)
+    with pytest.raises(ValueError, match=r"if it is a run of this library, use gpe\.open"):
+        gpe.embed(tmp_path / "run.zarr")

@@ -340,7 +340,7 @@ def test_columns_that_are_only_counted_have_no_names(rows, tmp_path):
 def test_principal_components_of_cells_have_no_names(rows, tmp_path):
     """Names of the variables are those of X, not of what was made from it."""
     anndata, (rows, _) = pytest.importorskip("anndata"), rows
-    adata = anndata.AnnData(np.ones((len(rows), 3), np.float32), obsm={"X_pca": rows})
+    adata = anndata.AnnData(np.ones_like(rows), obsm={"X_pca": rows})
     adata.write_h5ad(tmp_path / "cells.h5ad")
     for X in (adata, tmp_path / "cells.h5ad"):
         assert gpe.embed(X, n_components=2, power=1, n_neighbors=8).feature_names is None
@@ -349,7 +349,21 @@ def test_principal_components_of_cells_have_no_names(rows, tmp_path):
 def test_names_of_features_that_changed_replace_the_stored_ones(rows, tmp_path):
     pd, (rows, _) = pytest.importorskip("pandas"), rows
     how = {"n_components": 2, "power": 1, "n_neighbors": 8, "store": tmp_path / "run.zarr"}
-    for names in ("abcdefgh", "ABCDEFGH"):
-        columns = list(names[: rows.shape[1]])
+    for columns in (FEATURES, ["a", "b", "c", "d"], [f"{name} in metres" for name in FEATURES]):
         gpe.embed(pd.DataFrame(rows, columns=columns), **how)
         assert gpe.open(tmp_path / "run.zarr").feature_names.tolist() == columns
+
+
+@pytest.mark.parametrize("key", ["layers/counts", "raw/X"])
+@pytest.mark.parametrize("kind", ["object", "h5ad", "zarr"])
+def test_names_of_the_features_of_other_matrices(kind, key, rows, tmp_path):
+    """`raw` has variables of its own."""
+    anndata, (rows, _) = pytest.importorskip("anndata"), rows
+    adata = anndata.AnnData(rows, layers={"counts": rows})
+    adata.var_names = FEATURES
+    adata.raw = adata
+    adata = adata[:, 2:].copy()
+    if kind != "object":
+        getattr(adata, f"write_{kind}")(tmp_path / f"cells.{kind}")
+    X = gpe.read_points(adata if kind == "object" else tmp_path / f"cells.{kind}", key=key)
+    assert X.feature_names.tolist() == (FEATURES if key == "raw/X" else FEATURES[2:])
