@@ -13,7 +13,8 @@ from numba.extending import intrinsic
 from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.sorting import sort_by_rank
 
-_AHEAD = 8  # entries between a prefetch and its use
+_AHEAD = 12  # entries between a prefetch and its use
+_LINE = 64  # bytes of a cache line
 
 
 def _row_product(width: int):
@@ -29,6 +30,7 @@ def _row_product(width: int):
 
         def codegen(context, builder, signature, args):
             i32, i64, f64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
+            byte_pointer = ir.IntType(8).as_pointer()
             single = signature.args[4].dtype == types.float32
             sums = ir.VectorType(f64, width)
             loaded = ir.VectorType(ir.FloatType() if single else f64, width)
@@ -42,13 +44,20 @@ def _row_product(width: int):
             )
             prefetch = cgutils.get_or_insert_function(
                 builder.module,
-                ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), i32, i32, i32]),
+                ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32]),
                 "llvm.prefetch.p0",
             )
 
             def entry_pointer(entry):
                 row = builder.sext(builder.load(builder.gep(column_of, [entry])), i64)
                 return builder.gep(dense, [builder.add(builder.mul(row, n_columns), column)])
+
+            def prefetch_entry(entry):
+                # a row of Z may begin inside a line, and then ends in one line more
+                start = entry_pointer(entry)
+                for offset in sorted({*range(0, width, _LINE // (4 if single else 8)), width - 1}):
+                    address = builder.bitcast(builder.gep(start, [ir.Constant(i64, offset)]), byte_pointer)
+                    builder.call(prefetch, [address] + [ir.Constant(i32, flag) for flag in (0, 3, 1)])
 
             before = builder.block
             head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
@@ -62,8 +71,7 @@ def _row_product(width: int):
             builder.position_at_end(body)
             ahead = builder.add(entry, ir.Constant(i64, _AHEAD))
             ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
-            address = builder.bitcast(entry_pointer(ahead), ir.IntType(8).as_pointer())
-            builder.call(prefetch, [address] + [ir.Constant(i32, flag) for flag in (0, 3, 1)])
+            prefetch_entry(ahead)
             factor = builder.fpext(builder.load(builder.gep(weight, [entry])), f64)
             nothing = ir.Constant(sums, ir.Undefined)
             factors = builder.insert_element(nothing, factor, ir.Constant(i32, 0))
@@ -87,13 +95,16 @@ def _row_product(width: int):
     return row_product
 
 
-_row_16, _row_4, _row_1 = _row_product(16), _row_product(4), _row_product(1)
+_row_32, _row_16, _row_4, _row_1 = (_row_product(width) for width in (32, 16, 4, 1))
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _row(data, indices, start, stop, Z, out):
     width = Z.shape[1]
     column = 0
+    while column + 32 <= width:
+        _row_32(data, indices, start, stop, Z, column, out)
+        column += 32
     while column + 16 <= width:
         _row_16(data, indices, start, stop, Z, column, out)
         column += 16
