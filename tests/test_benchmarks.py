@@ -204,6 +204,13 @@ def test_tables_of_peers_say_what_stopped_and_at_which_power(benchmarks):
     assert [line for line in lines if "Quality" in line] == [
         f"### Quality, branching, {n} rows" for n in ("1,000", "5,000")
     ]
+    assert not any("More rows" in line for line in lines)
+    table |= {("torus", n, "scalable_gpe"): ours for n in (1000, 4000)} | {("torus", 1000, "scanpy diffmap"): maps}
+    lines = markdown(table).splitlines()
+    assert "### More rows of other data" in lines
+    assert [line for line in lines if "| torus |" in line] == [
+        "| scalable_gpe | torus | 4,000 | 2.0 (11.0) | 1.00 |  |"
+    ]
 
 
 CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8

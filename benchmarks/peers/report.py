@@ -43,6 +43,9 @@ def markdown(table: Table) -> str:
     for name, size in exact:
         if size != quality_size(table, name):
             sections.append(f"### Exact diffusion distances, {name}, {size:,} rows\n\n" + _quality(table, name, size))
+    more = _more_rows(table)
+    if more:
+        sections.append(f"### More rows of other data\n\n{more}")
     sections.append("### Recall of 15 neighbours\n\n" + _recalls(table))
     failed = _failures(table)
     return "\n\n".join([*sections, *([f"### Failures\n\n{failed}"] if failed else [])]) + "\n"
@@ -93,6 +96,18 @@ def _stopped(runs: Runs) -> str:
     if stop.status == "time":
         return f"> {stop.limits['time']:.0f} s"
     return f"> {stop.limits['memory'] / 1e9:.0f} GB" if stop.status == "memory" else "failed"
+
+
+def _more_rows(table: Table) -> str:
+    """Cost and quality of runs on data other than the main set, with more rows than the tables of quality have."""
+    rows = []
+    for (data, n_rows, method), runs in table.items():
+        usual = quality_size(table, data)
+        if data == main_data(table) or usual is None or n_rows <= usual:
+            continue
+        order = runs.figure("rho")
+        rows.append([method, data, f"{n_rows:,}", _seconds(runs), _gigabytes(runs), _maybe(order)])
+    return _lines(["method", "data", "rows", "seconds", "gigabytes", HEADINGS["rho"]], rows) if rows else ""
 
 
 def _has_exact(table: Table, data: str, n_rows: int) -> bool:
