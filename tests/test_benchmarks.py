@@ -137,18 +137,18 @@ def test_peers_run_in_processes_of_their_own_and_are_not_repeated(benchmarks, tm
     from peers.run import main
 
     results = tmp_path / "peers.jsonl"
-    wanted = ["input", "SpectralEmbedding arpack", "datafold"]
+    wanted = ["input", "scalable_gpe, on disk", "SpectralEmbedding arpack", "datafold"]
     common = ["--sizes", "500", "--data", "branching", "--seeds", "1", "--results", str(results)]
     main([*common, "--interpreter", f"datafold={sys.executable}", "--methods", *wanted])
     assert "datafold: left out, datafold not installed; in an environment of its own" in capsys.readouterr().out
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    assert [line["key"]["method"] for line in lines] == wanted[:2]
+    assert [line["key"]["method"] for line in lines] == wanted[:3]
     for line in lines:
         assert line["status"] == "done" and line["seconds"]["call"] > 0 and 1e7 < line["peak"] < 2e9
         assert line["figures"][""]["labels"] > 0.8 and "diffusion all" in line["figures"][""]
-    main([*common, "--methods", *wanted[:2]])
+    main([*common, "--methods", *wanted[:3]])
     main([*common[:-1], str(results), "--report", str(tmp_path)])
-    assert len(results.read_text(encoding="utf-8").splitlines()) == 2
+    assert len(results.read_text(encoding="utf-8").splitlines()) == 3
     text = (tmp_path / "peers.md").read_text(encoding="utf-8")
     assert "| SpectralEmbedding arpack | 0." in text and "| input | ." in text
     assert all((tmp_path / "figures" / name).stat().st_size > 5000 for name in ("peers-time.png", "peers-quality.png"))
