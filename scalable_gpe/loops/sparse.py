@@ -5,115 +5,10 @@ the others, so no result depends on how rows are cut into blocks or columns into
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.row_product import row_product
 from scalable_gpe.loops.sorting import sort_by_rank
-
-_AHEAD = 12  # entries between a prefetch and its use
-_LINE = 64  # bytes of a cache line
-
-
-def _row_product(width: int):
-    """Build ``f(data, indices, start, stop, Z, column, out)``: one row of K times `width` columns.
-
-    ``out[column + c] = sum_e data[e] * Z[indices[e], column + c]`` in float64. Written as vector
-    IR because numba keeps accumulators of unknown length in memory, which costs a factor of 2.5.
-    """
-
-    @intrinsic
-    def row_product(typingctx, data, indices, start, stop, Z, column, out):
-        signature = types.void(data, indices, start, stop, Z, column, out)
-
-        def codegen(context, builder, signature, args):
-            i32, i64, f64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
-            byte_pointer = ir.IntType(8).as_pointer()
-            single = signature.args[4].dtype == types.float32
-            sums = ir.VectorType(f64, width)
-            loaded = ir.VectorType(ir.FloatType() if single else f64, width)
-            arrays = [context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1, 4, 6)]
-            weight, column_of, dense, result = (array.data for array in arrays)
-            first, stop, column = (context.cast(builder, args[k], signature.args[k], types.int64) for k in (2, 3, 5))
-            n_columns = builder.extract_value(arrays[2].shape, 1)
-            last = builder.sub(builder.extract_value(arrays[1].shape, 0), ir.Constant(i64, 1))
-            fma = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(sums, [sums] * 3), f"llvm.fmuladd.v{width}f64"
-            )
-            prefetch = cgutils.get_or_insert_function(
-                builder.module,
-                ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32]),
-                "llvm.prefetch.p0",
-            )
-
-            def entry_pointer(entry):
-                row = builder.sext(builder.load(builder.gep(column_of, [entry])), i64)
-                return builder.gep(dense, [builder.add(builder.mul(row, n_columns), column)])
-
-            def prefetch_entry(entry):
-                # a row of Z may begin inside a line, and then ends in one line more
-                start = entry_pointer(entry)
-                for offset in sorted({*range(0, width, _LINE // (4 if single else 8)), width - 1}):
-                    address = builder.bitcast(builder.gep(start, [ir.Constant(i64, offset)]), byte_pointer)
-                    builder.call(prefetch, [address] + [ir.Constant(i32, flag) for flag in (0, 3, 1)])
-
-            before = builder.block
-            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
-            builder.branch(head)
-            builder.position_at_end(head)
-            entry, total = builder.phi(i64), builder.phi(sums)
-            entry.add_incoming(first, before)
-            total.add_incoming(ir.Constant(sums, [0.0] * width), before)
-            builder.cbranch(builder.icmp_signed("<", entry, stop), body, done)
-
-            builder.position_at_end(body)
-            ahead = builder.add(entry, ir.Constant(i64, _AHEAD))
-            ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
-            prefetch_entry(ahead)
-            factor = builder.fpext(builder.load(builder.gep(weight, [entry])), f64)
-            nothing = ir.Constant(sums, ir.Undefined)
-            factors = builder.insert_element(nothing, factor, ir.Constant(i32, 0))
-            lanes = ir.Constant(ir.VectorType(i32, width), [0] * width)
-            factors = builder.shuffle_vector(factors, nothing, lanes)
-            pointer = builder.bitcast(entry_pointer(entry), loaded.as_pointer())
-            values = builder.load(pointer, align=4 if single else 8)
-            if single:  # the product of two float32 is exact in float64, fused or not
-                values = builder.fpext(values, sums)
-            total.add_incoming(builder.call(fma, [factors, values, total]), builder.block)
-            entry.add_incoming(builder.add(entry, ir.Constant(i64, 1)), builder.block)
-            builder.branch(head)
-
-            builder.position_at_end(done)
-            target = builder.bitcast(builder.gep(result, [column]), sums.as_pointer())
-            builder.store(total, target, align=8)
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    return row_product
-
-
-_row_32, _row_16, _row_4, _row_1 = (_row_product(width) for width in (32, 16, 4, 1))
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _row(data, indices, start, stop, Z, out):
-    width = Z.shape[1]
-    column = 0
-    while column + 32 <= width:
-        _row_32(data, indices, start, stop, Z, column, out)
-        column += 32
-    while column + 16 <= width:
-        _row_16(data, indices, start, stop, Z, column, out)
-        column += 16
-    while column + 4 <= width:
-        _row_4(data, indices, start, stop, Z, column, out)
-        column += 4
-    while column < width:
-        _row_1(data, indices, start, stop, Z, column, out)
-        column += 1
 
 
 @njit(nogil=True, cache=True)
@@ -122,7 +17,7 @@ def product(indptr, indices, data, Z, scale, out):
     width = Z.shape[1]
     sums = np.empty(width)
     for i in range(len(indptr) - 1):
-        _row(data, indices, indptr[i], indptr[i + 1], Z, sums)
+        row_product(data, indices, indptr[i], indptr[i + 1], Z, sums)
         for c in range(width):
             out[i, c] = scale[i] * sums[c]
 
@@ -133,7 +28,7 @@ def chebyshev_step(indptr, indices, data, current, previous, scale, first_row, s
     width = current.shape[1]
     sums = np.empty(width)
     for i in range(len(indptr) - 1):
-        _row(data, indices, indptr[i], indptr[i + 1], current, sums)
+        row_product(data, indices, indptr[i], indptr[i + 1], current, sums)
         row = first_row + i
         factor = slope * scale[i]
         for c in range(width):
@@ -365,7 +260,7 @@ def lanczos_step(indptr, indices, data, current, previous, scale, factor, before
     width = current.shape[1]
     sums = np.empty(width)
     for i in range(len(indptr) - 1):
-        _row(data, indices, indptr[i], indptr[i + 1], current, sums)
+        row_product(data, indices, indptr[i], indptr[i + 1], current, sums)
         for c in range(width):
             previous[i, c] = factor[c] * (scale[i] * sums[c]) - before[c] * previous[i, c]
 
