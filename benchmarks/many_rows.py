@@ -1,7 +1,8 @@
-"""All scales of many rows: the first power and the horizon of the sum, which one is best for few rows and for many.
+"""All scales of many rows: the first power and the horizon of the sum, and a sample in place of all rows.
 
     python benchmarks/many_rows.py --markdown docs/first-power-results.md                        half an hour
     python benchmarks/many_rows.py --vary horizon --data torus "swiss roll" --sizes 1e5          some minutes
+    python benchmarks/many_rows.py --vary sample --data torus "swiss roll" --sizes 1e6 --seeds 2  ten minutes
     python benchmarks/many_rows.py --data branching --sizes 1e6 --seeds 1
 
 The figures are those of `quality.py`, of 10,000 sampled rows, with k = 32 and otherwise default parameters, as mean and
@@ -9,7 +10,7 @@ standard error over several random matrices. `truth.py` says which sets are for 
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import scalable_gpe as gpe
 from quality import FIGURES, figures
 from truth import Truth, load, role, sampled
 
-VARIED = {"first_power": (1, 2, 4, 8, 16), "horizon": (4096, 16384, 32768)}
+VARIED = {"first_power": (1, 2, 4, 8, 16), "horizon": (4096, 16384, 32768), "sample": (20_000, 100_000, 1_000_000)}
 SIZES = {
     "branching": (4_000, 100_000, 300_000),
     "nested clusters": (4_000, 100_000),
@@ -32,6 +33,7 @@ _STANDARD = {"Fashion-MNIST": 20_000, "noise": 3_000}  # rows of `truth.load` wi
 _SAMPLE = 10_000
 
 Figures = dict[str, list[float]]
+Points = Callable[[int, int], np.ndarray]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,15 +56,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def study(truth: Truth, parameter: str, n_seeds: int) -> Iterator[tuple[int, Figures]]:
     """Yield each value of a parameter with its figures, one for each random matrix."""
-    rows, known = sampled(truth, min(_SAMPLE, len(truth.X)))
-    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(np.asarray(truth.X, np.float32))))
+    X = np.asarray(truth.X, np.float32)
+    rows, known = sampled(truth, min(_SAMPLE, len(X)))
+    points = _of_sample(X, rows) if parameter == "sample" else _of_parameter(X, rows, parameter)
     for value in VARIED[parameter]:
         found: Figures = {}
         for seed in range(n_seeds):
-            points = gpe.gp_embedding(heat, 32, "all", random_state=seed, **{parameter: value})
-            for figure, measured in figures(known, points[rows]).items():
+            for figure, measured in figures(known, points(value, seed)).items():
                 found.setdefault(figure, []).append(measured)
         yield value, found
+
+
+def _of_parameter(X: np.ndarray, rows: np.ndarray, parameter: str) -> Points:
+    """The embedding of `rows`, by the value of a parameter of the sum."""
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X)))
+
+    def points(value: int, seed: int) -> np.ndarray:
+        return gpe.gp_embedding(heat, 32, "all", random_state=seed, **{parameter: value})[rows]
+
+    return points
+
+
+def _of_sample(X: np.ndarray, rows: np.ndarray) -> Points:
+    """The embedding of `rows`, by the size of the sample that is embedded, and that they are placed by."""
+
+    def points(size: int, seed: int) -> np.ndarray:
+        if size >= len(X):
+            return gpe.embed(X, random_state=seed, progress=False).points[rows]
+        some = np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))
+        return gpe.embed(X[some], random_state=seed, progress=False).transform(X[rows])
+
+    return points
 
 
 def _cell(values: list[float] | None) -> str:

@@ -142,7 +142,8 @@ def make_report(
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
     texts = [text for text in earlier if text is not None]
     texts += _warn_about_recall(graph, report.missing_weight)
-    texts += [str(Message(text)) for plan in plans.values() if (text := plan.warning) is not None]
+    warned = (sketch.horizon, *plans.values())
+    texts += [str(Message(text)) for one in warned if one is not None and (text := one.warning) is not None]
     texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
 
@@ -196,6 +197,8 @@ def _reasons(
     elif sketch.horizon.relaxation_time is None:
         given = parameters.horizon != AUTO
         reasons["relaxation_time"] = "the horizon was given" if given else "longer than can be told"
+    elif sketch.horizon.capped:
+        reasons["relaxation_time"] = "at least this: it was measured no further than the horizon needs"
     if sketch.horizon is not None and sketch.horizon.capped:
         reasons["horizon_capped"] = (
             f"the data change more slowly than {sketch.horizon.horizon} steps tell: the largest shapes are drawn "

@@ -104,10 +104,11 @@ def test_what_recall_is_worth(benchmarks, tmp_path):
     assert main(["--data", "--json", str(out)]) == text  # nothing new: the tables of the file
 
 
-@pytest.mark.parametrize("parameter", ["first_power", "horizon"])
-def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, parameter):
+@pytest.mark.parametrize("parameter", ["first_power", "horizon", "sample"])
+def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, monkeypatch, parameter):
     from many_rows import VARIED, main
 
+    monkeypatch.setitem(VARIED, "sample", (100, 200, 300))
     path = tmp_path / "table.md"
     main(["--vary", parameter, "--data", "noise", "--sizes", "300", "--seeds", "2", "--markdown", str(path)])
     head, _, *lines = path.read_text(encoding="utf-8").splitlines()

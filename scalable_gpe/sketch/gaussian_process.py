@@ -250,7 +250,10 @@ class SketchStage:
         given = self.parameters.horizon
         if isinstance(given, int):
             return Horizon(given)
-        return choose_horizon(probes.deflated, context, horizon_name(self.name))
+        chosen = choose_horizon(probes.deflated, context, horizon_name(self.name))
+        if chosen.warning is not None:
+            warn(chosen.warning, GPEWarning)
+        return chosen
 
 
 def _filter(power: Power, horizon: Horizon | None, first: int) -> Filter:

@@ -28,18 +28,33 @@ _CAPPED_ROWS = 300_000
 _GAP = 64  # of the times of a change and of the next but one: 9 on a line; 25 as long as they are not resolved
 _MARGIN = 4  # steps that resolve the changes before a gap: what is not resolved yet looks faster than it is
 MANY_ROWS, FIRST_OF_MANY = 50_000, 4
+_MANY_SLOWER = 4  # changes slower than the horizon: long distances lose their order (`benchmarks/many_rows.py`)
 
 
 @dataclass(frozen=True)
 class Horizon:
     """A horizon, and the relaxation time that it was chosen by (None if the user chose it, or if it has no end).
 
-    It is `capped` if changes of a shape are slower; those of parts that almost no heat connects do not count.
+    It is `capped` if changes of a shape are slower, about `n_slower` of them. Those of parts that almost no heat
+    connects do not count.
     """
 
     horizon: int
     relaxation_time: float | None = None
     capped: bool = False
+    n_slower: float | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What to do about a horizon that is far too short, or None."""
+        if self.n_slower is None or self.n_slower < _MANY_SLOWER:
+            return None
+        return (
+            f"`horizon={self.horizon}`, the longest that 'auto' takes here, is too short for these data: "
+            f"about {self.n_slower:.0f} of their directions change more slowly. Near rows are right, but the order of "
+            "long distances is lost. If these matter, embed a sample of the rows and place the others with "
+            "`transform`, or pass a longer `horizon`: time grows with its square root."
+        )
 
 
 def choose_first_power(given: int | str, n_rows: int) -> int:
@@ -74,9 +89,16 @@ def measure_horizon(lanczos: Lanczos) -> Horizon:
             return Horizon(horizon, slowest)
         parted = slowest > CAP and reach <= horizon / _MARGIN
         if parted or reach > longest or slowest > CAP == longest or horizon == longest:
-            needed = 2 ** np.ceil(np.log2(min(reach, longest)))
-            return Horizon(int(max(needed, CAP)), slowest if np.isfinite(slowest) else None, capped=not parted)
+            chosen = int(max(2 ** np.ceil(np.log2(min(reach, longest))), CAP))
+            n_slower = None if parted else _count_slower(lanczos, chosen)
+            return Horizon(chosen, slowest if np.isfinite(slowest) else None, not parted, n_slower)
         horizon *= 2
+
+
+def _count_slower(lanczos: Lanczos, horizon: int) -> float:
+    """About how many eigenvalues have a relaxation time longer than the horizon."""
+    spectrum = lanczos.spectrum(steps_for(horizon))
+    return float(spectrum.n_points * spectrum.weights[spectrum.nodes > 1 - 1 / horizon].sum())
 
 
 def _times(eigenvalues: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The sum of all powers: against the dense reference, in every regime, with its horizon, first power and law."""
 
+import re
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.spatial.distance import pdist
 from scipy.stats import chi2, kstest
 
 import scalable_gpe as gpe
-from scalable_gpe.errors import VanishingWarning
+from scalable_gpe.errors import GPEWarning, VanishingWarning
 from scalable_gpe.formatting import powers_text
 from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.sketch.polynomial import most_sweeps, plan_filter
@@ -182,12 +183,35 @@ def test_components_and_isolated_rows_do_not_lengthen_the_horizon():
 
 def test_a_long_shape_caps_the_horizon_and_says_so():
     line = np.column_stack([np.arange(3000.0), np.zeros(3000)])
-    report = gpe.embed(line, n_neighbors=4, power="all", progress=False).report
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(line, 4)))
+    eigenvalues = np.linalg.eigvalsh(heat.to_scipy().toarray())
+    with pytest.warns(GPEWarning, match=r"long distances is lost.*transform"):
+        report = gpe.embed(line, n_neighbors=4, power="all", progress=False).report
     assert (report["horizon"], report["horizon_capped"]) == (LONGEST, True)
     assert "horizon_capped" in report["reasons"]
+    assert report["relaxation_time"] < 1 / (1 - eigenvalues[-2]) and "at least" in report["reasons"]["relaxation_time"]
     assert powers_text(report) == f"all (horizon {LONGEST}; a longer one would serve the longest distances)"
-    symmetric = gpe.embed(line, n_neighbors=4, normalization="symmetric", power="all", progress=False).report
+    (text,) = report["warnings"]
+    slower = int((eigenvalues > 1 - 1 / LONGEST).sum()) - 1  # without the constant
+    assert slower / 2 <= int(re.search(r"about (\d+) of their directions", text)[1]) <= 2 * slower
+    with pytest.warns(GPEWarning, match="long distances is lost"):
+        symmetric = gpe.embed(line, n_neighbors=4, normalization="symmetric", power="all", progress=False).report
     assert (symmetric["horizon"], symmetric["horizon_capped"]) == (CAP, True)
+
+
+def test_only_a_horizon_that_is_far_too_short_warns():
+    """Not one that the user chose, one with few slower directions, or one of a version that did not count them."""
+    line = np.column_stack([np.arange(3000.0), np.zeros(3000)])
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(line, 4)))
+    shorter = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(line[:1500], 4)))
+    with pytest.warns(GPEWarning, match="long distances is lost"):
+        gpe.gp_embedding(heat, 8, "all")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gpe.gp_embedding(heat, 8, "all", horizon=CAP)
+        assert measure_horizon(Probes(shorter, 0).deflated).capped
+        gpe.gp_embedding(shorter, 8, "all")
+        assert Horizon(CAP, 2.0 * CAP, capped=True).warning is None
 
 
 @pytest.mark.parametrize("bridge", [1e-4, 1e-12])
