@@ -67,7 +67,7 @@ def draw_cost(table: Table, path: Path) -> None:
         ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
         ax.minorticks_off()
         _clean(ax)
-    limits = [record.limits for runs in table.values() for record in runs.records]
+    limits = [record.limits for runs in table.values() for record in runs.records if record.key.data == main]
     for ax, limit, text in (
         (axes[0], max(one["time"] for one in limits), "time limit"),
         (axes[1], max(one["memory"] for one in limits) / 1e9, "memory limit"),

@@ -58,9 +58,10 @@ def _measured_on(table: Table) -> str:
         for one in (record.machine for record in records)
     }
     versions = sorted({f"{name} {number}" for record in records for name, number in record.versions.items()})
-    limits = {f"{one['time']:.0f} s and {one['memory'] / 1e9:.0f} GB" for one in (record.limits for record in records)}
+    limits = sorted({(record.limits["time"], record.limits["memory"]) for record in records})
+    limit_texts = [f"{seconds:.0f} s and {memory / 1e9:.0f} GB" for seconds, memory in limits]
     return (
-        f"Measured on {'; '.join(sorted(machines))}. Limits of one run: {'; '.join(sorted(limits))}. "
+        f"Measured on {'; '.join(sorted(machines))}. Limits of one run: {'; '.join(limit_texts)}. "
         f"Versions: {', '.join(versions)}."
     )
 
