@@ -2,7 +2,7 @@
 
     python benchmarks/many_rows.py --markdown docs/first-power-results.md                        half an hour
     python benchmarks/many_rows.py --vary horizon --data torus "swiss roll" --sizes 1e5          some minutes
-    python benchmarks/many_rows.py --vary sample --data torus "swiss roll" --sizes 1e6 --seeds 2  ten minutes
+    python benchmarks/many_rows.py --vary sample --data torus "swiss roll" --sizes 1e6 --seeds 2  a quarter of an hour
     python benchmarks/many_rows.py --data branching --sizes 1e6 --seeds 1
 
 The figures are those of `quality.py`, of 10,000 sampled rows, with k = 32 and otherwise default parameters, as mean and
@@ -10,6 +10,7 @@ standard error over several random matrices. `truth.py` says which sets are for 
 """
 
 import argparse
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,7 +39,8 @@ Points = Callable[[int, int], np.ndarray]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    head = ["data", "for", "rows", options.vary.replace("_", " "), *FIGURES]
+    shown = (*FIGURES, "seconds") if options.vary == "sample" else FIGURES
+    head = ["data", "for", "rows", options.vary.replace("_", " "), *shown]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for line in lines:
         print(line, flush=True)
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             truth = load(name, n_rows / _STANDARD.get(name, 4_000), options.fashion)
             for value, found in study(truth, options.vary, options.seeds):
                 use = {"choose": "choosing", "report": "reporting"}[role(name)]
-                cells = [name, use, f"{len(truth.X):,}", str(value), *(_cell(found.get(one)) for one in FIGURES)]
+                cells = [name, use, f"{len(truth.X):,}", str(value), *(_cell(found.get(one)) for one in shown)]
                 lines.append("| " + " | ".join(cells) + " |")
                 print(lines[-1], flush=True)
     if options.markdown:
@@ -62,8 +64,11 @@ def study(truth: Truth, parameter: str, n_seeds: int) -> Iterator[tuple[int, Fig
     for value in VARIED[parameter]:
         found: Figures = {}
         for seed in range(n_seeds):
-            for figure, measured in figures(known, points(value, seed)).items():
-                found.setdefault(figure, []).append(measured)
+            began = time.perf_counter()
+            embedded = points(value, seed)
+            measured = {"seconds": time.perf_counter() - began, **figures(known, embedded)}
+            for figure, one in measured.items():
+                found.setdefault(figure, []).append(one)
         yield value, found
 
 
@@ -84,7 +89,7 @@ def _of_sample(X: np.ndarray, rows: np.ndarray) -> Points:
         if size >= len(X):
             return gpe.embed(X, random_state=seed, progress=False).points[rows]
         some = np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))
-        return gpe.embed(X[some], random_state=seed, progress=False).transform(X[rows])
+        return gpe.embed(X[some], random_state=seed, progress=False).transform(X)[rows]
 
     return points
 
@@ -93,9 +98,9 @@ def _cell(values: list[float] | None) -> str:
     """Mean and standard error; nothing for a figure that the data do not allow."""
     if not values:
         return ""
-    mean = f"{np.mean(values):.3f}".removeprefix("0")
-    error = "" if len(values) == 1 else f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}".replace(" 0.", " .")
-    return mean + error
+    mean, digits = np.mean(values), 3 if np.max(values) <= 1 else 1  # shares, or seconds
+    numbers = [mean] if len(values) == 1 else [mean, np.std(values, ddof=1) / np.sqrt(len(values))]
+    return " ± ".join(f"{number:.{digits}f}".removeprefix("0") for number in numbers)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -49,7 +49,7 @@ from scalable_gpe.storage.keys import GROUPS, Keys, heat_name, kernel_name, run_
 from scalable_gpe.storage.protocol import ArrayStore, Table
 from scalable_gpe.storage.records import to_json
 from scalable_gpe.transform.new_distances import NewDistances
-from scalable_gpe.transform.new_points import NewPoints, embed_rows
+from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows, NewRowsSource, extensions_of
 
 _READ_ROWS = 65_536
 _REPAIRS = 8  # damaged stages that one call recomputes
@@ -199,8 +199,7 @@ class Embedding:
         (100, 8)
         """
         wanted = self.by_power if power is None else {power: self.at(power)}
-        width = self.settings.sketching.n_columns
-        found = embed_rows(self._new_points, X_new, self._columns, self._axes, wanted, width, storage_options)
+        found = self._new_points.apply(X_new, self._extensions(wanted), storage_options)
         every = self.settings.several and power is None
         points: Any = dict(zip(wanted, found.values, strict=True)) if every else found.values[0]
         if return_distance:
@@ -323,6 +322,16 @@ class Embedding:
         """State that `transform` reuses between calls."""
         kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
         return kind(self.graph, self.heat, self.settings.metric, self.feature_names)
+
+    def _transformed(
+        self, X_new: Any, power: Power, storage_options: StorageOptions | None = None
+    ) -> tuple[NewRowsSource, Iterator[NewRows]]:
+        """The new rows, and what `transform` gives for them at one power, some rows at a time."""
+        rows = self._new_points.open(X_new, storage_options)
+        return rows, self._new_points.batches(rows, self._extensions({power: self.at(power)}))
+
+    def _extensions(self, points: dict[Power, Any]) -> list[Extension]:
+        return extensions_of(self._columns, self._axes, points, self.settings.sketching.n_columns)
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]
@@ -574,7 +583,7 @@ def open_embedding(
     graph = open_graph(context, keys.graph, rows)
     kernel = open_kernel(graph, context, keys.kernel)
     heat = open_heat(kernel, context, keys.heat)
-    sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
+    sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch, is_known=True), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
     return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows))
 

@@ -19,6 +19,7 @@ from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.graph_matrices import connectivities, distances
 from scalable_gpe.io.export import (
     FORMATS,
+    TABLES,
     AnnDataContent,
     DenseBlocks,
     check_installed,
@@ -33,6 +34,8 @@ from scalable_gpe.io.export import (
 from scalable_gpe.io.files import check_target
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.projection import blocks, points_of, powers_of
+from scalable_gpe.storage.backends import StorageOptions
+from scalable_gpe.transform.new_points import warn_if_far
 
 
 def export(
@@ -81,22 +84,58 @@ def export(
     if not isinstance(embedding, Embedding):
         raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
     ending = check_choice(target.suffix.lower(), FORMATS, "the ending of the path")
-    holds_one = ending not in (".h5ad", ".zarr")  # AnnData gets each power under its name
+    holds_one = ending in TABLES  # AnnData gets each power under its name
     points, chosen = points_of(embedding, power, log_level=logging.WARNING if holds_one else logging.INFO)
     check_installed(ending)
     check_replaceable(target, overwrite=overwrite)
     with replacing(target) as unfinished:
-        if ending == ".npy":
-            write_npy(unfinished, _dense(points))
-        elif holds_one:
-            columns = [f"gpe_{number}" for number in range(points.shape[1])]
-            write_table = write_csv if ending == ".csv" else write_parquet
-            write_table(unfinished, _dense(points), columns, embedding.names)
+        if holds_one:
+            _write(unfinished, ending, _dense(points), embedding.names)
         else:
             with _with_scratch(embedding.graph.context, unfinished) as context:
                 content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)
                 write_anndata(unfinished, content)
     return target
+
+
+def export_transformed(
+    embedding: Embedding,
+    X_new: Any,
+    path: Any,
+    *,
+    power: Power | None = None,
+    overwrite: bool = False,
+    storage_options: StorageOptions | None = None,
+) -> Path:
+    """Write what `Embedding.transform` gives for new rows, some rows at a time, as .npy, .csv or .parquet."""
+    target = check_target(path)
+    ending = check_choice(target.suffix.lower(), TABLES, "the ending of the path")
+    _, chosen = points_of(embedding, power, log_level=logging.WARNING)
+    check_installed(ending)
+    check_replaceable(target, overwrite=overwrite)
+    rows, batches = embedding._transformed(X_new, chosen, storage_options)
+    n_far = 0
+
+    def placed() -> Iterator[np.ndarray]:
+        nonlocal n_far
+        for found in batches:
+            n_far += found.n_far
+            yield found.values[0]
+
+    with replacing(target) as unfinished:
+        _write(unfinished, ending, DenseBlocks((rows.n_rows, embedding.settings.n_components), placed()), rows.names)
+    warn_if_far(n_far, rows.n_rows)
+    return target
+
+
+def _write(path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | None) -> None:
+    """Write a matrix in a format that holds one, with the names of its rows if it can."""
+    if ending == ".npy":
+        write_npy(path, matrix)
+        return
+    columns = [f"gpe_{number}" for number in range(matrix.shape[1])]
+    write_table = write_csv if ending == ".csv" else write_parquet
+    write_table(path, matrix, columns, names)
 
 
 @contextmanager

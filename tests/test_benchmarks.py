@@ -113,8 +113,10 @@ def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, m
     main(["--vary", parameter, "--data", "noise", "--sizes", "300", "--seeds", "2", "--markdown", str(path)])
     head, _, *lines = path.read_text(encoding="utf-8").splitlines()
     assert head.split(" | ")[3] == parameter.replace("_", " ")
+    timed = head.endswith("| seconds |")
+    assert timed == (parameter == "sample")
     assert tuple(int(line.split(" | ")[3]) for line in lines) == VARIED[parameter]
-    assert all(line.startswith("| noise | reporting | 300 |") and line.count(" ± ") == 3 for line in lines)
+    assert all(line.startswith("| noise | reporting | 300 |") and line.count(" ± ") == 3 + timed for line in lines)
     assert capsys.readouterr().out.splitlines()[-1] == lines[-1]
 
 

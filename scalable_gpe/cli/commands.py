@@ -12,7 +12,7 @@ from scalable_gpe.cli.info import info
 from scalable_gpe.cli.new_run import embed, estimate
 from scalable_gpe.cli.parser import Command
 from scalable_gpe.cli.picture import plot
-from scalable_gpe.cli.stored_run import audit, export, report
+from scalable_gpe.cli.stored_run import audit, export, report, transform
 from scalable_gpe.cli.warm_up import warm_up
 
 COMMANDS: Sequence[Command[Any]] = (
@@ -85,6 +85,16 @@ COMMANDS: Sequence[Command[Any]] = (
         ),
     ),
     Command(
+        "transform",
+        options.TransformOptions,
+        transform,
+        "embed new rows among those of a store, some at a time, and write their embedding: .npy, .parquet or .csv",
+        (
+            "scalable-gpe transform run.zarr new.npy placed.npy",
+            "scalable-gpe transform run.zarr new.csv placed.csv --index name",
+        ),
+    ),
+    Command(
         "demo",
         options.DemoOptions,
         demo,
@@ -112,6 +122,7 @@ examples:
   scalable-gpe plot run.zarr picture.png                     the embedding at each power
   scalable-gpe report run.zarr page.html                     all of this on one page
   scalable-gpe export run.zarr cells.h5ad                    for scanpy; also .zarr, .npy, .parquet, .csv
+  scalable-gpe transform run.zarr new.npy placed.npy         new rows, placed among the old ones
   scalable-gpe estimate 100_000_000 16 --memory-limit 8GB    what a run will need
 
 Interrupted runs resume: give the same command again.

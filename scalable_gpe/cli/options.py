@@ -397,6 +397,25 @@ class ExportOptions(RunOptions):
 
 
 @dataclass(frozen=True)
+class TransformOptions(PointsOptions, RunOptions):
+    """Options of `transform`."""
+
+    input: Annotated[
+        str,
+        argument(stands_for="X_new", metavar="INPUT", help="new rows: .npy, .zarr, .csv, .tsv, .parquet or .h5ad"),
+    ]
+    out: Annotated[
+        str,
+        argument(stands_for="path", metavar="OUT", help="the file for their embedding: .npy, .parquet or .csv"),
+    ]
+    power: Annotated[
+        int | str | None,
+        option("--power", type=ONE_POWER, metavar="P", help="which power of several (all, or the largest)"),
+    ]
+    overwrite: Annotated[bool, option("--overwrite", action="store_true", help="replace OUT if it exists")]
+
+
+@dataclass(frozen=True)
 class DemoOptions(SizeOptions, ConsoleOptions):
     """Options of `demo`."""
 

@@ -1,4 +1,4 @@
-"""scalable-gpe audit, report and export: what is done with a finished run."""
+"""scalable-gpe audit, report, export and transform: what is done with a finished run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from scalable_gpe.cli.options import (
     PlotOptions,
     ReportOptions,
     RunOptions,
+    TransformOptions,
 )
 from scalable_gpe.cli.points import read_points
 from scalable_gpe.cli.store_info import open_run
@@ -63,6 +64,16 @@ def export(options: ExportOptions) -> None:
 
     result = open_run(options)
     path = gpe.export(result, options.out, power=options.power, graph=options.graph, overwrite=options.overwrite)
+    show_written(options, path, result)
+
+
+def transform(options: TransformOptions) -> None:
+    """Place new rows among those of a run."""
+    from scalable_gpe.exports import export_transformed
+
+    points = read_points(options.input, options, options.storage_options)
+    result = open_run(options)
+    path = export_transformed(result, points, options.out, power=options.power, overwrite=options.overwrite)
     show_written(options, path, result)
 
 

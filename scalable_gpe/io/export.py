@@ -17,7 +17,8 @@ from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.storage.blocks import ranges
 
-FORMATS = (".h5ad", ".zarr", ".npy", ".parquet", ".csv")
+TABLES = (".npy", ".parquet", ".csv")  # one matrix
+FORMATS = (".h5ad", ".zarr", *TABLES)
 _CHUNK = 2**22  # entries of one chunk of a zarr array: few files
 _TEXT_ROWS = 2**11  # rows that are written as text at a time: a number takes 128 bytes until then
 

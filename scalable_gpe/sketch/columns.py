@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from scalable_gpe.errors import VanishingWarning, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
@@ -66,8 +65,6 @@ def plan_filters(
             plan = plan_filter(wanted, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
             context.store.commit(plan_name, plan)
         plans[wanted.label] = replace(plan, power=wanted.power)
-        if plan.warning is not None:
-            warn(plan.warning, VanishingWarning)
     return plans
 
 

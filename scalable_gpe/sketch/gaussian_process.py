@@ -10,7 +10,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import DamageError, GPEWarning, Message, warn
+from scalable_gpe.errors import DamageError, GPEWarning, Message, VanishingWarning, warn
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
@@ -228,6 +228,7 @@ class SketchStage:
     heat: HeatKernel
     parameters: SketchParameters
     name: str
+    is_known: bool = False  # a finished run, whose report holds the warnings
 
     def find(self, context: Context) -> SketchResult | None:
         """Return None: `make` looks for stored columns itself, and adds those that are missing."""
@@ -242,6 +243,8 @@ class SketchStage:
         filters = [_filter(power, horizon, first) for power in parameters.powers]
         plans = plan_filters(heat, parameters.sketch, filters, parameters.tol, context, self.name, probes)
         probes.clear()
+        if not self.is_known:
+            _warn_about(horizon, plans)
         columns = make_columns(heat, parameters.sketch, parameters.n_columns, plans, context, self.name)
         return SketchResult(plans, columns, horizon, self.name)
 
@@ -250,10 +253,16 @@ class SketchStage:
         given = self.parameters.horizon
         if isinstance(given, int):
             return Horizon(given)
-        chosen = choose_horizon(probes.deflated, context, horizon_name(self.name))
-        if chosen.warning is not None:
-            warn(chosen.warning, GPEWarning)
-        return chosen
+        return choose_horizon(probes.deflated, context, horizon_name(self.name))
+
+
+def _warn_about(horizon: Horizon | None, plans: dict[Power, PowerPlan]) -> None:
+    """Warn, before the sweeps, about long distances that are lost and powers that leave nothing of the data."""
+    if horizon is not None and horizon.warning is not None:
+        warn(horizon.warning, GPEWarning)
+    for plan in plans.values():
+        if plan.warning is not None:
+            warn(plan.warning, VanishingWarning)
 
 
 def _filter(power: Power, horizon: Horizon | None, first: int) -> Filter:

@@ -21,6 +21,7 @@ class _Distances:
 
     matrix: Any
     exponent: int
+    names: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -50,7 +51,7 @@ class NewDistances(NewPoints):
     def _make_search(self) -> "_ListedRows":
         return _ListedRows(self._graph)
 
-    def _open(self, X: Any, storage_options: StorageOptions | None) -> _Distances:
+    def open(self, X: Any, storage_options: StorageOptions | None) -> _Distances:
         return _Distances(new_distances(X, self._graph.n_rows), self._graph.exponent)
 
 

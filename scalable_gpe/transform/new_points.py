@@ -80,16 +80,25 @@ class NewRows:
     values: list[np.ndarray]
     distance: np.ndarray
 
+    @property
+    def n_far(self) -> int:
+        """Number of rows that are far from all training rows."""
+        return int((self.distance > np.sqrt(-np.log(_LEAST_WEIGHT))).sum())
+
     def warn_if_far(self) -> None:
         """Warn about rows that are far from all training rows."""
-        n_far = int((self.distance > np.sqrt(-np.log(_LEAST_WEIGHT))).sum())
-        if n_far:
-            warn(
-                f"{n_far} of {len(self.distance)} new rows are far from all training rows: even the nearest one would "
-                f"have a weight below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, which "
-                "says little. Embedding.transform(X_new, `return_distance=True`) returns the distances.",
-                ConnectivityWarning,
-            )
+        warn_if_far(self.n_far, len(self.distance))
+
+
+def warn_if_far(n_far: int, n_rows: int) -> None:
+    """Warn about new rows that are far from all training rows, if there are any."""
+    if n_far:
+        warn(
+            f"{n_far} of {n_rows} new rows are far from all training rows: even the nearest one would have a weight "
+            f"below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, which says little. "
+            "Embedding.transform(X_new, `return_distance=True`) returns the distances.",
+            ConnectivityWarning,
+        )
 
 
 @dataclass
@@ -115,6 +124,8 @@ class NewRowsSource(Protocol):
 
     @property
     def n_rows(self) -> int: ...
+    @property
+    def names(self) -> np.ndarray | None: ...
     def read(self, start: int, stop: int) -> np.ndarray: ...
 
 
@@ -157,26 +168,34 @@ class NewPoints:
 
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
-        rows = self._open(X, storage_options)
-        dtypes = [np.dtype(one.values.dtype) for one in extensions]
-        out = [np.empty((rows.n_rows, one.width), dtype) for one, dtype in zip(extensions, dtypes, strict=True)]
-        distance = np.empty(rows.n_rows)
-        batches = ranges(rows.n_rows, self._batch_rows)
-        with self._context.workers.progress.stage("transform", len(batches)):
-            for start, stop in batches:
-                found = self._batch(rows.read(start, stop), extensions, dtypes)
-                for result, part in zip(out, found.values, strict=True):
-                    result[start:stop] = part
-                distance[start:stop] = found.distance
-                self._context.workers.progress.advance()
+        rows = self.open(X, storage_options)
+        out = [np.empty((rows.n_rows, one.width), one.values.dtype) for one in extensions]
+        distance, start = np.empty(rows.n_rows), 0
+        for found in self.batches(rows, extensions):
+            stop = start + len(found.distance)
+            for result, part in zip(out, found.values, strict=True):
+                result[start:stop] = part
+            distance[start:stop] = found.distance
+            start = stop
         return NewRows(out, distance)
 
-    def _open(self, X: Any, storage_options: StorageOptions | None) -> NewRowsSource:
+    def batches(self, rows: NewRowsSource, extensions: Sequence[Extension]) -> Iterator[NewRows]:
+        """Yield the extensions at some new rows after the other."""
+        dtypes = [np.dtype(one.values.dtype) for one in extensions]
+        cuts = ranges(rows.n_rows, self._batch_rows)
+        with self._context.workers.progress.stage("transform", len(cuts)):
+            for start, stop in cuts:
+                yield self._batch(rows.read(start, stop), extensions, dtypes)
+                self._context.workers.progress.advance()
+
+    def open(self, X: Any, storage_options: StorageOptions | None) -> NewRowsSource:
         rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
         if rows.n_features != self._points.n_features:
             raise ValueError(
-                f"X_new must have the {self._points.n_features} features of the training rows; got {rows.n_features}. "
-                "Pass the same columns in the same order."
+                Message(
+                    f"`X_new` must have the {self._points.n_features} features of the training rows; got "
+                    f"{rows.n_features}. Pass the same columns in the same order."
+                )
             )
         _check_features(rows.feature_names, self._feature_names)
         offset = self._graph.metadata.offset
@@ -259,24 +278,17 @@ def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> No
     )
 
 
-def embed_rows(
-    new_points: NewPoints,
-    X: Any,
-    columns: dict[Power, list[SketchColumns]],
-    axes: dict[Power, Axes],
-    points: dict[Power, Any],
-    width: int,
-    storage_options: StorageOptions | None = None,
-) -> NewRows:
-    """Embed new rows at the powers of `points`, which are the embeddings of the training rows, in their order.
+def extensions_of(
+    columns: dict[Power, list[SketchColumns]], axes: dict[Power, Axes], points: dict[Power, Any], width: int
+) -> list[Extension]:
+    """The embeddings of the training rows, `points`, as functions that are extended to new rows, in their order.
 
     The first `width` columns are computed, and rotated if there are axes.
     """
-    extensions = [
+    return [
         Extension([_first_columns(part, width) for part in columns[power]], known, 1 / np.sqrt(width), axes.get(power))
         for power, known in points.items()
     ]
-    return new_points.apply(X, extensions, storage_options)
 
 
 def _first_columns(part: SketchColumns, n_components: int) -> Columns:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,71 @@ def test_row_names_from_a_table_to_an_export(folder, tmp_path, capsys):
     frame = pd.read_parquet(tmp_path / "out.parquet")
     assert frame.index[5] == "row 5"
     np.testing.assert_allclose(frame.to_numpy(), gpe.open("run.zarr").points[4][:], atol=1e-4)
+
+
+def test_transform_is_the_method(folder, tmp_path, capsys, caplog, monkeypatch):
+    """In several batches, at one power of several, with the old rows among the new ones."""
+    X = np.load("points.npy")
+    new = np.vstack([gpe.datasets.torus(700, random_state=5), X[:3]])
+    np.save(tmp_path / "new.npy", new)
+    monkeypatch.setattr("scalable_gpe.transform.new_points._BATCH_ROWS", 256)
+    stored = gpe.open("run.zarr")
+    for power, chosen in (([], 16), (["--power", "4"], 4)):
+        out = tmp_path / f"placed-{chosen}.npy"
+        assert cli.main(["transform", "run.zarr", str(tmp_path / "new.npy"), str(out), *power]) == 0
+        placed = np.load(out)
+        np.testing.assert_array_equal(placed, stored.transform(new, power=chosen))
+        np.testing.assert_array_equal(placed[-3:], stored.points[chosen][:3])
+    assert capsys.readouterr().out.count("written: ") == 2 and caplog.text.count("took power 16") == 1
+    assert cli.main(["transform", "run.zarr", str(tmp_path / "new.npy"), str(out)]) == 1  # exists
+    assert "--overwrite" in capsys.readouterr().err
+    np.testing.assert_array_equal(np.load(out), placed)
+
+
+def test_the_warnings_of_a_run_are_printed_once_by_later_commands(tmp_path, capsys):
+    np.save(tmp_path / "line.npy", np.column_stack([np.arange(3000.0), np.zeros(3000)]))
+    line, store, new = (str(tmp_path / name) for name in ("line.npy", "line.zarr", "new.npy"))
+    for words in (["embed", line, store, "--neighbors", "4"], ["transform", store, line, new], ["export", store, line]):
+        assert cli.main([*words, *(["--overwrite"] if words[0] == "export" else [])]) == 0
+        assert capsys.readouterr().err.count("the order of long distances is lost") == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(gpe.open(store).report["warnings"]) == 1
+
+
+def test_transform_keeps_names_and_says_what_is_far(folder, tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    new = gpe.datasets.torus(20, random_state=5)
+    new[7] = 1e3
+    table = pd.DataFrame(new.astype(np.float64), index=pd.Index([f"row {i}" for i in range(20)], name="name"))
+    table.to_csv(tmp_path / "t.csv")
+    given = ["transform", "run.zarr", str(tmp_path / "t.csv"), "--index", "name", "--power", "4"]
+    for ending, read in ((".csv", functools.partial(pd.read_csv, index_col="name")), (".parquet", pd.read_parquet)):
+        assert cli.main([*given, str(tmp_path / f"out{ending}")]) == 0
+        assert "1 of 20 new rows are far from all training rows" in capsys.readouterr().err
+        frame = read(tmp_path / f"out{ending}")
+        assert list(frame.index) == list(table.index)
+        with pytest.warns(gpe.errors.ConnectivityWarning):
+            expected = gpe.open("run.zarr").transform(new, power=4)
+        np.testing.assert_allclose(frame.to_numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["holes.npy", "out.npy"], "row 17"),
+        (["wide.npy", "out.npy"], "INPUT must have the 4 features"),
+        (["points.npy", "out.h5ad"], "the ending of the path must be"),
+        (["points.npy", "nowhere/out.npy"], "there is no folder"),
+        (["missing.npy", "out.npy"], "missing.npy"),
+    ],
+)
+def test_transform_refuses_bad_input_and_leaves_no_file(folder, tmp_path, capsys, given, said):
+    np.save("wide.npy", np.ones((5, 9)))
+    assert cli.main(["transform", "run.zarr", given[0], str(tmp_path / given[1])]) == 1
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_row_names_that_come_after_the_run(folder, tmp_path, capsys):
@@ -371,9 +437,8 @@ def test_live_warnings_name_options(monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
 def test_options_are_frozen(command):
-    words = {"embed": "a b", "estimate": "5 2", "demo": "", "warm-up": "", "info": "s", "audit": "s"}.get(
-        command.name, "s out"
-    )
+    words = {"embed": "a b", "estimate": "5 2", "demo": "", "warm-up": "", "info": "s", "audit": "s"}
+    words = (words | {"transform": "s new.npy out.npy"}).get(command.name, "s out")
     found, options = parse(make_parser(), [command.name, *words.split(), "--quiet"])
     assert found is command and type(options) is command.options
     assert options.quiet and options.progress is False and not options.json
