@@ -1,4 +1,4 @@
-"""The command line: scalable-gpe embed | estimate | info | audit | plot | report | export | transform | demo | warm-up."""
+"""The command line: `scalable-gpe COMMAND`; `commands` lists them."""
 
 import logging
 import os
