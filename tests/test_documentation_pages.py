@@ -103,6 +103,7 @@ def test_the_commands_on_their_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     X = gpe.datasets.torus(400)
     np.save("points.npy", X)
+    np.save("new.npy", gpe.datasets.torus(30, random_state=1))
     table = pd.DataFrame(X, columns=list("abcd"))
     table.insert(0, "name", [f"row {i}" for i in range(400)])
     table.to_csv("table.csv", index=False)
@@ -117,5 +118,7 @@ def test_the_commands_on_their_page(tmp_path, monkeypatch, capsys):
         assert program == "scalable-gpe"
         quick = ["--exact", "4", "--probes", "30"] if {"audit", "report"} & set(arguments) else []
         assert cli.main([*arguments, *quick]) == 0, (command, capsys.readouterr().err)
-    assert {"powers.png", "solid.pdf", "page.html", "embedding.h5ad", "embedding.parquet"} <= set(os.listdir())
+    assert {"powers.png", "solid.pdf", "page.html", "embedding.h5ad", "embedding.parquet", "placed.npy"} <= set(
+        os.listdir()
+    )
     assert pd.read_parquet("embedding.parquet").index[3] == "row 3"

@@ -402,7 +402,7 @@ class TransformOptions(PointsOptions, RunOptions):
 
     input: Annotated[
         str,
-        argument(stands_for="X_new", metavar="INPUT", help="new rows: .npy, .zarr, .csv, .tsv, .parquet or .h5ad"),
+        argument(stands_for="X X_new", metavar="INPUT", help="new rows: .npy, .zarr, .csv, .tsv, .parquet or .h5ad"),
     ]
     out: Annotated[
         str,

@@ -33,7 +33,8 @@ class Settings(TypedDict, total=False):
 class Declaration:
     """How a field is written on the command line; without flags it is positional.
 
-    `stands_for` is the argument of the library that the field is passed as, where the names differ.
+    `stands_for` is the argument of the library that the field is passed as, where the names differ; of a positional
+    argument there may be several, with spaces between.
     """
 
     flags: tuple[str, ...]
@@ -87,7 +88,7 @@ def _written(field: str, declared: Declaration) -> list[tuple[str, str]]:
     """An argument of the library (``name``, or ``name=value`` for a switch), and how the command line writes it."""
     name = declared.stands_for or field
     if not declared.flags:
-        return [(name, declared.settings["metavar"])]
+        return [(one, declared.settings["metavar"]) for one in name.split()]
     flag = next(text for text in declared.flags if text.startswith("--"))
     action = declared.settings.get("action")
     if action is argparse.BooleanOptionalAction:

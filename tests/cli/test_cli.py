@@ -234,7 +234,7 @@ def test_transform_keeps_names_and_says_what_is_far(folder, tmp_path, capsys):
         (["wide.npy", "out.npy"], "INPUT must have the 4 features"),
         (["points.npy", "out.h5ad"], "the ending of the path must be"),
         (["points.npy", "nowhere/out.npy"], "there is no folder"),
-        (["missing.npy", "out.npy"], "missing.npy"),
+        (["missing.npy", "out.npy"], "INPUT: there is no file 'missing.npy'"),
     ],
 )
 def test_transform_refuses_bad_input_and_leaves_no_file(folder, tmp_path, capsys, given, said):
