@@ -13,9 +13,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import scalable_gpe as gpe
 from scalable_gpe.storage.backends import open_backend
+from scalable_gpe.storage.zarr_store import ZarrStore
 
 KINDS = ("powers", "wide")
 SINGLE = {"powers": 38, "wide": 38}  # kills of a run in one process
@@ -140,6 +143,35 @@ def test_leftovers_of_a_kill_are_removed(tmp_path, runs, references):
     assert runs(store, "powers")["code"] == 0
     assert arrays(store) == reference.arrays
     assert not [name for name in arrays(store) if name.endswith(".partial") or "/saved/" in name or "/search/" in name]
+
+
+def test_groups_are_written_before_what_they_hold(tmp_path, monkeypatch):
+    """zarr writes an array and the groups above it at the same time: a kill would leave an array without a group."""
+    written, store = [], ZarrStore(tmp_path / "run.zarr")
+    kind = type(store.handle.storage)
+
+    def noted(name):
+        write = getattr(kind, name)
+
+        async def call(self, key, *more, **others):
+            if not (store.backend.exists(key)):
+                written.append(key)
+            await write(self, key, *more, **others)
+
+        return call
+
+    for name in ("set", "set_if_not_exists"):
+        monkeypatch.setattr(kind, name, noted(name))
+    store.table("a/b/c", (10, 2), np.float32)
+    assert written == ["a/zarr.json", "a/b/zarr.json", "a/b/c/zarr.json"]
+
+
+def test_a_group_that_a_kill_left_out_is_made_again(tmp_path):
+    X, store = gpe.datasets.torus(300), tmp_path / "run.zarr"
+    for _ in range(2):
+        gpe.embed(X, n_components=8, power=4, store=store, progress=False)
+        assert (store / "runs" / "zarr.json").exists()
+        (store / "runs" / "zarr.json").unlink()
 
 
 # --- a hundred of them ----------------------------------------------------------------------------

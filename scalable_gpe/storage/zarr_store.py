@@ -177,6 +177,7 @@ class ZarrStore:
         self.handle.check_writable()
         self.remove(name)
         with self.backend.io():
+            self._make_parents(name)
             made: ZarrArray = self.root.create_array(
                 name,
                 shape=shape,
@@ -267,11 +268,22 @@ class ZarrStore:
 
     def _group(self, name: str) -> zarr.Group:
         """The group of a result; if its metadata cannot be read, a new one, because it holds nothing but the commit."""
+        self._make_parents(name)
         try:
             return self.root.require_group(name)
         except DECODING:
             self.backend.delete(f"{name}/zarr.json")
             return self.root.require_group(name)
+
+    def _make_parents(self, name: str) -> None:
+        """Make the groups that hold a result or an array, the outermost first.
+
+        zarr would write them at the same time as the array: a run that is killed then leaves an array without a group.
+        """
+        parent = name.rpartition("/")[0]
+        if parent and not self.backend.exists(f"{parent}/zarr.json"):
+            self._make_parents(parent)
+            self.root.require_group(parent)
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
         """Record of a complete result, or None; raise if a chunk is missing or metadata was changed."""
