@@ -323,11 +323,9 @@ class Embedding:
         kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
         return kind(self.graph, self.heat, self.settings.metric, self.feature_names)
 
-    def _transformed(
-        self, X_new: Any, power: Power, storage_options: StorageOptions | None = None
-    ) -> tuple[NewRowsSource, Iterator[NewRows]]:
+    def _transformed(self, X_new: Any, power: Power) -> tuple[NewRowsSource, Iterator[NewRows]]:
         """The new rows, and what `transform` gives for them at one power, some rows at a time."""
-        rows = self._new_points.open(X_new, storage_options)
+        rows = self._new_points.open(X_new)
         return rows, self._new_points.batches(rows, self._extensions({power: self.at(power)}))
 
     def _extensions(self, points: dict[Power, Any]) -> list[Extension]:

@@ -34,7 +34,6 @@ from scalable_gpe.io.export import (
 from scalable_gpe.io.files import check_target
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.projection import blocks, points_of, powers_of
-from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.transform.new_points import warn_if_far
 
 
@@ -105,7 +104,6 @@ def export_transformed(
     *,
     power: Power | None = None,
     overwrite: bool = False,
-    storage_options: StorageOptions | None = None,
 ) -> Path:
     """Write what `Embedding.transform` gives for new rows, some rows at a time, as .npy, .csv or .parquet."""
     target = check_target(path)
@@ -113,7 +111,7 @@ def export_transformed(
     _, chosen = points_of(embedding, power, log_level=logging.WARNING)
     check_installed(ending)
     check_replaceable(target, overwrite=overwrite)
-    rows, batches = embedding._transformed(X_new, chosen, storage_options)
+    rows, batches = embedding._transformed(X_new, chosen)
     n_far = 0
 
     def placed() -> Iterator[np.ndarray]:

@@ -70,7 +70,9 @@ def export(options: ExportOptions) -> None:
 def transform(options: TransformOptions) -> None:
     """Place new rows among those of a run."""
     from scalable_gpe.exports import export_transformed
+    from scalable_gpe.io.files import check_target
 
+    check_target(options.out)  # before a table is converted, which takes a while
     points = read_points(options.input, options, options.storage_options)
     result = open_run(options)
     path = export_transformed(result, points, options.out, power=options.power, overwrite=options.overwrite)

@@ -180,7 +180,7 @@ class NewPoints:
         return NewRows(out, distance)
 
     def batches(self, rows: NewRowsSource, extensions: Sequence[Extension]) -> Iterator[NewRows]:
-        """Yield the extensions at some new rows after the other."""
+        """Yield the values of the extensions at new rows, some rows at a time, in their order."""
         dtypes = [np.dtype(one.values.dtype) for one in extensions]
         cuts = ranges(rows.n_rows, self._batch_rows)
         with self._context.workers.progress.stage("transform", len(cuts)):
@@ -188,7 +188,8 @@ class NewPoints:
                 yield self._batch(rows.read(start, stop), extensions, dtypes)
                 self._context.workers.progress.advance()
 
-    def open(self, X: Any, storage_options: StorageOptions | None) -> NewRowsSource:
+    def open(self, X: Any, storage_options: StorageOptions | None = None) -> NewRowsSource:
+        """Open new rows, in the units of the training rows; refuse other features than theirs."""
         rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
         if rows.n_features != self._points.n_features:
             raise ValueError(
