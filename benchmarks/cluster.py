@@ -25,7 +25,7 @@ import numpy as np
 import scalable_gpe as gpe
 from measure import Row, show, timed
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.cluster import Cluster
+from scalable_gpe.execution.cluster import Cluster, active_client
 from scalable_gpe.loops import sparse
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.zarr_store import ZarrStore
@@ -81,7 +81,7 @@ def workers(n_workers: int, folder: Path) -> Iterator[Any]:
 def warm_up(folder: Path) -> None:
     """Load or compile the loops of all stages, on few points."""
     how = {"n_neighbors": 8, "power": [2, 32], "method": "cells", "resume": False, "progress": False}
-    gpe.embed(gpe.datasets.patches(3000, 12), store=folder / "warm.zarr", **how)
+    gpe.embed(gpe.datasets.patches(3000, 12), store=folder / "warm.zarr", client=active_client(), **how)
 
 
 # --- from points to embedding ---------------------------------------------------------------------
@@ -91,7 +91,7 @@ def run(folder: Path, options: argparse.Namespace) -> tuple[float, str]:
     """Measure the seconds of one run from points to embedding, in all and by stage."""
     how = {"n_neighbors": options.neighbors, "n_components": options.components, "power": options.power}
     how |= {"method": "cells", "store": folder / "run.zarr", "resume": False, "n_jobs": 2, "progress": False}
-    seconds, result = timed(lambda: gpe.embed(folder / "X.npy", **how))
+    seconds, result = timed(lambda: gpe.embed(folder / "X.npy", client=active_client(), **how))
     stages = result.report["stage_seconds"].items()
     return seconds, f"{seconds:.1f} s ({', '.join(f'{stage} {value:.1f}' for stage, value in stages)})"
 
@@ -125,7 +125,7 @@ class Swept:
 
     def make(self) -> "Swept":
         np.save(self.points, gpe.datasets.torus(self.n_points, random_state=0))
-        gpe.embed(self.points, store=self.store, n_components=1, progress=False, **_SWEPT)
+        gpe.embed(self.points, store=self.store, n_components=1, progress=False, **_SWEPT, client=active_client())
         return self
 
     def sketch(self, n_columns: int, note: Any) -> None:
@@ -137,7 +137,9 @@ class Swept:
             if stage == "sketch":
                 note()
 
-        gpe.embed(self.points, store=self.store, n_components=n_columns, progress=progress, **_SWEPT)
+        gpe.embed(
+            self.points, store=self.store, n_components=n_columns, progress=progress, **_SWEPT, client=active_client()
+        )
 
     def seconds(self, n_columns: int) -> float:
         """Measure one product: the median.
@@ -174,7 +176,7 @@ def share(folder: Path, n_workers: int, options: argparse.Namespace) -> list[Row
     how = {"n_neighbors": 16, "n_components": options.columns, "power": 64}
     read: list[float] = []
     with workers(n_workers, folder) as client:
-        limit = gpe.estimate(options.share_points, 16, **how)["smallest_limit"]
+        limit = gpe.estimate(options.share_points, 16, client=client, **how)["smallest_limit"]
         before = max(client.run(_resident).values())
 
         def progress(stage: str, *_: int) -> None:
@@ -182,7 +184,7 @@ def share(folder: Path, n_workers: int, options: argparse.Namespace) -> list[Row
                 read.append(max(client.run(_bytes_read).values()))
 
         given = {"store": folder / "share.zarr", "resume": False, "memory_limit": limit, "progress": progress}
-        seconds, result = timed(lambda: gpe.embed(folder / "share.npy", **how, **given))
+        seconds, result = timed(lambda: gpe.embed(folder / "share.npy", client=client, **how, **given))
         peak = max(client.run(_peak).values())
     panel = options.share_points * options.columns * 4 / result.report["n_panels"]
     what = f"{options.share_points:,} points, {options.columns} columns, workers: {n_workers}"

@@ -37,8 +37,7 @@ from measure import timed
 from quality import FIGURES, figures
 from scalable_gpe.graph.cells import descent, rounds
 from scalable_gpe.graph.cells.plan import SearchPlan
-from scalable_gpe.spectral.horizon import measure_horizon
-from scalable_gpe.spectral.lanczos import Probes
+from scalable_gpe.multilevel.horizon import horizon_of
 from truth import Truth
 from usefulness import _number, _table
 
@@ -214,7 +213,7 @@ def study(name: str, data: Truth, options: argparse.Namespace) -> Iterator[Loss]
     """Yield what graphs of each recall cost on one data set; the exact graph and the yardstick come first."""
     exact = gpe.neighbor_graph(data.X, method="brute")
     heat = gpe.heat_kernel(gpe.gaussian_kernel(exact))
-    horizon = measure_horizon(Probes(heat, 0).deflated).horizon
+    horizon = horizon_of(heat).horizon
     true = _embedded(exact, horizon, options.columns)
     pairs = _pairs(exact)
     yield Loss(name, EXACT, 1.0, missing_weight=true.kernel.missing_weight, figures=_use(data, true))

@@ -13,12 +13,10 @@ from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.panels import MemoryPanel
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.sketch.columns import plan_filters
+from scalable_gpe.sketch.columns import plan_powers
 from scalable_gpe.sketch.polynomial import n_sweeps
 from scalable_gpe.sketch.powers import multiply
 from scalable_gpe.sketch.random_matrix import Sketch
-from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.spectral.lanczos import Probes
 
 _MOST_PRODUCTS = 300  # the paper's iteration is stopped after these
 _PLAIN_COLUMNS = 4
@@ -82,7 +80,7 @@ def high_power(heat: HeatKernel, options: argparse.Namespace) -> list[Row]:
     """Compare the sweeps of a high power with plain products, and the distances that both give."""
     power = options.high_power
     sketch, name = Sketch("gaussian", 0), "sketch/benchmark"
-    plans = plan_filters(heat, sketch, [Filter(power)], 1e-4, heat.context, name, Probes(heat, sketch.seed))
+    plans = plan_powers(heat, sketch, [power], 1e-4, heat.context, name)
     ours = gpe.gp_embedding(heat, _PLAIN_COLUMNS, power)
     theirs = _plain(heat, power)
     pairs = np.random.default_rng(0).integers(0, len(ours), (2, 100_000))

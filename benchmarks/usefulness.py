@@ -27,8 +27,7 @@ import numpy as np
 import scalable_gpe as gpe
 from labels import FASHION
 from quality import FIGURES, figures
-from scalable_gpe.spectral.horizon import measure_horizon
-from scalable_gpe.spectral.lanczos import Probes
+from scalable_gpe.multilevel.horizon import horizon_of
 from scalable_gpe.spectral.power_choice import power_curve
 from truth import DATA, Truth, load, role
 
@@ -162,7 +161,7 @@ def study(name: str, truth: Truth, options: argparse.Namespace) -> tuple[Measure
     choosing = role(name) == "choose" and name not in _SLOW
     components = [k for k in options.components if choosing or k == COMPONENTS]
     heat = _heat(truth)
-    horizon = measure_horizon(Probes(heat, 0).deflated)
+    horizon = horizon_of(heat)
     chosen = {k: power_curve(heat, 0, heat.context, f"{heat.name}/curve").choose(k) for k in components}
     values: dict[tuple[int, str, str], list[float]] = defaultdict(list)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scalable_gpe.io.files import read_points
     from scalable_gpe.io.points import Points
     from scalable_gpe.planning import estimate
+    from scalable_gpe.repairs import repair
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
     from scalable_gpe.spectral.density import Spectrum
@@ -58,6 +59,7 @@ _MODULE_OF = {
     "Points": "scalable_gpe.io.points",
     "export": "scalable_gpe.exports",
     "write_report": "scalable_gpe.html_report.page",
+    "repair": "scalable_gpe.repairs",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
 }
@@ -86,6 +88,7 @@ __all__ = [
     "Points",
     "export",
     "write_report",
+    "repair",
     "GaussianProcessEmbedding",
     "DiffusionMap",
     "datasets",

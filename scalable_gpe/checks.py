@@ -15,6 +15,7 @@ ALL = "all"  # the sum of all powers up to a horizon
 Power: TypeAlias = int | str  # a power p, or "all"
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 _ROWS_AT_ONCE = 65_536
+_WHOLE = 2.0**53
 
 
 def check_points(X: object, name: str = "X", min_rows: int = 2) -> npt.NDArray[Any]:
@@ -56,21 +57,66 @@ def check_finite(
     ``first_row`` is the number of the block's first row, or an array with the number of each row; ``most`` is the
     largest number that would have been finite, for the message.
     """
-    for start in range(0, len(block), _ROWS_AT_ONCE):
-        rows = block[start : start + _ROWS_AT_ONCE]
-        # a finite sum means finite entries, and needs no temporary array of the size of the block
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(rows.sum(dtype=np.float64)):
-                continue
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + start
-        if bad.size:
-            bad = bad + first_row if isinstance(first_row, int) else first_row[bad]
-            raise ValueError(
-                Message(
-                    f"`{name}` must be finite and below {most}; NaN, infinity or more in {rows_named(bad)}. "
-                    f"Drop these rows, fill them in, or scale `{name}` down."
-                )
+    bad = [_bad_rows(block[start : start + _ROWS_AT_ONCE]) + start for start in range(0, len(block), _ROWS_AT_ONCE)]
+    numbers = np.concatenate(bad) if bad else np.zeros(0, np.int64)
+    if numbers.size:
+        numbers = numbers + first_row if isinstance(first_row, int) else first_row[numbers]
+        raise not_finite(name, most, rows_named(numbers))
+
+
+def _bad_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    # a finite sum means finite entries, and needs no temporary array of the size of the block
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(rows.sum(dtype=np.float64))
+    return np.flatnonzero(~np.isfinite(rows).all(axis=1)) if not finite else np.zeros(0, np.int64)
+
+
+class NotFiniteError(ValueError):
+    """Rows of an input hold NaN, infinity, or numbers that are too large."""
+
+
+def not_finite(name: str, most: str, where: str) -> NotFiniteError:
+    """The error for rows that are not finite."""
+    return NotFiniteError(
+        Message(
+            f"`{name}` must be finite and below {most}; NaN, infinity or more in {where}. "
+            f"Drop these rows, fill them in, or scale `{name}` down."
+        )
+    )
+
+
+def check_whole(values: Any, name: str = "X") -> None:
+    """Check that whole numbers of 64 bits, in a matrix or a DataFrame, are below 2**53: float64 holds these.
+
+    Examples
+    --------
+    >>> check_whole(np.array([[1, 2**53 - 1]]))
+    """
+    if hasattr(values, "iloc"):
+        for number, dtype in enumerate(values.dtypes):
+            if _is_long(dtype):
+                column = values.iloc[:, number].dropna().to_numpy(f"{dtype.kind}8")
+                _check_below(column, f"column {values.columns[number]!r} of `{name}`")
+    elif _is_long(getattr(values, "dtype", None)):
+        _check_below(values.data if hasattr(values, "tocsr") else values, f"`{name}`")
+
+
+def _is_long(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "") in "iu" and getattr(dtype, "itemsize", 0) == 8
+
+
+def _check_below(values: npt.NDArray[Any], what: str) -> None:
+    high, low = values.max(axis=0, initial=0), values.min(axis=0, initial=0)
+    large = np.flatnonzero(np.maximum(high.astype(np.float64), -low.astype(np.float64)) >= _WHOLE)
+    if large.size:
+        columns = f" in column{'s' * (large.size > 1)} {some(large)}" if values.ndim == 2 else ""
+        raise ValueError(
+            Message(
+                f"{what} must hold whole numbers below 2**53, because double precision rounds larger ones; got "
+                f"others{columns}. Subtract the smallest one as a whole number, or pass X.astype(float) if the last "
+                "digits mean nothing."
             )
+        )
 
 
 def check_positive(value: object, name: str) -> float:
@@ -207,24 +253,26 @@ def _real(value: object, name: str) -> npt.NDArray[Any]:
         raise TypeError(
             Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it with astype(float).")
         )
+    check_whole(array, name)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def some(values: npt.NDArray[Any], most: int = 5) -> str:
-    """Write the first few numbers, and how many more there are."""
-    rest = f" and {values.size - most} more" if values.size > most else ""
+def some(values: npt.NDArray[Any], most: int = 5, count: int | None = None) -> str:
+    """Write the first few numbers, and how many more there are; of `count`, if these are the first of so many."""
+    count = values.size if count is None else count
+    rest = f" and {count - most} more" if count > most else ""
     return ", ".join(str(int(value)) for value in values[:most]) + rest
 
 
-def rows_named(numbers: npt.NDArray[Any]) -> str:
-    """Write a list of row numbers.
+def rows_named(numbers: npt.NDArray[Any], count: int | None = None) -> str:
+    """Write a list of row numbers, or of the first of `count`.
 
     Examples
     --------
     >>> rows_named(np.array([17])), rows_named(np.array([3, 5]))
     ('row 17', 'rows 3, 5')
     """
-    return f"row{'s' * (numbers.size > 1)} {some(numbers)}"
+    return f"row{'s' * (numbers.size > 1)} {some(numbers, count=count)}"
 
 
 def _quoted(choices: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import warnings
 
 from scalable_gpe.execution.workers import Workers
@@ -25,9 +26,11 @@ def compile_ahead(workers: Workers, normalization: str, sketch: str, precision: 
     given = {"normalization": normalization, "sketch": sketch, "precision": precision, "power": power}
     command = [sys.executable, "-m", __name__, json.dumps(given)]
     with contextlib.suppress(OSError):  # then this process compiles them
-        _begun.append(
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+        _begun.append(process)
+        threading.Thread(target=process.wait, name="gpe-compile", daemon=True).start()  # else it stays as a zombie
 
 
 def finish() -> None:

@@ -14,11 +14,11 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.compile_ahead import compile_ahead
-from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
+from scalable_gpe.errors import DamageError, GPEWarning, Message, StoreError, logger, warn
 from scalable_gpe.execution.allocator import share_freed_memory
-from scalable_gpe.execution.cluster import shared_store, workers_for
+from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
+from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, live_panels, measure_resources
 from scalable_gpe.execution.progress import Progress
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
@@ -34,42 +34,44 @@ from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
+from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import AUTO, Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn_if_few
-from scalable_gpe.sketch.rotation import Axes, principal_axes
+from scalable_gpe.sketch.publish import sketched_rows
+from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
 from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.spectral.horizon import choose_first_power
 from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
-from scalable_gpe.storage.backends import StorageOptions, check_options
+from scalable_gpe.storage.backends import StorageOptions, check_options, is_read_only
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import GROUPS, Keys, heat_name, kernel_name, run_key
+from scalable_gpe.storage.keys import GROUPS, Keys, heat_name, input_name, kernel_name, run_key
 from scalable_gpe.storage.protocol import ArrayStore, Table
 from scalable_gpe.storage.records import to_json
 from scalable_gpe.transform.new_distances import NewDistances
 from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows, NewRowsSource, extensions_of
 
 _READ_ROWS = 65_536
+_ERROR_ROWS = 256  # rows on which the error of kept axes is measured
 _REPAIRS = 8  # damaged stages that one call recomputes
 
 
 class Pseudotime(NamedTuple):
-    """Distances from a root, and their relative standard deviation."""
+    """Distances from a root, and their relative error (root mean square)."""
 
     values: np.ndarray
     error: float
 
 
-def pseudotime_from(root: int, points: Any, component: np.ndarray | None, n_columns: int) -> Pseudotime:
-    """Distances of all points from one row, infinite in other components; `n_columns` is the width of the sketch."""
+def distances_from(root: int, points: Any, component: np.ndarray | None) -> np.ndarray:
+    """Distances of all points from one row, infinite in other components; None: all are in one."""
     there, values = np.asarray(points[root], np.float64), np.empty(points.shape[0])
     for start, stop in ranges(len(values), _READ_ROWS):
         values[start:stop] = np.linalg.norm(np.asarray(points[start:stop], np.float64) - there, axis=1)
     if component is not None:
         values[component != component[root]] = np.inf
-    return Pseudotime(values, float(np.sqrt(2 / n_columns) / 2))
+    return values
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Embedding:
 
     @property
     def ordinary(self) -> np.ndarray:
-        """Mask of the rows that are not isolated, in the order of the input."""
+        """Mask of the rows that are not isolated, alone or with their copies, in the order of the input."""
         mask: np.ndarray = ~self.heat.isolated[self.graph.storage_order.position]
         return mask
 
@@ -245,7 +247,7 @@ class Embedding:
     def pseudotime(self, root: Any) -> Pseudotime:
         r"""Diffusion pseudotime: the distance of each row from a root, through all scales at once.
 
-        .. math:: t_i = |y_i - y_{root}| \approx |M_i - M_{root}|, \qquad M = A^m + A^{m+1} + \dots + A^{m+T-1}
+        .. math:: t_i = |y_i - y_{root}| \approx |M_i - M_{root}|, \qquad M = A^m (I - c A)^{-1}
 
         With m = 1 that is the usual definition; embed 50,000 rows or more with ``first_power=1`` for it.
 
@@ -258,7 +260,8 @@ class Embedding:
         -------
         Pseudotime
             The pair (values, error): an array (N,) of float64, infinite in other components of the kernel than that of
-            the root; and the relative standard deviation of each value, which the sketch causes.
+            the root; and their relative error, root mean square: sqrt(2/k) / 2 of the sketch, and with n_sketch what
+            the kept axes leave out of the distances from this root, measured on up to 256 rows.
 
         Examples
         --------
@@ -271,10 +274,29 @@ class Embedding:
         """
         if ALL not in self.by_power:
             raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to embed."))
-        row, component = self._row(root), None
-        if self.kernel.n_connected_components > 1:
-            component = kernel_components(self.kernel)[self.graph.storage_order.position]
-        return pseudotime_from(row, self.at(ALL), component, self.settings.sketching.n_columns)
+        row = self._row(root)
+        return Pseudotime(distances_from(row, self.at(ALL), self.row_components), self.distance_error(row))
+
+    @cached_property
+    def row_components(self) -> np.ndarray | None:
+        """Number of the connected component of the kernel that each row belongs to; None if there is only one."""
+        if self.kernel.n_connected_components == 1:
+            return None
+        components: np.ndarray = kernel_components(self.kernel)[self.graph.storage_order.position]
+        return components
+
+    def distance_error(self, root: int | None = None) -> float:
+        """Relative error of distances at all scales within a component, from one row or between sampled ones."""
+        n_sketch, n_rows = self.settings.sketching.n_columns, self.graph.n_rows
+        if not self.is_rotated:
+            return float(np.sqrt(2 / n_sketch) / 2)
+        rows = np.unique(np.linspace(0, n_rows - 1, _ERROR_ROWS).astype(np.int64))
+        roots, component = rows if root is None else np.array([root]), self.row_components
+        points = [self.graph.storage_order.position[some].astype(np.int64) for some in (roots, rows)]
+        wide = [sketched_rows(self.heat, self._columns[ALL], n_sketch, some) for some in points]
+        numbers = np.zeros(n_rows, np.int8) if component is None else component
+        same = numbers[roots][:, None] == numbers[rows]
+        return distance_error(self._axes[ALL], self.settings.n_components, wide[0], wide[1], same)
 
     def to_opentsne(self) -> Any:
         r"""Affinities for openTSNE: the heat kernel without its diagonal, scaled to the sum 1.
@@ -315,7 +337,7 @@ class Embedding:
         return next(iter(self.by_power)) if power is None else power
 
     def __getstate__(self) -> object:
-        return {name: value for name, value in vars(self).items() if name != "_new_points"}
+        return {name: value for name, value in vars(self).items() if name not in ("_new_points", "row_components")}
 
     @cached_property
     def _new_points(self) -> NewPoints:
@@ -351,13 +373,14 @@ def embed(
     horizon: Any = "auto",
     first_power: Any = "auto",
     n_sketch: int | None = None,
+    client: Any = None,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
     metric: str = "euclidean",
     neighbors: Any = None,
     random_state: Any = 0,
     precision: str = "single",
-    tol: float = 1e-4,
+    tol: Any = "auto",
     method: str = "auto",
     recall: float = 0.95,
     store: Any = None,
@@ -394,19 +417,23 @@ def embed(
         gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means
         "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected.
     power : "all", int, a sequence of them, or "auto"
-        "all" is the sum of T powers from the first power m on, :math:`f(A) = A^m + A^{m+1} + \dots + A^{m+T-1}` in
-        place of :math:`A^p`: all scales at once. An int p is one scale, fine if small, coarse if large. Several in one
-        run share their products, and ``points`` is then a dict. "auto" takes the smallest power of two at which
-        neighbours stand out from the noise of the sketch.
+        "all" is the sum of all powers from the first power m on, :math:`f(A) = A^m (I - c A)^{-1}` with
+        :math:`c = 1 - 1/T`, in place of :math:`A^p`: all scales at once. An int p is one scale, fine if small, coarse
+        if large. Several in one run share their products, and ``points`` is then a dict. "auto" takes the smallest
+        power of two at which neighbours stand out from the noise of the sketch.
     horizon : int or "auto"
-        The horizon T of "all". "auto" takes the relaxation time of A, as a power of two of at least 64. At most
-        32768 up to 100,000 rows, and less with more rows, down to 4096 from 300,000 on.
+        The horizon T of "all". "auto" takes the smallest power of two from eight relaxation times of the slowest shape
+        of the data on; groups of less than 1 % of the rows do not count.
     first_power : int or "auto"
-        The first power m of "all". "auto" takes 4 from 50,000 rows on, and 1 below. With 1 and the horizon T the sum is
-        that of diffusion pseudotime, :math:`A + A^2 + \dots + A^T`.
+        The first power m of "all". "auto" takes 4 from 50,000 rows on, and 1 below. With 1 and a long horizon the sum
+        is that of diffusion pseudotime, :math:`A + A^2 + \dots`.
     n_sketch : int, optional
         Compute this many columns and keep the n_components principal axes of them: ordered coordinates, and less
         noise in what is kept. By default n_components columns are computed and kept as they are.
+    client : None, False or distributed.Client
+        Whose workers run the loops. None takes the active client if X is a dask collection, or has 1,000,000 rows or
+        more and some workers are on other hosts; else, and with False, threads of this process do the work, which are
+        faster then. A given client is always used. The report says in ``cluster`` what was used, and why.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
@@ -424,8 +451,9 @@ def embed(
         Seed of all random numbers.
     precision : {"single", "double"}
         Floating-point type of the panels.
-    tol : float
-        Largest relative error of distances that the polynomial may cause.
+    tol : float or "auto"
+        Largest relative error of distances that the polynomial or the solver may cause; by default 1e-4 for powers and
+        1e-2 for all scales.
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The neighbour search.
     recall : float
@@ -478,6 +506,7 @@ def embed(
         memory_limit=memory_limit,
     )
     _check_where(X, store, storage_options, n_jobs, resume)
+    check_client(client)
     if random_state is None and store is not None:
         warn(
             "`random_state=None` draws a new seed at every call: this run cannot be resumed, and the store grows "
@@ -491,25 +520,33 @@ def embed(
     rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
-    source = GraphStage(parameters.search, rows, lists)
+    source = GraphStage(parameters.search, rows, lists, is_default=n_neighbors is None)
     weight = check_sample_weight(sample_weight, source.n_rows)
     parameters = replace(parameters, sample_weight=None if weight is None else weight.content)
     warn_if_few(parameters.sketching)
-    with workers_for(n_jobs, bars) as workers:
+    has_store = store is not None
+    with workers_for(
+        client, n_jobs, bars, n_rows=source.n_rows, is_dask=source.is_dask, has_store=has_store
+    ) as workers:
         source = source.scaled(workers)
         store = shared_store(workers, store)
-        plan = _plan_memory(parameters, source, workers, persistent=store is not None)
-        with _opened(store, storage_options, None if resume else source) as arrays, _nothing_left(arrays):
-            context = Context(arrays, workers, plan)
-            return _repaired(arrays, lambda: _run(source, parameters, context, weight))
+        plan = plan_memory(parameters, source, workers, store)
+        with _opened(store, storage_options) as arrays:
+            stage, context = source.numbered(arrays, again=not resume), Context(arrays, workers, plan)
+            with _nothing_left(arrays, None if resume else stage.name):
+                return with_repairs(arrays, lambda: run_stages(stage, parameters, context, weight, resume=resume))
 
 
-def _run(source: GraphStage, parameters: Parameters, context: Context, weight: SampleWeight | None) -> Embedding:
+def run_stages(
+    source: GraphStage, parameters: Parameters, context: Context, weight: SampleWeight | None, *, resume: bool = True
+) -> Embedding:
     """Run the pipeline: each stage finds its result in the store, or makes it."""
     keys = _make_keys(source, parameters)
-    check_same_input(context.store, keys)
-    log = RunLog(context, keys, parameters)
+    if resume:
+        check_same_input(context.store, keys)
+    log = RunLog(context, keys, parameters, starts_over=not resume)
     if log.finished is None:
+        _check_writable(context.store)
         how, last = parameters.sketching.sketch, parameters.powers[-1]
         compile_ahead(context.workers, parameters.normalization, how.kind, parameters.precision, last)
     with log.stage("graph"):
@@ -522,7 +559,8 @@ def _run(source: GraphStage, parameters: Parameters, context: Context, weight: S
         parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     labels = Labels.of(source.rows)
-    labels.save(context.store)  # also of a finished run, whose rows had none when it was made
+    if not context.store.read_only:
+        labels.save(context.store)  # also of a finished run, whose rows had none when it was made
     whole = sketch.has_axes(parameters.sketching, context)
     if log.finished is not None and log.finished.report is not None and whole:
         log.use(log.finished)
@@ -576,7 +614,8 @@ def open_embedding(
     rows = None if known else open_rows(X, parameters.metric, storage_options=storage_options)
     report = record.report
     assert report is not None  # a finished run has one
-    size = ProblemSize(report.n_rows, 0, report.n_neighbors, parameters.sketching.n_columns, len(parameters.powers))
+    columns, powers = parameters.sketching.n_columns, parameters.powers
+    size = ProblemSize(report.n_rows, 0, report.n_neighbors, columns, len(powers), n_live=live_panels(powers))
     context = make_context(arrays, Workers(progress=Progress(progress)), size)
     graph = open_graph(context, keys.graph, rows)
     kernel = open_kernel(graph, context, keys.kernel)
@@ -620,8 +659,7 @@ def _embedding(
 
 def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:
     """Check the arguments that say where and how to compute."""
-    if not isinstance(X, InputRows):
-        check_options(storage_options, store, X)
+    check_options({} if isinstance(X, InputRows) else storage_options, store, X)
     if not isinstance(resume, bool):
         raise TypeError(Message(f"`resume` must be True or False; got {resume!r}."))
     count_jobs(n_jobs)
@@ -634,7 +672,7 @@ def _given_distances(X: Any, neighbors: Any, n_neighbors: int | None) -> Any:
     return distance_lists(X, n_neighbors)
 
 
-def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *, persistent: bool) -> MemoryPlan:
+def plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, store: Any) -> MemoryPlan:
     """Make the memory plan of a run; refuse a limit that is too small."""
     size = ProblemSize(
         n_rows=source.n_rows,
@@ -642,16 +680,11 @@ def _plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, *
         n_neighbors=source.n_neighbors,
         n_components=parameters.sketching.n_columns,
         n_powers=len(parameters.powers),
+        n_live=live_panels(parameters.powers),
         itemsize=parameters.sketching.sketch.dtype.itemsize,
         weighted=parameters.sample_weight is not None,
     )
-    resources = measure_resources(
-        parameters.memory_limit or workers.memory_limit(),
-        workers.threads_each,
-        persistent=persistent,
-        remote=workers.remote,
-        resident_input=source.resident,
-    )
+    resources = measure_resources(parameters.memory_limit, workers, store, resident_input=source.resident)
     plan = MemoryPlan(size, resources)
     plan.check()
     if (text := plan.crowded()) is not None:
@@ -697,40 +730,53 @@ def _open_sound(store: ArrayStore, name: str) -> Table:
 # --- the store ------------------------------------------------------------------------------------
 
 
-def _repaired(store: ArrayStore, work: Callable[[], Embedding]) -> Embedding:
+def with_repairs(store: ArrayStore, work: Callable[[], Embedding]) -> Embedding:
     """Run `work`; stages that turn out to be damaged are recomputed."""
     for _ in range(_REPAIRS):
         try:
             return work()
         except DamageError as error:
+            if store.read_only:
+                raise
             logger.warning("%s", error)
-            store.repair(error.array, str(error))
+            store.repair(error.array, error.part)
     return work()
 
 
 @contextmanager
-def _opened(path: Any, storage_options: StorageOptions | None, replaced_by: GraphStage | None) -> Iterator[ArrayStore]:
+def _opened(path: Any, storage_options: StorageOptions | None) -> Iterator[ArrayStore]:
     """Open the store of a run, and lock it against other processes until the run ends.
 
-    If a new input replaces what the store holds, every row of it is checked before anything is removed.
+    One that cannot be written to, as on a read-only mount, needs no lock: its finished runs can be read.
     """
-    store = open_store(path, storage_options)
+    store = open_store(path, storage_options, read_only=is_read_only(path))
+    if store.read_only:
+        yield store
+        return
     with store.exclusive():
-        present = [group for group in GROUPS if store.names(group)] if replaced_by is not None else []
-        if present and replaced_by is not None:
-            replaced_by.check_rows()
-            logger.warning("starting over: removing %s from %s", ", ".join(present), path)
-        for group in present:
-            store.remove(group)
         yield store
 
 
+def _check_writable(store: ArrayStore) -> None:
+    """Refuse a store that cannot be written to and does not hold the finished run."""
+    if store.read_only:
+        raise StoreError(
+            Message(
+                f"store {str(store)!r} cannot be written to, and holds no finished run with these arguments. Pass "
+                "another `store=`, or the arguments of a run that it holds."
+            )
+        )
+
+
 @contextmanager
-def _nothing_left(store: ArrayStore) -> Iterator[None]:
-    """Remove a new store if the input is refused before any result is stored."""
+def _nothing_left(store: ArrayStore, graph: str | None) -> Iterator[None]:
+    """Remove what a refused input has left: a new store, or a new `graph` beside the one that it was to replace."""
     try:
         yield
     except (ValueError, TypeError):
-        if not any(store.names(group) for group in GROUPS):
+        if not store.read_only and not any(store.names(group) for group in GROUPS):
             store.discard()
+        if graph is not None and {f"graph/{one}" for one in store.names("graph")} - {graph}:
+            store.remove(graph)
+            store.remove(input_name(graph))
         raise

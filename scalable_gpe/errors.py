@@ -68,17 +68,25 @@ class StoreError(GPEError, OSError):
 
 
 class DamageError(StoreError):
-    """An array of a store is damaged; `array` names it. The next run computes its stage again."""
+    """An array of a store is damaged; `array` names it. The next run computes its stage again.
 
-    def __init__(self, message: str, array: str) -> None:
+    `part` is what must be made again: a chunk ("c/0/0"), METADATA or NUMBERS; "" if that is not known.
+    """
+
+    def __init__(self, message: str, array: str, part: str = "") -> None:
         super().__init__(f"{message}. Run embed again: it computes the damaged stage again and keeps the rest.")
-        self.message, self.array = message, array
+        self.message, self.array, self.part = message, array, part
 
-    def __reduce__(self) -> tuple[type["DamageError"], tuple[str, str]]:
-        return type(self), (self.message, self.array)  # errors travel from workers to the caller
+    def __reduce__(self) -> tuple[type["DamageError"], tuple[str, str, str]]:
+        return type(self), (self.message, self.array, self.part)  # errors travel from workers to the caller
 
 
-CANNOT_BE_RIGHT = "its numbers cannot be right"  # damage that no checksum shows: the whole array is made again
+METADATA, NUMBERS = "metadata", "numbers"  # parts of an array
+
+
+def wrong_numbers(array: str) -> DamageError:
+    """Damage that no checksum shows: the whole array is made again."""
+    return DamageError(f"array {array!r} is damaged: its numbers cannot be right", array, NUMBERS)
 
 
 class MemoryLimitError(GPEError, ValueError):

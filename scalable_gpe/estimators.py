@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 
@@ -13,7 +14,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scalable_gpe.checks import Seed, check_random_state
+from scalable_gpe.checks import Seed, check_random_state, check_whole
 from scalable_gpe.embedding import Embedding, embed
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
@@ -40,6 +41,7 @@ class _Weights(TypedDict, total=False):
 class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What both estimators share: checked input, a run of `embed`, new points."""
 
+    client: Any
     storage_options: StorageOptions | None
     metric: str
     memory: str | os.PathLike[str] | None
@@ -113,6 +115,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
             validate_data(self, _ShapeOnly(X), reset=reset, skip_check_array=True)
             return X
+        check_whole(np.asarray(X) if isinstance(X, list) else X)  # scikit-learn converts to float64
         return validate_data(
             self,
             X,
@@ -159,6 +162,14 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise ValueError(Message("`metric='precomputed_kernel'` is computed in memory. Leave `store` out."))
         return heat_kernel(csr_matrix(X), self.normalization, sample_weight=sample_weight)
 
+    def __sklearn_clone__(self) -> Self:
+        """A clone with the same client, which cannot be copied."""
+        plain = copy(self)
+        plain.client = None
+        made: Self = super(_Estimator, plain).__sklearn_clone__()
+        made.client = self.client
+        return made
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
 
@@ -198,8 +209,8 @@ class GaussianProcessEmbedding(_Estimator):
         diagonal; then n_neighbors, epsilon, method and recall are not used.
     n_neighbors, epsilon, normalization, sketch, random_state, precision, tol, method, recall
         As in `embed`.
-    store, storage_options, memory_limit, n_jobs, resume, progress
-        As in `embed`.
+    client, store, storage_options, memory_limit, n_jobs, resume, progress
+        As in `embed`. A clone has the same client.
     memory : path, optional
         A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
         of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
@@ -247,9 +258,10 @@ class GaussianProcessEmbedding(_Estimator):
         metric: str = "euclidean",
         random_state: Seed = 0,
         precision: str = "single",
-        tol: float = 1e-4,
+        tol: Any = "auto",
         method: str = "auto",
         recall: float = 0.95,
+        client: Any = None,
         store: str | os.PathLike[str] | None = None,
         storage_options: StorageOptions | None = None,
         memory_limit: int | str | None = None,
@@ -273,6 +285,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.tol = tol
         self.method = method
         self.recall = recall
+        self.client = client
         self.store = store
         self.storage_options = storage_options
         self.memory_limit = memory_limit
@@ -330,8 +343,8 @@ class DiffusionMap(_Estimator):
         As in `GaussianProcessEmbedding`, "precomputed" and "precomputed_kernel" included.
     n_neighbors, epsilon, normalization, random_state, method, recall
         As in `embed`.
-    store, storage_options, memory_limit, n_jobs, resume, progress
-        As in `embed`.
+    client, store, storage_options, memory_limit, n_jobs, resume, progress
+        As in `embed`. A clone has the same client.
     memory : path, optional
         A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
         of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
@@ -372,6 +385,7 @@ class DiffusionMap(_Estimator):
         random_state: Seed = 0,
         method: str = "auto",
         recall: float = 0.95,
+        client: Any = None,
         store: str | os.PathLike[str] | None = None,
         storage_options: StorageOptions | None = None,
         memory_limit: int | str | None = None,
@@ -389,6 +403,7 @@ class DiffusionMap(_Estimator):
         self.random_state = random_state
         self.method = method
         self.recall = recall
+        self.client = client
         self.store = store
         self.storage_options = storage_options
         self.memory_limit = memory_limit

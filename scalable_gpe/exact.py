@@ -255,8 +255,8 @@ def gp_embedding(
         Independent N(0, 1) or symmetric Bernoulli entries, for instance
         :func:`scalable_gpe.sketch_matrix`.
     power : int or "all"
-        p, at least 1; or "all", the sum of T powers from the first power m on,
-        :math:`f(A) = A^m + A^{m+1} + \dots + A^{m+T-1}`, in place of :math:`A^p`. Nothing is removed from G.
+        p, at least 1; or "all", the sum of all powers from the first power m on,
+        :math:`f(A) = A^m (I - (1 - 1/T) A)^{-1}`, in place of :math:`A^p`. Nothing is removed from G.
     horizon : int, optional
         T; needed for "all".
     first_power : int
@@ -341,7 +341,7 @@ def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None 
     A : array_like, N x N
         A heat kernel.
     power : int or "all"
-        p, at least 1; or "all", the sum of T powers from the first power m on, in place of :math:`A^p`.
+        p, at least 1; or "all", :math:`A^m (I - (1 - 1/T) A)^{-1}` in place of :math:`A^p`.
     horizon : int, optional
         T; needed for "all".
     first_power : int
@@ -366,16 +366,15 @@ def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None 
 
 
 def _all_powers(A: Array, power: str, horizon: int | None, first_power: int) -> Array:
-    """``A^m + A^(m+1) + ... + A^(m+T-1)`` by eigenvalues."""
+    """``A^m + c A^(m+1) + c^2 A^(m+2) + ... = A^m (I - c A)^-1`` with c = 1 - 1/T, by eigenvalues."""
     if power != "all":
         raise ValueError(f"power must be a whole number or 'all'; got {power!r}.")
     if horizon is None:
-        raise ValueError("power='all' needs a horizon: the number of powers in the sum. Pass an int, such as 1024.")
+        raise ValueError(
+            "power='all' needs a horizon: the average number of steps of a walk. Pass an int, such as 1024."
+        )
     values, vectors = np.linalg.eigh(A)
-    sums, term = np.zeros_like(values), values ** (_count(first_power, "first_power") - 1)
-    for _ in range(_count(horizon, "horizon")):
-        term = term * values
-        sums += term
+    sums = values ** _count(first_power, "first_power") / (1 - values + values / _count(horizon, "horizon"))
     return np.asarray((vectors * sums) @ vectors.T)
 
 

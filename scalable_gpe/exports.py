@@ -48,8 +48,9 @@ def export(
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad i \ne j,
 
     and ``uns["neighbors"]`` names both as scanpy does, so that ``scanpy.tl.leiden`` works at once. Both are the graph
-    of the input; for one of the embedding, call ``scanpy.pp.neighbors(adata, use_rep="X_gpe")``. If the input was an
-    AnnData file or object, its ``obs`` and ``var`` are in the export; else names of rows become ``obs_names``.
+    of the input; for one of the embedding, call ``scanpy.pp.neighbors(adata, use_rep="X_gpe", transformer="sklearn")``.
+    If the input was an AnnData file or object, its ``obs`` and ``var`` are in the export; else names of rows become
+    ``obs_names``.
     ``.npy`` is the N x k array alone; ``.parquet`` and ``.csv`` have a column for each component, and the rows' names.
 
     Parameters

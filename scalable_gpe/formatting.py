@@ -67,6 +67,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("sweeps over K", ", ".join(f"{plain(count)} {stage}" for stage, count in report["sweeps"].items())),
         *((f"time, {stage}", in_time(seconds)) for stage, seconds in report["stage_seconds"].items()),
         ("total time", in_time(report["total_seconds"])),
+        ("workers", report.get("cluster") or "threads of one process"),
         ("peak memory", in_bytes(report["peak_memory"]) + allowed),
         *(("warning", text) for text in report.get("warnings", [])),
     ]
@@ -103,8 +104,7 @@ def powers_text(report: Mapping[str, Any]) -> str:
         return plain(report["power"])
     first = report.get("first_power") or 1
     later = f", from power {first}" if first > 1 else ""
-    capped = "; a longer one would serve the longest distances" if report.get("horizon_capped") else ""
-    return f"{plain(report['power'])} (horizon {report['horizon']}{later}{capped})"
+    return f"{plain(report['power'])} (horizon {report['horizon']}{later})"
 
 
 def power_title(power: int | str) -> str:

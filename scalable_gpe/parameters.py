@@ -32,7 +32,7 @@ class Parameters:
     sketch: str
     random_state: int
     precision: str
-    tol: float
+    tol: float | str
     metric: str
     method: str
     recall: float

@@ -10,19 +10,27 @@ from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import workers_for
-from scalable_gpe.execution.memory_plan import PART_ROWS, MemoryPlan, ProblemSize, Resources, parse_bytes
+from scalable_gpe.execution.memory_plan import (
+    PART_ROWS,
+    MemoryPlan,
+    ProblemSize,
+    Resources,
+    live_panels,
+    parse_bytes,
+)
 from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.graph.search import choose_method
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.sketch.gaussian_process import check_sketch
-from scalable_gpe.spectral.horizon import CAP, longest_horizon
 from scalable_gpe.storage.blocks import block_rows
 
 _TRIAL_ROWS = 30_000
 _FIRST_ROWS = 2_000  # of the run before the trial, which compiles
 _SINKHORN = 30  # sweeps of one column
-_LANCZOS = {True: 128, False: 16}  # sweeps of a few columns that look for the horizon, or for the smallest eigenvalue
-_LANCZOS_COLUMNS = 4
+# sweeps of 16 columns that look for the horizon, and of four that measure the solver or the smallest eigenvalue
+_HORIZON, _PROBED = 16, {True: 30, False: 16}
+_HORIZON_COLUMNS, _PROBE_COLUMNS = 16, 4
+_SOLVER = 24  # products of a solution, and after it
 
 
 def estimate(
@@ -35,12 +43,13 @@ def estimate(
     horizon: Any = "auto",
     n_sketch: int | None = None,
     memory_limit: Any = None,
+    client: Any = None,
 ) -> dict[str, Any]:
     """Estimate what a run with a store needs, before it starts.
 
     With the data in place of two numbers, the seconds come from a trial on this machine: at most 30,000 of the rows are
-    embedded, which takes some seconds, and the time of each stage is scaled to all rows. With an active dask client,
-    memory is that of each worker.
+    embedded, which takes some seconds, and the time of each stage is scaled to all rows. Where `embed` uses a dask
+    cluster, memory is that of each worker.
 
     Parameters
     ----------
@@ -48,13 +57,14 @@ def estimate(
         Number of rows of X, or X itself.
     n_features : int, optional
         Number of columns of X; left out with X itself.
-    n_neighbors, n_components, power, horizon, n_sketch, memory_limit
-        As in `embed`; with ``horizon="auto"`` 4096 is assumed, or what a trial suggests.
+    n_neighbors, n_components, power, horizon, n_sketch, memory_limit, client
+        As in `embed`; the horizon changes nothing.
 
     Returns
     -------
     dict
-        ``memory`` (bytes that the run will use, within memory_limit), ``disk`` (bytes of the store), ``sweeps``
+        ``memory`` (bytes that the run will use, within memory_limit), ``disk`` (the most that the store and unnamed
+        files beside it hold during the run; about half stays), ``sweeps``
         (products times panels), ``panels``, ``seconds`` (rough, two cores; with X, of this machine, without the
         writing of a store), ``stage_seconds`` and ``smallest_limit`` (the smallest memory_limit that is enough).
 
@@ -75,27 +85,29 @@ def estimate(
         n_rows, n_features = rows.n_rows, rows.n_features
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
     one_scale = 16 if isinstance(power, str) and power == "auto" else power
-    sketching = check_sketch(n_components, one_scale, "gaussian", 0, "single", 1e-4, horizon, n_sketch)
+    sketching = check_sketch(n_components, one_scale, "gaussian", 0, "single", "auto", horizon, n_sketch)
     size = ProblemSize(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),
         n_neighbors=check_n_neighbors(n_neighbors, n_rows),
         n_components=sketching.n_columns,
         n_powers=len(sketching.powers),
+        n_live=live_panels(sketching.powers),
     )
     limit = parse_bytes(memory_limit)
-    workers = workers_for(None)
-    plan = MemoryPlan(size, Resources(limit, workers.threads_each, persistent=True, remote=workers.remote))
+    workers = workers_for(client, None, n_rows=n_rows, is_dask=rows is not None and rows.is_dask)
+    resident = rows is not None and rows.resident and not rows.is_sparse
+    resources = Resources(limit, workers.threads_each, True, remote=workers.remote, resident_input=resident)
+    plan = MemoryPlan(size, resources)
     plan.check()
     comfortable, smallest = plan.comfortable(), plan.smallest_limit()
     used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
-    width = used.panel_columns(n_rows, size.n_powers, size.itemsize, size.block_bytes, size.n_components)
-    longest = CAP if isinstance(sketching.horizon, str) else sketching.horizon
-    cost = Cost(size, width, sketching.powers, longest, out_of_core=limit is not None and used.maps_arrays)
+    width = used.panel_columns(n_rows, size.n_live, size.itemsize, size.block_bytes, size.n_components)
+    cost = Cost(size, width, sketching.powers, out_of_core=limit is not None and used.maps_arrays)
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
         "memory": int(max(smallest, comfortable) if limit is None else min(limit, max(smallest, comfortable))),
-        "disk": size.disk_bytes + plan.scratch_bytes(),
+        "disk": size.disk_bytes + used.scratch_bytes(),
         "sweeps": cost.n_products * cost.n_panels,
         "panels": cost.n_panels,
         "seconds": float(sum(seconds.values())),
@@ -111,7 +123,6 @@ class Cost:
     size: ProblemSize
     width: int
     powers: tuple[Power, ...]
-    horizon: int
     method: str = "auto"
     out_of_core: bool = False
 
@@ -122,19 +133,19 @@ class Cost:
 
     @property
     def n_products(self) -> int:
-        """Products with A: about 3.5 times the root of a power."""
-        longest = [self.horizon if isinstance(one, str) else one for one in self.powers]
-        return int(sum(min(p, 3.5 * np.sqrt(p) + 2) for p in longest))
+        """Products with A: about 3.5 times the root of a power, and a fixed number for all scales."""
+        return int(sum(_SOLVER if isinstance(p, str) else min(p, 3.5 * np.sqrt(p) + 2) for p in self.powers))
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each stage."""
         size = self.size
-        lanczos = _LANCZOS["all" in self.powers] * self._sweep(_LANCZOS_COLUMNS)
+        solves = "all" in self.powers
+        probes = _PROBED[solves] * self._sweep(_PROBE_COLUMNS) + solves * _HORIZON * self._sweep(_HORIZON_COLUMNS)
         return {
             "graph": self._search(),
             "kernel": 1e-8 * size.nnz,
             "heat": _SINKHORN * self._sweep(1),
-            "sketch": self.n_products * self.n_panels * self._sweep(self.width) + lanczos,
+            "sketch": self.n_products * self.n_panels * self._sweep(self.width) + probes,
         }
 
     def _sweep(self, width: int) -> float:
@@ -156,7 +167,6 @@ class Cost:
 def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power, ...]) -> dict[str, float]:
     """Seconds of each stage, from a run with some of the rows: what the model says, times its error on that run."""
     from scalable_gpe.embedding import embed
-    from scalable_gpe.heat.bandwidth import intrinsic_dimension
 
     size = cost.size
     method = choose_method("auto", size.n_rows, size.n_features, size.n_neighbors)
@@ -165,13 +175,15 @@ def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power,
     n_neighbors = min(size.n_neighbors, len(sample) - 1)
 
     def trial(X: np.ndarray) -> Any:
+        n_different = len(np.unique(X, axis=0))  # of all rows there may be more
         return embed(
             X,
-            n_neighbors=min(n_neighbors, len(X) - 1),
+            n_neighbors=max(1, min(n_neighbors, n_different - 1)),
             n_components=size.n_components,
             power=powers,
             horizon=horizon,
             method=method,
+            client=False,
             progress=False,
         )
 
@@ -179,13 +191,8 @@ def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power,
         warnings.simplefilter("ignore")  # a run with all rows gives its own
         trial(sample[:_FIRST_ROWS])
         result = trial(sample)
-    # the relaxation time grows as epsilon falls: with n^(2 / dimension)
-    dimension = max(intrinsic_dimension(result.graph) or 2.0, 1.0)
-    growth = (size.n_rows / len(sample)) ** (2 / dimension)
-    reached = result.report["horizon"] or CAP
-    longest = int(min(longest_horizon(size.n_rows), reached * growth)) if isinstance(horizon, str) else cost.horizon
     small = replace(size, n_rows=len(sample), n_neighbors=n_neighbors)
-    before = Cost(small, size.n_components, powers, reached, method).seconds()
-    after = replace(cost, horizon=longest, method=method).seconds()
+    before = Cost(small, size.n_components, powers, method).seconds()
+    after = replace(cost, method=method).seconds()
     measured = result.report["stage_seconds"]
     return {stage: after[stage] * measured[stage] / before[stage] for stage in after}

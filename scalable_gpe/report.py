@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.checks import ALL, Power
+from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, Message, RecallWarning, VanishingWarning, warn
+from scalable_gpe.execution import allocator
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.local import ScaleMetadata
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.parameters import AUTO, Parameters
+from scalable_gpe.sketch.columns import Plan
 from scalable_gpe.sketch.gaussian_process import SketchResult
-from scalable_gpe.sketch.polynomial import PowerPlan
 from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
+from scalable_gpe.storage import mapped
 from scalable_gpe.storage.protocol import Table
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
@@ -60,13 +62,18 @@ class Report:
     n_panels: int | None = None
     interval: tuple[float, float] | None = None
     horizon: int | None = None
-    horizon_capped: bool | None = None
     first_power: int | None = None
     relaxation_time: float | None = None
+    solver_cycles: int | None = None
+    solver_levels: int | None = None
+    contraction: float | None = None
+    solver_error: float | None = None
+    solver_error_worst: float | None = None
     n_sketch: int | None = None
     kept_variance: float | dict[Power, float] | None = None
     n_kernel_components: int | None = None
     missing_weight: float | None = None
+    cluster: str | None = None
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,7 +98,8 @@ def make_report(
 ) -> Report:
     """Collect the figures of all stages, and warn about problems."""
     plans, n_points = sketch.plans, graph.storage_order.n_points
-    errors = {power: plan.error for power, plan in plans.items()}
+    errors = {power: sketch.error(power) for power in plans}
+    scales, solver_error = sketch.scales, sketch.solver_error
     bistochastic = heat.normalization == "bistochastic"
     axes = sketch.axes(parameters.sketching, heat.context)
     kept = {power: float(one.shares[: parameters.n_components].sum()) for power, one in axes.items()} or None
@@ -125,15 +133,20 @@ def make_report(
         lambda_min=min((plan.lambda_min for plan in plans.values() if plan.lambda_min is not None), default=None),
         interval=_interval(plans),
         horizon=None if sketch.horizon is None else sketch.horizon.horizon,
-        horizon_capped=None if sketch.horizon is None else sketch.horizon.capped,
-        first_power=plans[ALL].first if ALL in plans else None,
+        first_power=None if scales is None else scales.filter.first,
         relaxation_time=None if sketch.horizon is None else sketch.horizon.relaxation_time,
+        solver_cycles=None if scales is None else scales.solver.n_cycles,
+        solver_levels=None if scales is None else scales.solver.n_levels,
+        contraction=None if scales is None else scales.solver.contraction,
+        solver_error=None if solver_error is None else solver_error.mean,
+        solver_error_worst=None if solver_error is None else solver_error.worst,
         n_sketch=parameters.n_sketch,
         kept_variance=kept if parameters.several or not kept else kept[parameters.powers[0]],
         polynomial_error=errors if parameters.several else errors[parameters.powers[0]],
         stage_seconds={stage: seconds.get(stage, 0.0) for stage in STAGES},
         total_seconds=sum(seconds.values()),
         peak_memory=peak_memory(),
+        cluster=heat.context.workers.placement.cluster,
         versions=versions(),
         reasons=_reasons(graph, kernel, heat, sketch, parameters),
         finished_at=time.time(),
@@ -142,13 +155,13 @@ def make_report(
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
     texts = [text for text in earlier if text is not None]
     texts += _warn_about_recall(graph, report.missing_weight)
-    warned = (sketch.horizon, *plans.values())
-    texts += [str(Message(text)) for one in warned if one is not None and (text := one.warning) is not None]
+    warned = plans.values()
+    texts += [str(Message(text)) for one in warned if (text := one.warning) is not None]
     texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
 
 
-def _interval(plans: dict[Power, PowerPlan]) -> tuple[float, float] | None:
+def _interval(plans: dict[Power, Plan]) -> tuple[float, float] | None:
     """The interval of the Chebyshev expansions, which contains the spectrum."""
     lower = min((plan.lower for plan in plans.values() if plan.coefficients), default=None)
     return None if lower is None else (lower, 1.0)
@@ -167,7 +180,11 @@ def _reasons(
     graph: NeighborGraph, kernel: SparseKernel, heat: HeatKernel, sketch: SketchResult, parameters: Parameters
 ) -> dict[str, str]:
     """Why a figure of the report is None, or how to read it."""
-    reasons: dict[str, str] = {}
+    reasons = {"cluster": heat.context.workers.placement.reason}
+    if heat.context.plan.resources.given and not (mapped.is_measured() and allocator.is_controlled()):
+        reasons["peak_memory"] = (
+            "memory_limit is a plan here: the run cannot be held to it without /proc/self/statm and glibc's malloc_trim"
+        )
     if kernel.scales is None:
         reasons["sigma"] = "all rows share one epsilon"
     else:
@@ -192,18 +209,14 @@ def _reasons(
     if parameters.n_sketch is None:
         reasons |= dict.fromkeys(("n_sketch", "kept_variance"), "the columns of the sketch are kept as they are")
     if sketch.horizon is None:
-        names = ("horizon", "horizon_capped", "relaxation_time", "first_power")
+        solver = ("contraction", "solver_cycles", "solver_levels", "solver_error", "solver_error_worst")
+        names = ("horizon", "relaxation_time", "first_power", *solver)
         reasons |= dict.fromkeys(names, "only the sum of all powers has it")
     elif sketch.horizon.relaxation_time is None:
         given = parameters.horizon != AUTO
-        reasons["relaxation_time"] = "the horizon was given" if given else "longer than can be told"
-    elif sketch.horizon.capped:
-        reasons["relaxation_time"] = "at least this: it was measured no further than the horizon needs"
-    if sketch.horizon is not None and sketch.horizon.capped:
-        reasons["horizon_capped"] = (
-            f"the data change more slowly than {sketch.horizon.horizon} steps tell: the largest shapes are drawn "
-            "closer than they are"
-        )
+        reasons["relaxation_time"] = "the horizon was given" if given else "the data have no shape that decays"
+    elif sketch.horizon.is_bound:
+        reasons["relaxation_time"] = "at most this: no slower mode lives on 1 % of the rows"
     if parameters.power != AUTO:
         reasons["power_curve"] = "the power was given"
     return reasons
@@ -223,11 +236,13 @@ def _warn_about_recall(graph: NeighborGraph, missing_weight: float | None) -> li
 def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) -> list[str]:
     """Warn about isolated rows and about powers that leave nothing of the data; return the texts."""
     texts = []
-    if report.n_isolated > 0.01 * report.n_rows:
+    n_alone = heat.n_isolated_points
+    if n_alone > 0.01 * report.n_distinct:
         way_out = "`epsilon`, or pass `epsilon='local'`" if report.sigma is None else "`epsilon`"
         more = "Pass longer lists, or raise" if report.method == "precomputed" else "Raise `n_neighbors` or"
+        different = "different " if report.n_duplicates else ""
         text = (
-            f"{report.n_isolated} of {report.n_rows} rows have no effective neighbours: the sketch alone decides "
+            f"{n_alone} of {report.n_distinct} {different}rows have no effective neighbours: the sketch alone decides "
             f"where they are. {more} {way_out}."
         )
         texts.append(warn(text, ConnectivityWarning))

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
+from scalable_gpe.errors import GPEWarning, Message, StoreError, logger, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import Source
+from scalable_gpe.graph.unfinished import note_seconds, seconds_spent
 from scalable_gpe.parameters import Parameters
 from scalable_gpe.report import Report
-from scalable_gpe.storage.keys import RUNS, Keys, embedding_name
+from scalable_gpe.storage.keys import GROUPS, RUNS, Keys, embedding_name, input_name
 from scalable_gpe.storage.protocol import ArrayStore
 from scalable_gpe.storage.records import from_json
 
@@ -41,29 +42,52 @@ class RunLog:
     """Writes the record of a run, stage by stage.
 
     The record is first written after the graph stage, which reads every row and may refuse the input. `finished` is the
-    record of a run that is already complete; nothing is written for it.
+    record of a run that is already complete; nothing is written for it. A run that `starts_over` is recorded when what
+    the store held is removed: after the kernel stage, the last one that may refuse the input.
     """
 
-    def __init__(self, context: Context, keys: Keys, parameters: Parameters) -> None:
-        self._store, self._name = context.store, keys.run_name
+    def __init__(self, context: Context, keys: Keys, parameters: Parameters, *, starts_over: bool = False) -> None:
+        self._store, self._name, self._progress = context.store, keys.run_name, context.workers.progress
         known = self._store.read(self._name, RunRecord)
         self.finished = known if known is not None and known.finished else None
-        self.seconds = dict(known.seconds) if known is not None else {}
+        self._has_record = known is not None
+        self.seconds = {"graph": seconds_spent(keys.graph, self._store)} if known is None else dict(known.seconds)
         self._record = RunRecord(keys, parameters, versions=versions())
+        self._waits = starts_over
         if known is not None:
             _compare_versions(known.versions)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time one stage, and record that it is done."""
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
-        if self.finished is None:
-            self._store.commit(self._name, replace(self._record, seconds=dict(self.seconds)))
+        """Time one stage, and record that it is done; an interrupted one leaves its seconds to the run that resumes."""
+        began, before = time.perf_counter(), self.seconds.get(name, 0.0)
+
+        def note(*, done: bool = False) -> None:
+            self.seconds[name] = before + time.perf_counter() - began
+            self._has_record = self._has_record or done
+            if self.finished is not None:
+                return
+            if self._has_record and not self._waits:
+                self._store.commit(self._name, replace(self._record, seconds=dict(self.seconds)))
+            elif not self._has_record:
+                note_seconds(self._record.keys.graph, self.seconds[name], self._store)
+
+        try:
+            with self._progress.noting(note):
+                yield
+        except BaseException:
+            with suppress(Exception):  # the first error must not be lost
+                note()
+            raise
+        if self._waits and name == "kernel":
+            _remove_others(self._store, self._record.keys)
+            self._waits = False
+        note(done=True)
 
     def use(self, finished: RunRecord) -> None:
-        """Record that a finished run was used again."""
+        """Record that a finished run was used again, if the store can be written to."""
+        if self._store.read_only:
+            return
         self._store.commit(self._name, replace(finished, used_at=time.time()), arrays=list(finished.arrays.values()))
 
     def finish(self, report: Report, arrays: dict[Power, str], parameters: Parameters) -> None:
@@ -77,6 +101,18 @@ class RunLog:
             arrays=arrays,
         )
         self._store.commit(self._name, done, arrays=list(arrays.values()))
+
+
+def _remove_others(store: ArrayStore, keys: Keys) -> None:
+    """Remove all that a store held before a run, which has its graph and its kernel."""
+    own = {keys.graph, input_name(keys.graph), keys.kernel}
+    for group in GROUPS:
+        names = [f"{group}/{one}" for one in store.names(group)]
+        others = [group] if names and own.isdisjoint(names) else [name for name in names if name not in own]
+        if others:
+            logger.warning("starting over: removing %s", ", ".join(others))
+        for name in others:
+            store.remove(name)
 
 
 def _compare_versions(stored: dict[str, str]) -> None:

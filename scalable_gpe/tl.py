@@ -1,7 +1,7 @@
 """Functions that work on an AnnData object in place, as scanpy's do: `gpe.tl.embed` and `gpe.tl.pseudotime`.
 
-Results go to keys of their own (``X_gpe``, ``gpe_distances``, ``gpe_connectivities``, ``gpe``, ``gpe_pseudotime``);
-nothing else of the object is touched.
+Results go to keys of their own (``X_gpe``, ``gpe_distances``, ``gpe_connectivities``, ``gpe_component``, ``gpe``,
+``gpe_pseudotime``); nothing else of the object is touched.
 """
 
 import json
@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.checks import ALL, check_count
-from scalable_gpe.embedding import Embedding, pseudotime_from
+from scalable_gpe.embedding import Embedding, distances_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
 from scalable_gpe.exports import scanpy_neighbors
 from scalable_gpe.graph_matrices import graph_matrices
-from scalable_gpe.heat.kernel import JOINED
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of
 
@@ -55,10 +54,10 @@ def embed(
     Returns
     -------
     AnnData or None
-        With ``obsm["X_gpe"]``, ``obsp["gpe_distances"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``. Of several
-        powers ``X_gpe`` is "all", or the largest if "all" is not among them, and ``obsm["X_gpe_<power>"]`` holds each;
-        ``uns["gpe"]["power"]`` says which one was taken, ``uns["gpe"]["source"]`` what was embedded. A second call with
-        the same key replaces the results of the first.
+        With ``obsm["X_gpe"]``, ``obs["gpe_component"]`` (connected components), ``obsp["gpe_distances"]``,
+        ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``. Of several powers ``X_gpe`` is "all", or the largest if "all"
+        is not among them, and ``obsm["X_gpe_<power>"]`` holds each; ``uns["gpe"]["power"]`` says which one was taken,
+        ``uns["gpe"]["source"]`` what was embedded. A second call with the same key replaces the results of the first.
 
     Examples
     --------
@@ -78,6 +77,7 @@ def embed(
     if len(result.by_power) > 1:
         for power, values in result.by_power.items():
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
+    adata.obs[f"{key_added}_component"] = _components(result)
     adata.obsp[f"{key_added}_distances"] = matrices.distances
     adata.obsp[f"{key_added}_connectivities"] = matrices.connectivities
     adata.uns[key_added] = _provenance(result, chosen, key_added, source.name)
@@ -90,7 +90,7 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
     Parameters
     ----------
     adata : AnnData
-        An object with ``obsm["X_gpe"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``.
+        An object with ``obsm["X_gpe"]``, ``obs["gpe_component"]`` and ``uns["gpe"]``, or some of its observations.
     root : int or str
         The root observation: its number, or its name.
     key : str
@@ -101,8 +101,8 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
     Returns
     -------
     AnnData or None
-        With ``obs["gpe_pseudotime"]``: distances from the root, infinite where no path of the graph leads to; and
-        their relative standard deviation as ``uns["gpe"]["pseudotime_error"]``.
+        With ``obs["gpe_pseudotime"]``: distances from the root, infinite where no path of the whole graph leads to; and
+        their relative error as ``uns["gpe"]["pseudotime_error"]``, the mean over sampled roots.
 
     Examples
     --------
@@ -113,22 +113,31 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
     >>> float(adata.obs["gpe_pseudotime"].iloc[0])
     0.0
     """
-    from scipy.sparse.csgraph import connected_components
-
     about = adata.uns.get(key)
     if about is None or f"X_{key}" not in adata.obsm:
         raise KeyError(Message(f"`adata` holds no embedding {key!r}: call gpe.tl.embed(adata, power='all') first."))
     name = f"X_{key}" if about["power"] == ALL else f"X_{key}_{ALL}"
     if name not in adata.obsm:
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
+    if f"{key}_component" not in adata.obs:  # parts of a graph do not tell what is connected in the whole
+        raise KeyError(
+            Message(
+                f"`adata` has no obs['{key}_component'], which an earlier release did not write: call gpe.tl.embed."
+            )
+        )
     adata = adata.copy() if copy else adata
-    row = _row(adata, root)
-    connectivities = matrix_in_memory(adata.obsp[f"{key}_connectivities"])
-    _, component = connected_components(connectivities >= JOINED, directed=False)
-    found = pseudotime_from(row, adata.obsm[name], component, int(about["n_columns"]))
-    adata.obs[f"{key}_pseudotime"] = found.values
-    adata.uns[key]["pseudotime_error"] = found.error
+    component = np.asarray(adata.obs[f"{key}_component"])
+    adata.obs[f"{key}_pseudotime"] = distances_from(_row(adata, root), adata.obsm[name], component)
+    adata.uns[key]["pseudotime_error"] = float(about["distance_error"])
     return adata if copy else None
+
+
+def _components(result: Embedding) -> np.ndarray:
+    """Number of the component of each row, 0 for that of the first row."""
+    if result.row_components is None:
+        return np.zeros(result.graph.n_rows, np.int32)
+    _, first, number = np.unique(result.row_components, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number].astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,7 @@ def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[st
         "power": str(power),
         **powers,
         "source": source,
-        "n_columns": result.settings.sketching.n_columns,
+        **({"distance_error": result.distance_error()} if ALL in result.by_power else {}),
         **scanpy_neighbors(result, f"{key}_distances", f"{key}_connectivities", source),
         "parameters": json.dumps(result.parameters, default=str),
         "report": json.dumps(result.report, default=str),

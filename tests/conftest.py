@@ -13,6 +13,7 @@ ALLOWED_SKIPS = [
     r"could not import '(scanpy|igraph|umap|openTSNE)'",
     r"Fashion-MNIST",
     r"no browser here",
+    r"no mounts here",
     r"SCIPY_ARRAY_API is not set",  # a check of scikit-learn's own
     r"only for rows that repeat",  # one case of a fixture that has several
 ]

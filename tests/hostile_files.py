@@ -15,7 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-NAMED = ("ValueError", "TypeError", "StoreError", "DamageError", "MemoryLimitError", "OSError", "FileNotFoundError")
+NAMED = (
+    *("ValueError", "NotFiniteError", "TypeError", "StoreError", "DamageError", "MemoryLimitError", "OSError"),
+    "FileNotFoundError",
+)
 HUGE = 2**60
 BOMB = 2**27  # bytes that a small chunk expands to
 CASES = {}

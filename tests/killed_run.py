@@ -1,6 +1,6 @@
 """Runs that may be killed: reads one request (JSON) per line, forks a process for it, and answers with what it did.
 
-A forked process has the library loaded and its loops compiled, so that a hundred kills take minutes. Sizes are small:
+A forked process has the library loaded and its loops compiled, so that two hundred kills take minutes. Sizes are small:
 the search has several parts, K several blocks, the sketch several panels; nothing stays in memory between sweeps, or
 all arrays are mapped, and the state is saved at every sweep.
 """
@@ -12,11 +12,12 @@ import select
 import signal
 import sys
 import threading
+import time
 import warnings
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import GPEWarning
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution import memory_plan, progress
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.storage import lock
 
@@ -54,6 +55,8 @@ def serve(request, answer):
 
     def event(stage, done, total):
         stages.append(stage)
+        if stages.count(stage) == 1:
+            time.sleep(request.get("slow", {}).get(stage, 0))
         if len(stages) == at.get("event"):
             die()
 
@@ -66,13 +69,17 @@ def serve(request, answer):
     sys.addaudithook(operation)
     os.fsync = lambda handle: None  # for power cuts only: a killed process loses nothing that it has written
     lock.BEAT, lock.STALE = 0.1, 0.5
+    progress.NOTE_SECONDS = request.get("note", progress.NOTE_SECONDS)
     with contextlib.ExitStack() as stack:
+        client = None
         if "scheduler" in request:
             from distributed import Client
 
-            stack.enter_context(Client(request["scheduler"]))
-        run(request["run"], store=request["store"], storage_options=request.get("options"), progress=event)
-    os.write(answer, json.dumps({"stages": stages, "n_files": n_files[0]}).encode())
+            client = stack.enter_context(Client(request["scheduler"]))
+        where = {"store": request["store"], "storage_options": request.get("options"), "client": client}
+        done = run(request["run"], progress=event, **where)
+    answered = {"stages": stages, "n_files": n_files[0], "stage_seconds": done.report["stage_seconds"]}
+    os.write(answer, json.dumps(answered).encode())
 
 
 def forked(request):

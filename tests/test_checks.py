@@ -31,7 +31,7 @@ def test_large_finite_entries_pass():
 def test_offending_rows_are_named(value):
     X = np.zeros((200_000, 1), np.float32)
     X[[7, 150_000, 150_001]] = value
-    with pytest.raises(ValueError, match=r"X must be finite.*; NaN, infinity or more in row 7"):
+    with pytest.raises(ValueError, match=r"X must be finite.*; NaN, infinity or more in rows 7, 150000, 150001"):
         checks.check_finite(X)
     with pytest.raises(ValueError, match=r"data must be finite.*; NaN, infinity or more in rows 1150000, 1150001"):
         checks.check_finite(X[100_000:], "data", first_row=1_100_000)

@@ -105,6 +105,19 @@ def test_only_repeats_of_two_rows():
     close(result.points, reference(X, 1.0, 4, 3))
 
 
+@QUIET
+@pytest.mark.parametrize(("copies", "n_neighbors"), [(30, 32), (3, 29)])
+def test_a_given_number_of_neighbors_is_never_lowered(copies, n_neighbors, tmp_path):
+    """Also if it is the default or the number of other rows, and the store has a graph in which it was lowered."""
+    X = np.repeat(np.random.default_rng(1).random((10, 2)), copies, axis=0)
+    assert gpe.neighbor_graph(X, store=tmp_path / "run").n_neighbors == 9
+    for call in (gpe.neighbor_graph, gpe.embed):
+        for store in (None, tmp_path / "run"):
+            with pytest.raises(ValueError, match="n_neighbors must be at most 9"):
+                call(X, n_neighbors=n_neighbors, store=store)
+    assert gpe.estimate(X, n_neighbors=9)["memory"] > 0
+
+
 def test_zeros_of_both_signs_are_one_point():
     X = np.array([[0.0, 1.0], [-0.0, 1.0], [2.0, 2.0], [3.0, -1.0]])
     assert gpe.embed(X, power=1, epsilon=1.0).report["n_distinct"] == 3

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import compile_ahead
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.loops import random
+from scalable_gpe.loops import compiled, random
 from scalable_gpe.loops.compiled import is_compiled
 
 CALL = """
@@ -40,6 +41,17 @@ def test_another_process_compiles_and_nothing_else_changes(tmp_path):
     assert first["codes"] == [0] and second["codes"] == [] and alone["codes"] == []
     assert second["hits"] > 0 and alone["hits"] == 0
     assert first["points"] == second["points"] == alone["points"]
+
+
+def test_the_other_process_is_no_zombie_when_it_has_ended(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(compiled, "is_compiled", lambda loop: False)
+    monkeypatch.setattr(compile_ahead, "_begun", begun := [])
+    compile_ahead.compile_ahead(Workers(2), "bistochastic", "gaussian", "single", 8)
+    until = time.monotonic() + 20
+    while begun[0].returncode is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(begun) == 1 and begun[0].returncode == 0
 
 
 def test_no_process_where_loops_are_compiled(monkeypatch):

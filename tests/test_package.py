@@ -54,6 +54,7 @@ LAYERS = {
     "io",
     "graph",
     "heat",
+    "multilevel",
     "spectral",
     "sketch",
     "transform",
@@ -156,10 +157,11 @@ BELOW: dict[str, set[str]] = {
     "io": {"storage", "loops"},
     "graph": {"io", "execution", "storage", "loops"},
     "heat": {"graph", "io", "execution", "storage", "loops"},
-    "spectral": {"heat", "execution", "storage", "loops"},
-    "sketch": {"spectral", "heat", "execution", "storage", "loops"},
+    "multilevel": {"heat", "graph", "execution", "storage", "loops"},
+    "spectral": {"multilevel", "heat", "execution", "storage", "loops"},
+    "sketch": {"spectral", "multilevel", "heat", "execution", "storage", "loops"},
     "transform": {"sketch", "heat", "graph", "io", "execution", "storage", "loops"},
-    "face": {"sketch", "spectral", "heat", "graph", "transform", "io", "execution", "storage", "loops"},
+    "face": {"sketch", "spectral", "multilevel", "heat", "graph", "transform", "io", "execution", "storage", "loops"},
 }
 BELOW["accuracy"] = {"face", *BELOW["face"]}
 BELOW["html_report"] = BELOW["accuracy"] | {"accuracy"}

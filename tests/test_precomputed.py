@@ -60,6 +60,23 @@ def test_sparse_distances_of_neighbours(torus, estimator, tmp_path):
         close(opened.transform(cdist(new, X)), points.transform(new))
 
 
+@pytest.mark.parametrize("fitted", ["all", "some", "sparse"])
+def test_sparse_distances_without_stored_zeros(torus, fitted, tmp_path):
+    """A training row is recognised by its list; a new row that is as near to others is not taken for one."""
+    X, new = torus
+    D, few = cdist(X, X), kneighbors_graph(X, 12, mode="distance")
+    given = {"all": D, "some": few, "sparse": csr_matrix(D)}[fitted]
+    result = gpe.embed(given, metric="precomputed", n_neighbors=12, n_components=4, power=5, store=tmp_path / "run")
+    for rows in (few, csr_matrix(D), kneighbors_graph(X, 5, mode="distance"), kneighbors_graph(X, 20, mode="distance")):
+        placed, distance = result.transform(rows, return_distance=True)
+        assert (placed == result.points[:]).all() and (distance == 0).all()
+    far = csr_matrix(cdist(new, X))
+    close(result.transform(far), result.transform(far.toarray()))
+    beside = few[:1].tolil()
+    beside[0, beside.rows[0][3]] *= 1.001
+    assert (result.transform(beside.tocsr(), return_distance=True)[1] > 0).all()
+
+
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_a_kernel_against_the_dense_formula(torus, normalization):
     X, new = torus

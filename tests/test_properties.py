@@ -285,9 +285,9 @@ def check_mixture(case):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", gpe.errors.GPEWarning)
-            result = gpe.embed(X, epsilon=epsilon, n_neighbors=len(X) - 1, power=2, n_components=2)
+            result = gpe.embed(X, epsilon=epsilon, power=2, n_components=2)
     except ValueError as refused:
-        if not re.search("Drop the rows with the largest values|nothing to embed", str(refused)):
+        if not re.search("Drop the rows with the largest values|nothing to embed|rounded to float32", str(refused)):
             raise
         return
     assert np.isfinite(result.points).all()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is not beside t
 
 # members that are for the library itself; every other one must be in the reference
 INTERNAL = {
-    "Embedding": {"filters", "is_rotated", "settings", "sketch_columns"},
+    "Embedding": {"distance_error", "filters", "is_rotated", "row_components", "settings", "sketch_columns"},
     "NeighborGraph": {
         "context", "name", "storage_order", "lists", "list_distances", "edges", "points", "scan", "metadata", "open",
         "summary", "exponent", "in_user_units", "stored_epsilon", "user_epsilon", "radius", "sampled_distances",
@@ -27,11 +27,11 @@ INTERNAL = {
     },
     "SparseKernel": {
         "context", "name", "storage_order", "edges", "scales", "warning", "counted_components", "open", "summary",
-        "stored_epsilon", "weights",
+        "stored_epsilon", "weights", "diagonal",
     },
     "HeatKernel": {
         "context", "name", "scale_points", "warning", "given_weight", "open", "summary", "is_centred", "isolated",
-        "step_scale", "total_weight", "weights",
+        "step_scale", "total_weight", "weights", "diagonal", "last_change", "n_isolated_points",
     },
 }  # fmt: skip
 

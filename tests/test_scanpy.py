@@ -84,6 +84,23 @@ def test_scanpy_takes_our_graph_of_an_object():
     assert 2 < adata.obs["leiden"].nunique() < 50 and np.isfinite(adata.obsm["X_umap"]).all()
 
 
+def test_the_line_of_the_readme():
+    """From 8,192 cells on scanpy searches with pynndescent, unless it is told not to: needs many cells, 20 s."""
+    sc, readme = pytest.importorskip("scanpy"), ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("README.md is not beside the tests")
+    line = re.search(r"`(sc\.pp\.neighbors\(adata, .*?\))`", readme.read_text(encoding="utf-8"), re.S).group(1)
+    import anndata
+
+    import scalable_gpe as gpe
+
+    adata = anndata.AnnData(gpe.datasets.torus(20_000))
+    gpe.tl.embed(adata, power=4, n_components=8, n_neighbors=10, progress=False)
+    exec(line, {"sc": sc, "adata": adata})
+    assert adata.uns["neighbors"]["params"]["use_rep"] == "X_gpe"
+    assert adata.obsp["connectivities"].shape == (20_000, 20_000) and adata.obsp["distances"].nnz >= 14 * 20_000
+
+
 def test_the_example(tmp_path, capsys):
     need_scanpy()
     example("--out", tmp_path / "scanpy.png", "--file", tmp_path / "cells.h5ad")

@@ -66,7 +66,8 @@ def test_a_graph_is_used_only_when_it_is_named():
 
 def content(adata: "anndata.AnnData", ours: str = "gpe") -> dict[str, object]:
     """Everything in an object that is not ours, as plain values."""
-    parts = {"X": np.asarray(adata.X), "obs": adata.obs.to_dict(), "var": adata.var.to_dict()}
+    obs = adata.obs[[column for column in adata.obs if ours not in column]]
+    parts = {"X": np.asarray(adata.X), "obs": obs.to_dict(), "var": adata.var.to_dict()}
     for part in ("obsm", "varm", "obsp", "varp", "layers", "uns"):
         for key, value in getattr(adata, part).items():
             if key is not None and ours not in key:  # None: X among the layers, in anndata 0.13
@@ -129,6 +130,23 @@ def test_pseudotime_equals_that_of_the_embedding_and_is_infinite_elsewhere():
     np.testing.assert_allclose(adata.obs["gpe_pseudotime"], expected.values, rtol=1e-6)
     assert np.isinf(expected.values[350:]).all()
     assert adata.uns["gpe"]["pseudotime_error"] == expected.error
+
+
+@pytest.mark.parametrize("view", [True, False])
+def test_pseudotime_of_some_cells_is_that_of_all(view):
+    """A subset of the graph falls apart; what is connected is known from the whole."""
+    adata = some_object()
+    adata.obsm["X_pca"][350:] += 100
+    gpe.tl.embed(adata, n_components=8, n_sketch=32, epsilon="global", progress=False)
+    gpe.tl.pseudotime(adata, 0)
+    some = adata[::40] if view else adata[::40].copy()
+    gpe.tl.pseudotime(some, "cell 0")
+    assert np.isfinite(some.obs["gpe_pseudotime"]).tolist() == [True] * 9 + [False]
+    np.testing.assert_array_equal(some.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"][::40])
+    assert some.uns["gpe"]["pseudotime_error"] == adata.uns["gpe"]["pseudotime_error"] > np.sqrt(1 / 64)
+    del some.obs["gpe_component"]
+    with pytest.raises(KeyError, match=r"no obs\['gpe_component'\], which an earlier release did not write"):
+        gpe.tl.pseudotime(some, 0)
 
 
 def test_pseudotime_without_an_embedding_or_without_all_scales():

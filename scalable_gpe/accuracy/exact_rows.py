@@ -1,7 +1,8 @@
 """Sampled rows of f(A) from products with unit vectors, and some columns of the sketch again.
 
 In double precision all powers share one expansion on [-1, 1], which needs no knowledge of the spectrum. Where single
-precision is enough, rows are computed in it, with fewer products of half as many bytes.
+precision is enough, rows are computed in it, with fewer products of half as many bytes. The sum of all powers is solved
+for as in the sketch, with more cycles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,18 +10,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebmul, chebmulx
 
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.execution.memory_plan import live_panels
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
 from scalable_gpe.heat.sweep import Product, sweep
+from scalable_gpe.multilevel.solver import measure_plan
+from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan, expansion_noise, n_sweeps, tail_sums
 from scalable_gpe.sketch.powers import PowerIteration, Removed, multiply, removed_direction, start_panel
+from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.sketch.random_matrix import Sketch
-from scalable_gpe.spectral.chebyshev import factor_series
+from scalable_gpe.spectral.chebyshev import series
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_ascending
@@ -28,6 +32,7 @@ from scalable_gpe.storage.protocol import read_whole
 
 _N_COLUMNS = 4  # columns of G that are multiplied again
 _CUT = 1e-15  # truncation of a Chebyshev series, relative to its largest value
+_SOLVED = 1e-6  # error of a solution for exact rows
 _SINGLE_ERROR = 1e-3  # most error of rows in single precision, relative to their smallest singular value
 
 
@@ -59,21 +64,40 @@ class ExactRows:
 
         In single precision where it is enough, unless `single` is False.
         """
-        found: dict[Power, np.ndarray] = {}
-        for removed, together in _by_start(self._heat, filters):
-            if single:
-                found |= self._in_single(removed, together)
-            found |= self._in_double(removed, [one for one in together if one.label not in found])
+        powers, found = [one for one in filters if not one.cumulative], dict[Power, np.ndarray]()
+        if single:
+            found |= self._in_single(powers)
+        found |= self._in_double([one for one in powers if one.label not in found])
+        for one in filters:
+            if one.cumulative:
+                found[one.label] = self._of_all(one)
         return found
 
-    def _in_single(self, removed: Removed, filters: Sequence[Filter]) -> dict[Power, np.ndarray]:
+    def _of_all(self, wanted: Filter) -> np.ndarray:
+        """C from the products of all pairs of rows of the sum of all powers."""
+        parts, iterate = [], SolvedScales(self._heat, wanted)
+        width = _width(self._heat, [wanted], self.n_exact)
+        for first, stop in ranges(self.n_exact, width):
+            start = partial(self._units, self.points[first:stop], iterate.removed, np.float64)
+            for panel in iterate(start):
+                if stop - first == self.n_exact:
+                    parts.append(_products(self._heat, panel))
+                    continue
+                image = _applied(self._heat, panel)
+                for again in iterate(partial(_same, image)):
+                    parts.append(_rows_of_product(self._heat, again, self.points))
+        iterate.clear()
+        whole: np.ndarray = np.concatenate(parts, axis=1)
+        return np.asarray((whole + whole.T) / 2)
+
+    def _in_single(self, filters: Sequence[Filter]) -> dict[Power, np.ndarray]:
         """C from the products of all pairs of rows of f(A), for those filters for which single precision is enough.
 
         The error of a row is that of the expansion. It is small enough if no combination of rows is nearly zero:
         distances, and the test of the law of the sketch, divide by such combinations.
         """
-        heat, found = self._heat, dict[Power, np.ndarray]()
-        if _width(heat, len(filters), self.n_exact, 4) < self.n_exact:  # all pairs need all rows at a time
+        heat, found, removed = self._heat, dict[Power, np.ndarray](), removed_direction(self._heat, top=False)
+        if not filters or _width(heat, filters, self.n_exact, 4) < self.n_exact:  # all pairs need all rows at a time
             return found
         plans = {one.label: _single_plan(one, self._lower) for one in filters}
         start = partial(self._units, self.points, removed, np.float32)
@@ -84,11 +108,12 @@ class ExactRows:
                 found[label] = covariance
         return found
 
-    def _in_double(self, removed: Removed, filters: Sequence[Filter]) -> dict[Power, np.ndarray]:
+    def _in_double(self, filters: Sequence[Filter]) -> dict[Power, np.ndarray]:
         """C from unit vectors times f(A)^2, of as many rows at a time as there is memory for."""
+        removed = removed_direction(self._heat, top=False)
         parts: dict[Power, list[np.ndarray]] = {one.label: [] for one in filters}
         squares = {one.label: _square(one) for one in filters}
-        for first, stop in ranges(self.n_exact, _width(self._heat, len(filters), self.n_exact)) if filters else []:
+        for first, stop in ranges(self.n_exact, _width(self._heat, filters, self.n_exact)) if filters else []:
             start = partial(self._units, self.points[first:stop], removed, np.float64)
             for label, panel, _ in _iterate(self._heat, start, squares):
                 parts[label].append(_rows_of_product(self._heat, panel, self.points))
@@ -97,15 +122,8 @@ class ExactRows:
 
     def sketched(self, embedding: Embedding, power: Power) -> np.ndarray:
         """The sampled rows of the sketch of one power, all its columns before any rotation."""
-        width, heat = embedding.settings.sketching.n_columns, self._heat
-        out = np.empty((self.n_exact, width))
-        for part in embedding.sketch_columns(power):
-            stop = min(part.stop, width)
-            for i, columns, weights in heat.kernel.edges.rows(self.points):
-                values = part.table.take(columns)[:, : stop - part.first].astype(np.float64)
-                out[i, part.first : stop] = heat.scale_points[self.points[i]] * (weights.astype(np.float64) @ values)
-        out /= np.sqrt(width)
-        return out
+        width = embedding.settings.sketching.n_columns
+        return sketched_rows(self._heat, embedding.sketch_columns(power), width, self.points)
 
     def _units(self, points: np.ndarray, removed: Removed, dtype: type[np.floating], panels: Panels) -> Panel:
         """``Z = S (e_i - u u_i)``, one column per point; u is the removed direction."""
@@ -127,12 +145,26 @@ class ExactRows:
         return panel
 
 
-def _by_start(heat: HeatKernel, filters: Sequence[Filter]) -> Iterator[tuple[Removed, list[Filter]]]:
-    """Filters that begin with the same panel, and the direction that it leaves out."""
-    for top in (False, True):
-        together = [one for one in filters if (one.cumulative and not heat.is_centred) == top]
-        if together:
-            yield removed_direction(heat, top=top), together
+class SolvedScales:
+    """The sum of all powers before its last product, solved for nearly exactly."""
+
+    def __init__(self, heat: HeatKernel, wanted: Filter) -> None:
+        self._heat = heat
+        self._scales = AllScales(heat, heat.context, "audit")
+        self._plan = ScalesPlan(wanted, measure_plan(self._scales.basis, wanted.power, _SOLVED))
+        self.removed = removed_direction(heat, top=True)
+
+    def __call__(self, start: Callable[[Panels], Panel]) -> Iterator[Panel]:
+        """Yield the panel that begins as `start` says."""
+        panels = Panels(self._heat.context)
+        with self._heat.context.workers.progress.stage("audit", self._plan.n_products):
+            for _, panel in ScalesIteration(self._scales, lambda: start(panels), self._plan, panels, purpose="audit"):
+                yield panel
+        panels.clear()
+
+    def clear(self) -> None:
+        """Drop the coarse level."""
+        self._scales.clear()
 
 
 def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
@@ -145,17 +177,26 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
     columns = np.unique(np.linspace(0, k - 1, min(_N_COLUMNS, k)).astype(np.int64))
     sketch = Sketch(sketching.sketch.kind, sketching.sketch.seed, "double")
     error, size = dict.fromkeys(published, 0.0), dict.fromkeys(published, 0.0)
-    for removed, together in _by_start(heat, list(embedding.filters.values())):
-        plans = {one.label: _plan(one) for one in together}
-        for first, stop in ranges(len(columns), _width(heat, len(together), len(columns))):
-            chosen = columns[first:stop]
-            start = partial(_columns, heat, sketch, chosen, removed)
-            for power, panel, _ in _iterate(heat, start, plans):
-                shown = _shown(embedding, power, chosen)
-                for rows, truth in _images(heat, panel):
-                    counted = ordinary[heat.kernel.storage_order.position[slice(*rows)]]
-                    error[power] += float(((shown(rows) - truth)[counted] ** 2).sum())
-                    size[power] += float((truth[counted] ** 2).sum())
+
+    def compare(power: Power, panel: Panel, chosen: np.ndarray) -> None:
+        shown = _shown(embedding, power, chosen)
+        for rows, truth in _images(heat, panel):
+            counted = ordinary[heat.kernel.storage_order.position[slice(*rows)]]
+            error[power] += float(((shown(rows) - truth)[counted] ** 2).sum())
+            size[power] += float((truth[counted] ** 2).sum())
+
+    powers = [one for one in embedding.filters.values() if not one.cumulative]
+    removed, plans = removed_direction(heat, top=False), {one.label: _plan(one) for one in powers}
+    for first, stop in ranges(len(columns), _width(heat, powers, len(columns))) if powers else []:
+        start = partial(_columns, heat, sketch, columns[first:stop], removed)
+        for power, panel, _ in _iterate(heat, start, plans):
+            compare(power, panel, columns[first:stop])
+    for one in embedding.filters.values():
+        if one.cumulative:
+            iterate = SolvedScales(heat, one)
+            for panel in iterate(partial(_columns, heat, sketch, columns, iterate.removed)):
+                compare(one.label, panel, columns)
+            iterate.clear()
     reported = embedding.report["polynomial_error"]
     return {
         power: Rounding(
@@ -184,9 +225,10 @@ def _columns(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Rem
     return start_panel(heat, sketch, columns, panels, removed)[0]
 
 
-def _width(heat: HeatKernel, n_powers: int, wanted: int, itemsize: int = 8) -> int:
+def _width(heat: HeatKernel, filters: Sequence[Filter], wanted: int, itemsize: int = 8) -> int:
     """Number of columns that are multiplied together."""
-    return heat.context.plan.audit_columns(heat.kernel.edges.n_points, n_powers, wanted, itemsize)
+    n_live = live_panels([one.label for one in filters])
+    return heat.context.plan.audit_columns(heat.kernel.edges.n_points, n_live, wanted, itemsize)
 
 
 def _iterate(
@@ -203,37 +245,40 @@ def _iterate(
 
 
 def _plan(wanted: Filter) -> PowerPlan:
-    """The series of f(x) / x on [-1, 1], or plain products where they are fewer."""
-    (factor,) = wanted.factors(1)
-    plan = PowerPlan.of(wanted, -1.0, _cut(factor_series(factor, -1.0)), _CUT)
-    return plan if wanted.cumulative or 1 < plan.degree < wanted.power - 1 else replace(plan, coefficients=())
+    """The series of x^(p - 1) on [-1, 1], or plain products where they are fewer."""
+    plan = PowerPlan(wanted.power, -1.0, _cut(series(wanted.power - 1, -1.0)), _CUT)
+    return plan if 1 < plan.degree < wanted.power - 1 else replace(plan, coefficients=())
 
 
 def _single_plan(wanted: Filter, lower: float) -> PowerPlan:
-    """The series of f(x) / x on [lower, 1], without terms below the rounding of single precision; or plain products."""
-    (factor,) = wanted.factors(1)
-    coefficients = factor_series(factor, lower)
+    """The series of x^(p - 1) on [lower, 1], without terms below single precision's rounding; or plain products."""
+    coefficients = series(wanted.power - 1, lower)
     noise = expansion_noise(coefficients, "single")
-    plan = PowerPlan.of(wanted, lower, error=2 * noise)
+    plan = PowerPlan(wanted.power, lower, error=2 * noise)
     degree = max(int((tail_sums(coefficients) > noise).sum()) - 1, min(1, len(coefficients) - 1))
-    if not wanted.cumulative and degree >= wanted.power - 1:
+    if degree >= wanted.power - 1:
         return plan
     return replace(plan, coefficients=tuple(coefficients[: degree + 1].tolist()))
 
 
 def _square(wanted: Filter) -> PowerPlan:
-    """The series of f(x)^2 / x: a power has twice the exponent, the sum of all powers is x (f(x) / x)^2."""
-    if not wanted.cumulative:
-        return _plan(Filter(2 * wanted.power))
-    (factor,) = wanted.factors(1)
-    once = factor_series(factor, -1.0)
-    return replace(_plan(wanted), coefficients=_cut(chebmulx(chebmul(once, once))))
+    """The series for the square of a power."""
+    return _plan(Filter(2 * wanted.power))
 
 
 def _cut(coefficients: np.ndarray) -> Coefficients:
     """A series without the terms at its end that are rounding."""
     tails = tail_sums(coefficients)
     return tuple(coefficients[: int((tails > _CUT * tails[0]).sum())].tolist())
+
+
+def _applied(heat: HeatKernel, panel: Panel) -> Panel:
+    """``A panel``."""
+    return multiply(heat, panel, Panels(heat.context).new(panel.shape, panel.dtype), purpose="audit")
+
+
+def _same(panel: Panel, panels: Panels) -> Panel:
+    return panel
 
 
 def _products(heat: HeatKernel, panel: Panel) -> np.ndarray:

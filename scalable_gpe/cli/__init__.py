@@ -77,7 +77,8 @@ def _how_to_resume(options: ConsoleOptions, words: list[str]) -> str:
     if store is None or not (is_url(store) or Path(store).exists()):
         return "Nothing was left behind."
     hint = f"Finished work stays in {store}; give the same command again to resume."
+    if "--no-resume" in words:
+        hint = f"Give the same command again to start over; without --no-resume, it continues from what {store} holds."
     if isinstance(options, RemoteOptions) and options.storage_options:
         return hint  # they may hold secrets, which a log must not repeat
-    # --no-resume would start over
     return f"{hint}\n  {PROGRAM} {shlex.join(word for word in words if word != '--no-resume')}"

@@ -8,7 +8,7 @@ from scalable_gpe import __version__
 from scalable_gpe.cli import options
 from scalable_gpe.cli.console import PROGRAM
 from scalable_gpe.cli.demo import demo
-from scalable_gpe.cli.info import info
+from scalable_gpe.cli.info import info, repair
 from scalable_gpe.cli.new_run import embed, estimate
 from scalable_gpe.cli.parser import Command
 from scalable_gpe.cli.picture import plot
@@ -43,7 +43,14 @@ COMMANDS: Sequence[Command[Any]] = (
         options.InfoOptions,
         info,
         "print what a store holds: parameters, finished stages, sizes, reports",
-        ("scalable-gpe info run.zarr --json",),
+        ("scalable-gpe info run.zarr --json", "scalable-gpe info run.zarr --verify"),
+    ),
+    Command(
+        "repair",
+        options.RepairOptions,
+        repair,
+        "find the damage of a store and compute the damaged stages of its runs again, where that is possible",
+        ("scalable-gpe repair run.zarr", "scalable-gpe repair run.zarr --input points.npy"),
     ),
     Command(
         "audit",

@@ -36,7 +36,6 @@ def demo(options: DemoOptions) -> None:
         power=options.one_or_several_powers,
         horizon=options.horizon,
         n_sketch=options.n_sketch,
-        tol=1e-3,  # far below the sampling error of a few dimensions, and fewer sweeps than 1e-4
         store=store,
         memory_limit=memory_limit,
         n_jobs=options.n_jobs,

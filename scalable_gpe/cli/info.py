@@ -1,11 +1,12 @@
-"""scalable-gpe info: what a store holds, and whether it is sound."""
+"""scalable-gpe info and repair: what a store holds, whether it is sound, and what can be computed again."""
 
 from dataclasses import asdict
 
 from scalable_gpe.cli.console import show, show_json, show_pairs
-from scalable_gpe.cli.options import InfoOptions
-from scalable_gpe.cli.store_info import RunInfo, find_damage, read_info
-from scalable_gpe.errors import StoreError
+from scalable_gpe.cli.options import InfoOptions, RepairOptions
+from scalable_gpe.cli.points import read_points
+from scalable_gpe.cli.store_info import Damage, RunInfo, find_damage, read_info
+from scalable_gpe.errors import Message, StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines
 
 
@@ -50,4 +51,32 @@ def _verify(options: InfoOptions) -> None:
     else:
         show(f"store {options.store}: every chunk reads back and matches its checksum")
     if damage:
-        raise StoreError(f"{len(damage)} damaged arrays in {options.store}. Run embed again: it computes them again.")
+        raise StoreError(f"{len(damage)} damages in {options.store}. `repair` computes what it can again.")
+
+
+def repair(options: RepairOptions) -> None:
+    """Compute the damaged stages of a store again."""
+    import scalable_gpe as gpe
+
+    points = None if options.input is None else read_points(options.input, options, options.storage_options)
+    found = gpe.repair(
+        options.store,
+        points,
+        storage_options=options.storage_options,
+        n_jobs=options.n_jobs,
+        progress=options.progress,
+    )
+    damage, left = ([Damage(one.array, one.what) for one in some] for some in found)
+    if options.json:
+        listed = {"damage": [asdict(one) for one in damage], "left": [asdict(one) for one in left]}
+        show_json({"store": options.store, **listed})
+    else:
+        lines = [f"{one.array}: {one.damage}{' (left)' if one in left else ''}" for one in damage]
+        show("\n".join(lines) or f"store {options.store}: nothing is damaged")
+    if left:
+        raise StoreError(
+            Message(
+                f"{len(left)} damages are left in {options.store}. Pass the points as `X`, or run embed again with the "
+                "arguments of the run."
+            )
+        )

@@ -143,7 +143,11 @@ class SizeOptions:
     horizon: Annotated[
         int | str,
         option(
-            "--horizon", type=COUNT_OR_AUTO, default="auto", metavar="T", help="number of powers in --power all (auto)"
+            "--horizon",
+            type=COUNT_OR_AUTO,
+            default="auto",
+            metavar="T",
+            help="average steps of a walk in --power all (auto)",
         ),
     ]
     n_sketch: Annotated[
@@ -279,8 +283,14 @@ class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
     ]
     precision: Annotated[str, option("--precision", default="single", metavar="NAME", help="single or double (single)")]
     tol: Annotated[
-        float,
-        option("--tol", type=float, default=1e-4, metavar="T", help="error of distances left to the polynomial (1e-4)"),
+        float | str,
+        option(
+            "--tol",
+            type=NUMBER_OR_WORD,
+            default="auto",
+            metavar="T",
+            help="error of distances left to the polynomial or solver (1e-4, all scales 1e-2)",
+        ),
     ]
     method: Annotated[
         str, option("--method", default="auto", metavar="NAME", help="auto, kdtree, brute, cells or pynndescent (auto)")
@@ -291,7 +301,12 @@ class EmbedOptions(PointsOptions, RemoteOptions, SizeOptions, ConsoleOptions):
     ]
     n_jobs: Annotated[int | None, option("--n-jobs", type=int, metavar="J", help="threads (all cores)")]
     resume: Annotated[
-        bool, option("--no-resume", action="store_false", help="start over: discard what the store holds")
+        bool,
+        option(
+            "--no-resume",
+            action="store_false",
+            help="start over: replace what the store holds once the new graph and kernel are complete",
+        ),
     ]
 
     @property
@@ -317,6 +332,22 @@ class InfoOptions(StoreOptions, ConsoleOptions):
     verify: Annotated[
         bool, option("--verify", action="store_true", help="read every chunk and list any damage (exit status 1)")
     ]
+
+
+@dataclass(frozen=True)
+class RepairOptions(PointsOptions, StoreOptions, ConsoleOptions):
+    """Options of `repair`."""
+
+    input: Annotated[
+        str | None,
+        option("--input", stands_for="X", metavar="FILE", help="the points of the runs: a damaged graph needs them"),
+    ]
+    n_jobs: Annotated[int | None, option("--n-jobs", type=int, metavar="J", help="threads (all cores)")]
+
+    @property
+    def resumable(self) -> str | None:
+        """The store."""
+        return self.store
 
 
 @dataclass(frozen=True)

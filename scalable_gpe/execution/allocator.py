@@ -5,12 +5,20 @@ import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
 _SMALL_LIMIT = 10**9
+_LIBRARY = "libc.so.6"
 
 
 def release_freed_memory() -> None:
     """Return freed memory to the system: glibc keeps it, and it would count against the limit."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        ctypes.CDLL(_LIBRARY).malloc_trim(0)
+
+
+def is_controlled() -> bool:
+    """Whether freed memory can be returned to the system: glibc alone can be told."""
+    with contextlib.suppress(OSError):
+        return hasattr(ctypes.CDLL(_LIBRARY), "malloc_trim")
+    return False
 
 
 def kept_by_allocator(large: int) -> int:
@@ -35,7 +43,7 @@ def share_freed_memory(limit: int | None) -> None:
     if limit is None or limit >= _SMALL_LIMIT:
         return
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(_ARENA_MAX, 1)
+        ctypes.CDLL(_LIBRARY).mallopt(_ARENA_MAX, 1)
 
 
 def keep_freed_memory() -> None:
@@ -46,6 +54,6 @@ def keep_freed_memory() -> None:
 def _set_thresholds(large: int, kept: int) -> None:
     """Set the bytes of the smallest array that is mapped separately, and of the freed memory that is kept."""
     with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
+        libc = ctypes.CDLL(_LIBRARY)
         libc.mallopt(_TRIM_THRESHOLD, kept)
         libc.mallopt(_MMAP_THRESHOLD, large)

@@ -23,7 +23,7 @@ from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import Item, Result, Workers, task_name
+from scalable_gpe.execution.workers import Item, Placement, Result, Workers, task_name
 from scalable_gpe.storage.blocks import ranges
 
 _ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
@@ -32,6 +32,7 @@ _LOOK_SECONDS = 2.0  # seconds between checks for new and departed workers
 _TOGETHER = 256  # tasks in one message to the scheduler
 _MOST_BYTES = 200_000  # larger tasks are logged
 _SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
+_LEAST_ROWS = 1_000_000  # from which a sweep takes longer than the barrier after it
 _LOST = (
     "the connection to the dask scheduler was lost. Run the same line again with a connected client: finished results "
     "are in the store."
@@ -53,11 +54,25 @@ def active_client() -> Any:
     return client if client.status == "running" and not client.asynchronous else None
 
 
+def check_client(client: Any) -> Any:
+    """Check the argument `client`: None, False or a connected client."""
+    if client is None or client is False:
+        return client
+    distributed = sys.modules.get("distributed")
+    if distributed is None or not isinstance(client, distributed.Client):
+        raise TypeError(Message(f"`client` must be None, False or a distributed.Client; got {client!r}."))
+    if client.status != "running" or client.asynchronous:
+        state = "an asynchronous one" if client.asynchronous else f"one that is {client.status}"
+        raise ValueError(Message(f"`client` must be connected and synchronous; got {state}. Make a new one."))
+    return client
+
+
 class Cluster(Workers):
     """Workers of a dask cluster, while a run holds the lock of its store; otherwise the threads of this process."""
 
     def __init__(self, client: Any, n_jobs: int | None = None, progress: Progress | None = None) -> None:
         super().__init__(n_jobs, progress)
+        process.calls = True
         self._client = client
         self._here = Workers(n_jobs, self.progress)
         self._known: dict[str, int] = {}
@@ -116,14 +131,24 @@ class Cluster(Workers):
         """Number of blocks per task at which every thread has four tasks or more: each costs the scheduler 1 ms."""
         return max(1, n_blocks // (4 * self.n_threads)) if self.remote else 1
 
+    def __enter__(self) -> "Cluster":
+        import scipy.linalg  # noqa: F401  (its libraries must be loaded to be limited)
+        from threadpoolctl import threadpool_limits
+
+        # for workers that are threads of this process: they share one limit, which a task cannot set and restore
+        self._limits = threadpool_limits(limits=1, user_api="blas").__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._limits.__exit__(None, None, None)
+        self.close()
+
     @contextlib.contextmanager
     def connected(self, client: Any) -> Iterator[None]:
         """Use a client inside the block."""
         self._client = client
-        try:
+        with self:
             yield
-        finally:
-            self.close()
 
     def _info(self) -> Any:
         return self._client.scheduler_info(n_workers=-1)["workers"]
@@ -351,17 +376,46 @@ def _forget() -> None:
 def on_cluster(context: Context) -> Iterator[None]:
     """Use the active cluster for a finished run, if there is one and the store is writable."""
     client, workers, store = active_client(), context.workers, context.store
-    if client is None or not isinstance(workers, Cluster) or not store.persistent or getattr(store, "read_only", False):
+    if client is None or not isinstance(workers, Cluster) or not store.persistent or store.read_only:
         yield
         return
     with store.exclusive(), workers.connected(client):
         yield
 
 
-def workers_for(n_jobs: int | None, progress: Progress | None = None) -> Workers:
-    """The workers of the active dask client, or threads of this process."""
-    client = active_client()
-    return Workers(n_jobs, progress) if client is None else Cluster(client, n_jobs, progress)
+def workers_for(
+    client: Any,
+    n_jobs: int | None,
+    progress: Progress | None = None,
+    *,
+    n_rows: int,
+    is_dask: bool = False,
+    has_store: bool = True,
+) -> Workers:
+    """The workers of a cluster, or threads of this process.
+
+    A given client is used, and False means threads. None means the active client if the input is a dask collection,
+    or if it has many rows and the workers are on other hosts too (which needs a store): on one host threads are faster.
+    """
+    chosen = active_client() if check_client(client) is None else client or None
+    cluster = None if chosen is None else Cluster(chosen, n_jobs, progress)
+    if cluster is None:
+        reason = "`client=False`" if client is False else "no dask client is active"
+    elif client is not None:
+        reason = "`client` was given"
+    elif not has_store and not cluster.is_local:
+        cluster, reason = None, "without `store` workers on other hosts cannot be used"
+    elif is_dask:
+        reason = "X is a dask collection"
+    elif n_rows < _LEAST_ROWS:
+        cluster, reason = None, f"a cluster pays from {_LEAST_ROWS:,} rows on; pass `client` to use it"
+    elif cluster.is_local:
+        cluster, reason = None, "all workers are on this host, whose threads are faster; pass `client` to use them"
+    else:
+        reason = f"X has {_LEAST_ROWS:,} rows or more, and workers are on other hosts"
+    workers = cluster or Workers(n_jobs, progress)
+    workers.placement = Placement(None if cluster is None else cluster.describe(), reason)
+    return workers
 
 
 def shared_store(workers: Workers, store: Any) -> Any:
@@ -375,8 +429,8 @@ def shared_store(workers: Workers, store: Any) -> Any:
         if not workers.is_local:
             raise ValueError(
                 Message(
-                    "a dask client is active and its workers run on other hosts: results must go to a store that all "
-                    "of them reach. Pass `store=` a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
+                    "the workers of `client` run on other hosts: results must go to a store that all of them reach. "
+                    "Pass `store=` a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
                 )
             )
         folder = tempfile.mkdtemp(prefix="scalable-gpe-")

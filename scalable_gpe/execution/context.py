@@ -102,9 +102,10 @@ class Context:
     def tune_memory(self, *, searching: bool = False) -> None:
         """Set which freed arrays return to the system, and how much of mapped arrays may stay, as the plan says.
 
-        Without a limit this is left to glibc. The parts of a search need their room at once, those of a sweep do not.
+        Without a limit of the user this is left to glibc. The parts of a search need their room at once, those of a
+        sweep do not.
         """
-        if self.plan.resources.limit is not None:
+        if self.plan.resources.given:
             map_large_arrays(self.plan.large_array(searching=searching))
         mapped.may_fill(None if searching else self.plan.ceiling)
 
@@ -118,7 +119,7 @@ class Context:
 
 
 def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str, sliced: bool) -> Context:
-    if plan.maps_arrays:
+    if plan.maps_arrays and (plan.resources.given or not process.calls):
         map_large_arrays(plan.large_array(searching=True))
     return Context(store, workers, plan, token=token, sliced=sliced)
 
@@ -127,13 +128,8 @@ def make_context(
     store: ArrayStore, workers: Workers, size: ProblemSize, limit: int | None = None, *, resident_input: bool = False
 ) -> Context:
     """Make a context with the memory plan of a problem."""
-    resources = measure_resources(
-        limit or workers.memory_limit(),
-        workers.threads_each,
-        persistent=store.persistent,
-        remote=workers.remote,
-        resident_input=resident_input,
-    )
+    path = str(store) if store.persistent else None
+    resources = measure_resources(limit, workers, path, resident_input=resident_input)
     return Context(store, workers, MemoryPlan(size, resources))
 
 

@@ -4,14 +4,20 @@ It is made before the run and passed to all stages. Every size that depends on m
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
+import os
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from scalable_gpe import checks
+from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import MemoryLimitError, Message
 from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import current_block_sizes
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.storage.backends import is_url
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
@@ -32,6 +38,8 @@ _BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, a
 _LOOSE = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
 _LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
+SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to work with
+_COARSE = 36  # bytes per row of aggregates, the top eigenvector and coarse matrices
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
 
 
@@ -46,6 +54,7 @@ class ProblemSize:
     n_powers: int = 1
     itemsize: int = 4
     weighted: bool = False
+    n_live: int = 3
 
     @property
     def nnz(self) -> int:
@@ -54,8 +63,8 @@ class ProblemSize:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the vectors of all rows: row numbers, degrees, scales, weights, temporaries."""
-        return (88 if self.weighted else 72) * self.n_rows
+        """Bytes of the vectors of all rows: row numbers, degrees, scales, weights, temporaries; the coarse level."""
+        return ((88 if self.weighted else 72) + (_COARSE if self.n_live >= SOLVER_PANELS else 0)) * self.n_rows
 
     @property
     def result_bytes(self) -> int:
@@ -77,9 +86,16 @@ class ProblemSize:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of a store: rows, lists, edges with distances and weights, sketch columns, embeddings."""
-        per_row = 4 * self.n_features + 8 * self.n_neighbors + 40
-        return int(1.1 * (self.n_rows * per_row + self.result_bytes + 12 * self.nnz))
+        """Largest number of bytes that a store holds during a run.
+
+        What stays: rows, lists, edges with distances and weights, sketch columns, embeddings. Before, a search holds
+        the rows twice and the lists of two rounds; the edges are sorted through files; a sketch saves two states.
+        """
+        rows, lists = 4 * self.n_rows * self.n_features, 8 * self.n_rows * self.n_neighbors
+        searched, sorted_edges = 2 * rows + 2 * lists, rows + 2.5 * lists + 8 * self.nnz
+        saved = 2 * self.n_rows * self.n_components * self.itemsize * (2 + self.n_powers)
+        swept = rows + lists + 12 * self.nnz + self.result_bytes + saved
+        return int(1.1 * (max(searched, sorted_edges, swept) + 72 * self.n_rows))
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,10 @@ class Resources:
         Current resident memory of this process, in bytes.
     available : int
         Free bytes of the machine.
+    store_in_memory, files_in_memory : bool
+        Whether the files of the store, or those of mapped arrays, are on a tmpfs: they are memory.
+    given : bool
+        Whether the limit is that of the user, not of dask's workers.
     """
 
     limit: int | None = None
@@ -109,23 +129,42 @@ class Resources:
     resident_input: bool = False
     resident: int = 0
     available: int = 0
+    store_in_memory: bool = False
+    files_in_memory: bool = False
+    given: bool = False
 
 
-def measure_resources(
-    limit: int | None, n_jobs: int, *, persistent: bool, remote: bool, resident_input: bool = False
-) -> Resources:
-    """Measure what this process and this machine have now."""
+def measure_resources(limit: int | None, workers: Workers, store: Any, *, resident_input: bool = False) -> Resources:
+    """Measure what this process and this machine have now; `limit` and `store` are what the user gave."""
     import psutil
 
+    far = workers.remote or is_url(store)
     return Resources(
-        limit=limit,
-        n_jobs=n_jobs,
-        persistent=persistent,
-        remote=remote,
+        limit=limit or workers.memory_limit(),
+        given=limit is not None,
+        n_jobs=workers.threads_each,
+        persistent=store is not None,
+        store_in_memory=store is not None and not is_url(store) and _is_in_memory(store),
+        files_in_memory=store is not None and _is_in_memory(tempfile.gettempdir() if far else store),
+        remote=workers.remote,
         resident_input=resident_input,
-        resident=0 if remote else psutil.Process().memory_info().rss,
+        resident=0 if workers.remote else psutil.Process().memory_info().rss,
         available=psutil.virtual_memory().available,
     )
+
+
+def _is_in_memory(folder: Any) -> bool:
+    """Whether the files of a folder are on a tmpfs."""
+    import psutil
+
+    path = os.path.realpath(folder)
+    mounts = [one for one in psutil.disk_partitions(all=True) if _is_below(path, one.mountpoint)]
+    # of two at one place the later one is seen
+    return bool(mounts) and max(reversed(mounts), key=lambda one: len(one.mountpoint)).fstype in ("tmpfs", "ramfs")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 @dataclass(frozen=True)
@@ -140,14 +179,19 @@ class MemoryPlan:
         """Bytes that the stages may use beyond what the process needs to run at all."""
         limit = self.resources.limit
         if limit is None:
-            return int(_FREE_SHARE * self.resources.available)
-        return max(0, limit - max(_SAFETY, limit // 20) - self._base)
+            return max(0, int(_FREE_SHARE * self.resources.available) - self._store)
+        return max(0, limit - max(_SAFETY, limit // 20) - self._base - self._store)
+
+    @property
+    def _store(self) -> int:
+        """Bytes of a store whose files are in memory."""
+        return self.size.disk_bytes if self.resources.store_in_memory else 0
 
     @property
     def ceiling(self) -> int | None:
         """Bytes that the process may hold in all; None where the user gave no limit."""
         limit = self.resources.limit
-        return None if limit is None else limit - max(_SAFETY, limit // 16)
+        return None if limit is None else limit - max(_SAFETY, limit // 16) - self._store
 
     @property
     def _base(self) -> int:
@@ -163,13 +207,13 @@ class MemoryPlan:
             return False
         if fixed is not None:
             return fixed
-        return self.workspace < self._unmapped
+        return not self.resources.files_in_memory and self.workspace < self._unmapped
 
     @property
     def _unmapped(self) -> int:
         """Bytes of a run whose arrays are all in memory."""
         size = self.size
-        columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
+        columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
         sweep = int(1.06 * columns) + 8 * size.nnz + self._blocks_in_flight(size.block_bytes)
         return size.vector_bytes + max(sweep, size.part_bytes)
 
@@ -199,7 +243,7 @@ class MemoryPlan:
     def scratch_bytes(self) -> int:
         """Bytes of files for mapped arrays during a run."""
         size = self.size
-        columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
+        columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
         kept = 0 if self.resources.remote else 8 * size.nnz
         return kept + size.vector_bytes + columns if self.maps_arrays else 0
 
@@ -222,7 +266,7 @@ class MemoryPlan:
         size, n_jobs = self.size, self.resources.n_jobs
         rows = min(block_rows(size.n_rows), size.n_rows)
         read = min(n_jobs * n_blocks * rows, size.n_rows)
-        written = n_jobs * (1 + size.n_powers) * rows
+        written = n_jobs * (size.n_live - 1) * rows
         return (read + written) * n_columns * size.itemsize + 2 * n_jobs * size.block_bytes
 
     def _mapped_columns(self, wanted: int, n_blocks: int) -> int:
@@ -297,14 +341,14 @@ class MemoryPlan:
             return 2 * 8 * size.nnz
         if self.maps_arrays:
             return max(0, (self.workspace - self._beside_maps) // 2)
-        column = self._column(size.n_rows, size.n_powers, size.itemsize)
+        column = self._column(size.n_rows, size.n_live, size.itemsize)
         flight = self._blocks_in_flight(size.block_bytes)
         return max(0, self._left - int(1.25 * size.n_components * column) - flight)
 
     def panel_columns(
         self,
         n_points: int,
-        n_powers: int,
+        n_live: int,
         itemsize: int,
         block_bytes: int,
         wanted: int,
@@ -319,7 +363,7 @@ class MemoryPlan:
         # besides its panels a worker needs a little more than this process does
         share = 0.88 if self.resources.remote else 0.95
         room = int(share * self._free) - self._blocks_in_flight(block_bytes)
-        fit = max(1, room // self._column(n_points, n_powers, itemsize))
+        fit = max(1, room // self._column(n_points, n_live, itemsize))
         if fit >= wanted:
             return wanted
         return fit - fit % 16 if fit >= 16 else fit - fit % 4 if fit >= 4 else fit
@@ -328,16 +372,16 @@ class MemoryPlan:
         """Number of shards of the embedding that a task collects from mapped panels."""
         return max(1, self._beside_maps // 4 // self.resources.n_jobs // shard_bytes) if self.maps_arrays else 1
 
-    def audit_columns(self, n_points: int, n_powers: int, wanted: int, itemsize: int = 8) -> int:
+    def audit_columns(self, n_points: int, n_live: int, wanted: int, itemsize: int = 8) -> int:
         """Number of columns that an audit multiplies together."""
         if self.maps_arrays:
             return wanted
-        column = itemsize * n_points + self._column(n_points, n_powers, itemsize)
+        column = itemsize * n_points + self._column(n_points, n_live, itemsize)
         return max(1, min(wanted, self._free // 2 // column))
 
-    def _column(self, n_points: int, n_powers: int, itemsize: int) -> int:
-        """Bytes of one column of all panels of a sweep: two vectors, one sum per power; a worker holds new and old."""
-        n_panels = 3 + 2 * n_powers if self.resources.remote else 2 + n_powers
+    def _column(self, n_points: int, n_live: int, itemsize: int) -> int:
+        """Bytes of one column of all panels of a sweep; a worker holds new ones and old ones."""
+        n_panels = 2 * n_live - 1 if self.resources.remote else n_live
         return n_points * itemsize * n_panels
 
     def _blocks_in_flight(self, block_bytes: int) -> int:
@@ -363,26 +407,28 @@ class MemoryPlan:
     def smallest_limit(self) -> int:
         """Smallest limit that is enough: for one part of the search, and for the blocks of K that are multiplied.
 
-        With a store, arrays of all rows are mapped. Without one, a column of all panels is in memory.
+        With a store, arrays of all rows are mapped. Without one, or if its files are memory, a column of all panels is
+        in memory. Whole megabytes, as messages name them.
         """
         size, resources = self.size, self.resources
         in_flight = self._blocks_in_flight(size.block_bytes)
         base = BASE + (_WORKER if resources.remote else 0)
-        if resources.persistent:
+        if resources.persistent and not resources.files_in_memory:
             least = base + _LEAST_MAPPED + max(size.part_bytes, self._touched(1, _BLOCKS_TOUCHED))
         else:
-            column = self._column(size.n_rows, size.n_powers, size.itemsize)
+            column = self._column(size.n_rows, size.n_live, size.itemsize)
             least = base + size.vector_bytes + max(size.part_bytes, column + in_flight)
         if resources.resident_input:
             least += 4 * size.n_rows * size.n_features
         if not resources.persistent:
             least += 8 * size.nnz + 8 * size.n_rows * size.n_neighbors + size.result_bytes
-        return least + max(_SAFETY, least // 19)
+        least += self._store
+        return -(-(least + max(_SAFETY, least // 19)) // 10**6) * 10**6
 
     def comfortable(self) -> int:
         """Memory at which nothing is read twice: all columns at once, K resident."""
         size = self.size
-        columns = size.n_components * self._column(size.n_rows, size.n_powers, size.itemsize)
+        columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
         search = size.n_rows * (8 * size.n_features + 24 * size.n_neighbors + 40)
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
         return BASE + whole + self._blocks_in_flight(size.block_bytes)
@@ -393,7 +439,7 @@ class MemoryPlan:
         fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
         widths = [
             plan.panel_columns(
-                self.size.n_rows, self.size.n_powers, self.size.itemsize, self.size.block_bytes, self.size.n_components
+                self.size.n_rows, self.size.n_live, self.size.itemsize, self.size.block_bytes, self.size.n_components
             )
             for plan in (self, fresh)
         ]
@@ -411,12 +457,22 @@ class MemoryPlan:
         limit, least = self.resources.limit, self.smallest_limit()
         if limit is not None and limit < least:
             hint = "" if self.resources.persistent else " With store= less is enough."
+            if self.resources.store_in_memory:
+                hint = " The files of `store` are in memory (tmpfs), and count: pass a path on a disk."
+            elif self.resources.files_in_memory:
+                hint = " Temporary files are in memory (tmpfs): set TMPDIR to a folder on a disk."
             raise MemoryLimitError(
                 Message(
-                    f"`memory_limit` must be at least {least / 1e6:.0f} MB for {self.size.n_rows} rows; got "
-                    f"{limit / 1e6:.0f} MB.{hint}"
+                    f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows; got "
+                    f"{limit // 10**6} MB.{hint}"
                 )
             )
+
+
+def live_panels(powers: Sequence[Power]) -> int:
+    """Panels that are read and written at the same time: two vectors and a sum per power, or those of a solution."""
+    n_single = sum(isinstance(power, int) for power in powers)
+    return max(SOLVER_PANELS if ALL in powers else 0, 2 + n_single if n_single else 0)
 
 
 def part_rows(n_rows: int, n_features: int, n_neighbors: int) -> int:

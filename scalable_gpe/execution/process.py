@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from scalable_gpe.execution.allocator import keep_freed_memory, release_freed_memory
 from scalable_gpe.execution.panel_cache import PanelCache
@@ -14,16 +15,18 @@ _MOST_OPENED = 16
 
 
 class ProcessState:
-    """Opened results, cached panels, and whether this process is a worker of a cluster.
+    """Opened results, cached panels, and whether this process is a worker of a cluster, or calls one.
 
-    `keeps_panels`: a worker keeps what its tasks write, because it is likely to read it next.
+    `keeps_panels`: a worker keeps what its tasks write, because it is likely to read it next. `calls`: this process is
+    the user's own, even if workers are threads of it; what lasts is not set there.
     """
 
     def __init__(self) -> None:
         self.panels = PanelCache()
-        self.keeps_panels = False
+        self.keeps_panels = self.calls = False
         self._opened: OrderedDict[Hashable, Any] = OrderedDict()
         self._opening = threading.RLock()
+        self._turns: WeakValueDictionary[str, threading.BoundedSemaphore] = WeakValueDictionary()  # while used
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what `make` returns, called once and shared by all threads; the latest few results are kept."""
@@ -39,14 +42,16 @@ class ProcessState:
     @contextmanager
     def turn(self, name: str, at_once: int) -> Iterator[None]:
         """Wait until fewer than `at_once` threads of this process are inside such a block of that name."""
-        turns = self.once(("turns", name), lambda: threading.BoundedSemaphore(at_once))
+        with self._opening:
+            turns = self._turns.setdefault(name, threading.BoundedSemaphore(at_once))
         with turns:
             yield
 
     def become_worker(self) -> None:
         """Prepare a worker once: BLAS in one thread per task, freed memory kept for the next task, panels kept."""
         with self._opening:
-            if self.keeps_panels:
+            if self.keeps_panels or self.calls:
+                self.keeps_panels = True
                 return
             import scipy.linalg  # noqa: F401  (its libraries must be loaded to be limited)
             from threadpoolctl import threadpool_limits

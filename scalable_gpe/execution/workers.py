@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
@@ -49,6 +49,13 @@ class _RunOfBlocks(Generic[Result]):
         return results
 
 
+class Placement(NamedTuple):
+    """Where the loops run: a description of the cluster, or None for threads of this process; and why."""
+
+    cluster: str | None
+    reason: str
+
+
 class Workers:
     """Threads that run one function over many pieces.
 
@@ -57,6 +64,7 @@ class Workers:
     """
 
     remote = False  # tasks run in this process and share its arrays
+    placement = Placement(None, "the workers are threads of this process")
 
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
         self.n_jobs = count_jobs(n_jobs)

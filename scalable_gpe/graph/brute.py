@@ -36,13 +36,10 @@ class AllPairs:
 
     def neighbors(self, rows: np.ndarray) -> np.ndarray:
         """The neighbours of some rows, nearest first."""
-        from threadpoolctl import threadpool_limits
-
         found = np.empty((len(rows), self.n_neighbors), np.int32)
-        with threadpool_limits(1):  # several of these run at the same time
-            for start in range(0, len(rows), _TOGETHER):
-                some = rows[start : start + _TOGETHER]
-                found[start : start + _TOGETHER] = self._best(some, self._candidates(some))
+        for start in range(0, len(rows), _TOGETHER):
+            some = rows[start : start + _TOGETHER]
+            found[start : start + _TOGETHER] = self._best(some, self._candidates(some))
         return found
 
     def _candidates(self, rows: np.ndarray) -> np.ndarray:

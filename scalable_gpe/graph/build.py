@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message, RecallWarning, StoreError, warn
 from scalable_gpe.execution.allocator import release_freed_memory
-from scalable_gpe.execution.cluster import workers_for
+from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
@@ -20,7 +21,15 @@ from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import jaccard, sparse_rows, unfinished
 from scalable_gpe.graph.components import count_components
-from scalable_gpe.graph.duplicates import DistinctRows, RowsFingerprint, content, distinct_rows, fingerprint, hash_rows
+from scalable_gpe.graph.duplicates import (
+    DistinctRows,
+    RowsFingerprint,
+    add_lost_digits,
+    content,
+    distinct_rows,
+    fingerprint,
+    hash_rows,
+)
 from scalable_gpe.graph.edges import open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
@@ -33,14 +42,15 @@ from scalable_gpe.graph.neighbors import (
 from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
 from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
+from scalable_gpe.graph.rounding import check_rounding, merges_others
 from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, choose_method, row_kind, search
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, open_rows
+from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import block_rows, ranges
 from scalable_gpe.storage.keys import graph_name
 from scalable_gpe.storage.mapped import inverse_order, take_rows
-from scalable_gpe.storage.protocol import Table, write_whole
+from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 
 _SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
     RowKind.DENSE: exact_sample,
@@ -94,6 +104,7 @@ def neighbor_graph(
     storage_options: StorageOptions | None = None,
     memory_limit: Any = None,
     n_jobs: int | None = None,
+    client: Any = None,
 ) -> NeighborGraph:
     """Find the nearest neighbours of each row: exactly if that is affordable, else with measured recall.
 
@@ -122,6 +133,8 @@ def neighbor_graph(
         Largest resident memory of this process; "2GB" is 2e9 bytes.
     n_jobs : int, optional
         Number of threads; all cores by default.
+    client : None, False or distributed.Client
+        As in `embed`.
 
     Returns
     -------
@@ -136,25 +149,33 @@ def neighbor_graph(
     """
     seed = checks.check_random_state(random_state)
     check_options(storage_options, store, X)
+    check_client(client)
     rows = open_rows(X, metric, storage_options=storage_options)
     parameters = check_search(
         n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=rows.n_rows
     )
-    stage, size = GraphStage(parameters, rows), ProblemSize(rows.n_rows, rows.n_features, parameters.n_neighbors or 1)
-    with workers_for(n_jobs) if store is not None else Workers(n_jobs) as workers:
-        arrays = open_store(store, storage_options)
+    stage = GraphStage(parameters, rows, is_default=n_neighbors is None)
+    size = ProblemSize(rows.n_rows, rows.n_features, parameters.n_neighbors or 1)
+    has_store = store is not None
+    with workers_for(client, n_jobs, n_rows=rows.n_rows, is_dask=rows.is_dask, has_store=has_store) as workers:
+        arrays = open_store(shared_store(workers, store), storage_options)
         context = make_context(arrays, workers, size, parse_bytes(memory_limit), resident_input=stage.resident)
         with arrays.exclusive():
-            return complete(stage.scaled(workers), context)
+            return complete(stage.scaled(workers).numbered(arrays), context)
 
 
 @dataclass(frozen=True)
 class GraphStage:
-    """Stage that makes the graph of points, or of precomputed lists."""
+    """Stage that makes the graph of points, or of precomputed lists.
+
+    `is_default`: n_neighbors was not given, so that it is lowered where few rows differ.
+    """
 
     parameters: SearchParameters
     rows: InputRows | None
     lists: Lists | None = None
+    number: int = 0  # how often a store with this graph was started over
+    is_default: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -172,6 +193,11 @@ class GraphStage:
         return self.lists.indices.shape[1] if self.lists is not None else self.parameters.n_neighbors or 1
 
     @property
+    def is_dask(self) -> bool:
+        """Whether the points are a dask collection."""
+        return self.rows is not None and self.rows.is_dask
+
+    @property
     def resident(self) -> bool:
         """Whether the points are in the memory of this process, all of their entries."""
         return self.rows is not None and self.rows.resident and not self.rows.is_sparse
@@ -180,18 +206,29 @@ class GraphStage:
         """The same stage in units in which float32 holds the squares of all distances: one pass over all rows."""
         largest = [0.0 if self.lists is None else self.lists.largest]
         if self.rows is not None:
-            steps, read = self.rows.steps(0, self.rows.n_rows), self.rows.largest
-            largest += workers.here.map(lambda step: read(*step), steps, count=False)
+            rows_of_input = self.rows
+
+            def largest_value(step: tuple[int, int]) -> float:
+                return rows_of_input.largest(*step)
+
+            readers = workers if self.rows.shared else workers.here
+            with naming_all_rows(self.rows):
+                largest += readers.map(largest_value, self.rows.steps(0, self.rows.n_rows), count=False)
         exponent = choose_exponent(max(largest), "X" if self.lists is None else "neighbors")
         rows = None if self.rows is None else self.rows.with_exponent(exponent)
         lists = None if self.lists is None else self.lists.with_exponent(exponent)
         return replace(self, rows=rows, lists=lists)
 
-    def check_rows(self) -> None:
-        """Read every row once; raise if one is not finite."""
-        if self.rows is not None:
-            for piece in self.rows.steps(0, self.rows.n_rows):
-                self.rows.read(*piece)
+    def numbered(self, store: ArrayStore, *, again: bool = False) -> "GraphStage":
+        """The stage with the number that its graph has in a store, or `again` with one that no graph there has.
+
+        Starting over makes a graph beside the old one, which stays until the new one is complete: the lower number.
+        """
+        key = self.name.rpartition("/")[2]
+        graphs = (one.partition("-") for one in store.names("graph"))
+        same = [int(number or 0) for known, _, number in graphs if known == key]
+        number = max(same, default=-1) + 1 if again else min(same, default=0)
+        return replace(self, number=number) if number else self
 
     @cached_property
     def source(self) -> Source:
@@ -205,18 +242,42 @@ class GraphStage:
     @property
     def name(self) -> str:
         """Name of the graph."""
-        return graph_name(self.source, self.parameters)
+        name = graph_name(self.source, self.parameters)
+        return f"{name}-{self.number}" if self.number else name
 
     def find(self, context: Context) -> NeighborGraph | None:
         """Return the complete graph, or None; raise if it was made from other rows."""
-        return _find_graph(self.rows, context, self.name)
+        with naming_all_rows(self.rows):
+            graph = _find_graph(self.rows, context, self.name)
+        if graph is not None and self.lists is None:
+            self.distinct_neighbors(graph.storage_order.n_points)  # another call may have lowered it
+        return graph
 
     def make(self, context: Context) -> NeighborGraph:
         """Search for the lists or take the precomputed ones, symmetrise, measure, and commit the graph."""
         if self.lists is not None:
             return _precomputed_graph(self.lists, self.rows, self.parameters.random_state, context, self.name)
         assert self.rows is not None
-        return _make_graph(self.rows, self.parameters, context, self.name)
+        with naming_all_rows(self.rows):
+            return _make_graph(self, self.rows, context)
+
+    def distinct_neighbors(self, n_points: int) -> int:
+        """Number of neighbours in each list, at most the number of other distinct points."""
+        if n_points < 2:
+            raise ValueError(
+                Message(
+                    f"`X` must have at least 2 different rows; all {self.n_rows} rows are equal. There is nothing to "
+                    "embed."
+                )
+            )
+        if self.n_neighbors > n_points - 1 and not self.is_default:
+            raise ValueError(
+                Message(
+                    f"`n_neighbors` must be at most {n_points - 1}, one less than the number of different rows "
+                    f"({self.n_rows} rows, {n_points} different); got {self.n_neighbors}. Lower it, or leave it out."
+                )
+            )
+        return min(self.n_neighbors, n_points - 1)
 
 
 def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
@@ -232,7 +293,7 @@ def _find_graph(rows: InputRows | None, context: Context, name: str) -> Neighbor
     metadata = context.store.read(name, GraphMetadata)
     if metadata is None:
         return None
-    if rows is not None and metadata.content not in (None, content(hash_rows(ensure_shared(rows, context), context))):
+    if rows is not None and metadata.content not in (None, content(hash_rows(rows, context))):
         unfinished.refuse_input()
     if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
         raise StoreError(
@@ -244,22 +305,27 @@ def _find_graph(rows: InputRows | None, context: Context, name: str) -> Neighbor
     return open_graph(context, name, rows)
 
 
-def _make_graph(rows: InputRows, parameters: SearchParameters, context: Context, name: str) -> NeighborGraph:
+def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> NeighborGraph:
+    parameters, name = stage.parameters, stage.name
     shared = ensure_shared(rows, context)
     hashes = hash_rows(shared, context)
     distinct = distinct_rows(hashes, context)
     checksum = content(hashes)
+    if distinct is not None and rows.rounds and merges_others(rows, distinct):
+        add_lost_digits(hashes, rows, context)
+        distinct = distinct_rows(hashes, context)
     del hashes
     n_points = rows.n_rows if distinct is None else len(distinct.first)
-    n_neighbors = _distinct_neighbors(parameters.n_neighbors, n_points, rows.n_rows)
+    n_neighbors = stage.distinct_neighbors(n_points)
     method = choose_method(parameters.method, n_points, rows.n_features, n_neighbors, parameters.metric)
-    unfinished.begin(name, checksum, context.store)
     panels = Panels(context)
     points: Rows = shared if distinct is None else RowSubset(shared, panels.of(distinct.first))
     kind = row_kind(rows)
     release_freed_memory()  # of rows that were compared with each other
     context.tune_memory(searching=True)
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
+    check_rounding(rows, points, sample, context)
+    unfinished.begin(name, checksum, context.store)
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
     storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)
@@ -279,13 +345,18 @@ def _precomputed_graph(
     lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
-    shared = None if rows is None else ensure_shared(rows, context)
-    checksum = None if shared is None else content(hash_rows(shared, context))
+    kind = RowKind.DENSE if rows is None else row_kind(rows)
+    checksum = sample = None
+    if rows is not None:
+        shared = ensure_shared(rows, context)
+        checksum = content(hash_rows(shared, context))
+        # ids of the source are the user's rows here: no rows were merged
+        sample = _SAMPLES[kind](shared, lists.indices.shape[1], random_state, context)
+        check_rounding(rows, shared, sample, context)
     unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order, None, context.empty)
     _save_order(storage_order, context, name)
-    kind = RowKind.DENSE if rows is None else row_kind(rows)
     keep = kind is not RowKind.JACCARD
     points = None if rows is None else _gather_points(rows, order, context, name, keep=keep)
     position = storage_order.by_user
@@ -296,11 +367,7 @@ def _precomputed_graph(
         distances.write(start, lists.distances[order[start:stop]])
     finish = _Finish(context, name, storage_order, kind)
     metadata = replace(finish.edges("precomputed"), content=checksum, exponent=lists.exponent)
-    if rows is None or shared is None or points is None:
-        return finish.commit(metadata, None, None, None)
-    # ids of the source are the user's rows here: no rows were merged
-    sample = _SAMPLES[kind](shared, lists.indices.shape[1], random_state, context)
-    return finish.commit(with_input(metadata, rows), points, sample, None)
+    return finish.commit(metadata if rows is None else with_input(metadata, rows), points, sample, None)
 
 
 @dataclass(frozen=True)
@@ -358,24 +425,6 @@ def _storage_order(order: np.ndarray, distinct: DistinctRows | None, context: Co
         return StorageOrder(order, None, context.empty)
     user_row = context.filled(len(order), np.int64, lambda start, stop: distinct.first[order[start:stop]])
     return StorageOrder(user_row, distinct.group, context.empty)
-
-
-def _distinct_neighbors(n_neighbors: int | None, n_points: int, n_rows: int) -> int:
-    """Number of neighbours in each list, at most the number of other distinct points."""
-    if n_points < 2:
-        raise ValueError(
-            Message(f"`X` must have at least 2 different rows; all {n_rows} rows are equal. There is nothing to embed.")
-        )
-    if n_neighbors is None or n_neighbors <= n_points - 1:
-        return min(n_neighbors or n_points - 1, n_points - 1)
-    if n_neighbors != min(32, n_rows - 1) and n_neighbors != n_rows - 1:
-        raise ValueError(
-            Message(
-                f"`n_neighbors` must be at most {n_points - 1}, one less than the number of different rows "
-                f"({n_rows} rows, {n_points} different); got {n_neighbors}. Lower it."
-            )
-        )
-    return n_points - 1
 
 
 def _graph_order(indices: np.ndarray) -> np.ndarray:
@@ -484,7 +533,8 @@ def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: 
             lengths.write(piece[0], np.sqrt(squared))
 
     pieces = ranges(len(order), lists.shard_rows)
-    with context.workers.progress.stage("lists", len(pieces)):
+    # around all tasks: they share one limit of BLAS, and each would restore what another has set
+    with context.workers.progress.stage("lists", len(pieces)), threadpool_limits(limits=1, user_api="blas"):
         context.workers.map(save_lists, pieces)
     panels.clear()
     # first what says that parts are finished: a run that is killed now must not trust tables that are half removed

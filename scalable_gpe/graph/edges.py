@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
+from scalable_gpe.errors import DamageError, wrong_numbers
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
@@ -248,13 +248,13 @@ class Edges:
 def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
     """Refuse numbers of points that do not exist: compiled loops trust them."""
     if numbers.size and int(numbers.view(np.uint32).max()) >= n_points:  # below 0 is large without a sign
-        raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
+        raise wrong_numbers(name)
 
 
 def check_lists(lists: np.ndarray, n_points: int, name: str) -> None:
     """Refuse neighbour lists with points that do not exist; -1 ends a list."""
     if lists.size and (int(lists.max()) >= n_points or int(lists.min()) < -1):
-        raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
+        raise wrong_numbers(name)
 
 
 def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context: Context, name: str) -> Edges:
@@ -302,7 +302,7 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
     # a worker opens what the caller has checked
     negative = not context.sliced and any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
     if negative or (n_points and edges.longest_block >= 2**31) or edges.indices.dtype != np.int32:
-        raise DamageError(f"array '{name}/degree' is damaged: {CANNOT_BE_RIGHT}", f"{name}/degree")
+        raise wrong_numbers(f"{name}/degree")
     return edges
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, Message
+from scalable_gpe.errors import DamageError, Message, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph import jaccard
 from scalable_gpe.graph.edges import Edges, open_edges
@@ -197,7 +197,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     storage_order = StorageOrder(user_row, group, context.empty)
     # a worker opens what the caller has checked
     if not context.sliced and not storage_order.is_sound(metadata.n_rows, metadata.n_points):
-        raise DamageError(f"array '{name}/user_row' is damaged: {CANNOT_BE_RIGHT}", f"{name}/user_row")
+        raise wrong_numbers(f"{name}/user_row")
     scan = None
     if metadata.recall is not None and metadata.recall_error is not None:
         missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))
@@ -231,7 +231,7 @@ def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors |
         return None
     pairs = read_whole(table)
     if pairs.ndim != 2 or pairs.shape[1] != 4 or not ((pairs[:, :2] >= 0) & (pairs[:, :2] < n_points)).all():
-        raise DamageError(f"array '{name}/nearest' is damaged: {CANNOT_BE_RIGHT}", f"{name}/nearest")
+        raise wrong_numbers(f"{name}/nearest")
     numbers = pairs[:, :2].astype(np.int64)
     return TrueNeighbors(numbers[:, 0], numbers[:, 1], pairs[:, 2], pairs[:, 3] > 0)
 

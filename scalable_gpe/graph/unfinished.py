@@ -24,12 +24,13 @@ _IN_ORDER = ("points", "indices", "distances", "edges")
 class GraphInput:
     """Checksum of all rows (None without points), and versions of the libraries, when a graph was begun.
 
-    `complete`: the graph was committed, so that a kernel may have been made from it.
+    `complete`: the graph was committed, so that a kernel may have been made from it. `seconds`: spent on it so far.
     """
 
     content: str | None
     versions: dict[str, str]
     complete: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,19 @@ def complete(name: str, store: ArrayStore) -> None:
     known = store.read(input_name(name), GraphInput)
     if known is not None and not known.complete:
         store.commit(input_name(name), replace(known, complete=True))
+
+
+def seconds_spent(name: str, store: ArrayStore) -> float:
+    """Seconds that interrupted runs have spent on an unfinished graph."""
+    known = store.read(input_name(name), GraphInput)
+    return 0.0 if known is None or known.complete else known.seconds
+
+
+def note_seconds(name: str, seconds: float, store: ArrayStore) -> None:
+    """Record the seconds spent on an unfinished graph, once its input is known."""
+    known = store.read(input_name(name), GraphInput)
+    if known is not None and not known.complete:
+        store.commit(input_name(name), replace(known, seconds=seconds))
 
 
 def check_order(name: str, user_row: np.ndarray, store: ArrayStore) -> None:

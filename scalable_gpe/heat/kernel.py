@@ -24,6 +24,7 @@ from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.keys import kernel_name, matrix_name
 
 JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
+_LEAST = 1e-25  # of the diagonal of the user's own matrix: weights far below it must not underflow
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class SparseKernel(StoredResult):
     def weights(self) -> np.ndarray:
         """Multiplicities of the points (storage order)."""
         return self.storage_order.weights
+
+    @cached_property
+    def diagonal(self) -> np.ndarray | None:
+        """The diagonal K_ii (storage order) of a matrix that was given to `heat_kernel`; None: it is 1."""
+        return None if self.graph is not None else _diagonal(self.edges)
 
     def _made_from(self) -> NeighborGraph | None:
         return self.graph
@@ -361,16 +367,21 @@ def shared_components(kernel: SparseKernel, panels: Panels) -> Panel:
 
 def _values_between(kernel: SparseKernel) -> Callable[[Block], np.ndarray] | None:
     """How to scale values so that the diagonal is 1; None if it is."""
-    return None if kernel.graph is not None else _unit_diagonal(kernel.edges)
+    return None if kernel.diagonal is None else _unit_diagonal(np.sqrt(kernel.diagonal))
 
 
-def _unit_diagonal(edges: Edges) -> Callable[[Block], np.ndarray]:
-    """Values of the blocks of a matrix with positive diagonal, scaled from both sides so that the diagonal is 1."""
-    root = np.empty(edges.n_points)
+def _diagonal(edges: Edges) -> np.ndarray:
+    """The diagonal of a matrix in blocks."""
+    diagonal = np.empty(edges.n_points)
     for block in edges.blocks():
         rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
         own = block.indices == rows
-        root[rows[own]] = np.sqrt(block.values[own].astype(np.float64))
+        diagonal[rows[own]] = block.values[own]
+    return diagonal
+
+
+def _unit_diagonal(root: np.ndarray) -> Callable[[Block], np.ndarray]:
+    """Values of the blocks of a matrix, scaled from both sides so that the diagonal is 1; `root` are its roots."""
 
     def values_of(block: Block) -> np.ndarray:
         rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
@@ -382,10 +393,11 @@ def _unit_diagonal(edges: Edges) -> Callable[[Block], np.ndarray]:
 
 def from_scipy(matrix: Any) -> SparseKernel:
     """Make a kernel from a symmetric scipy matrix with positive diagonal and no negative entries."""
-    csr = matrix.tocsr().astype(np.float32)
+    csr = matrix.tocsr().astype(np.float64)
     csr.sum_duplicates()
     csr.sort_indices()
     _check_matrix(csr)
+    csr = csr.astype(np.float32)
     n_rows = csr.shape[0]
     context, name = local_context(n_rows), matrix_name(b"".join(map(bytes, (csr.indptr, csr.indices, csr.data))))
     rows = context.block_rows(n_rows)
@@ -409,6 +421,11 @@ def _check_matrix(csr: Any) -> None:
         raise ValueError(
             f"kernel must have a positive diagonal; none in {checks.rows_named(zero)}. Set it to 1: without it the "
             "scaling may not exist."
+        )
+    if csr.diagonal().min() < _LEAST or csr.data.max() > 1 / _LEAST:
+        raise ValueError(
+            f"kernel must have a diagonal above {_LEAST:g} and entries below {1 / _LEAST:g}, for single precision; got "
+            f"{csr.diagonal().min():.3g} and {csr.data.max():.3g}. Divide it by a constant: A does not depend on it."
         )
     if abs(csr - csr.T).max() > 1e-6 * csr.data.max():
         raise ValueError("kernel must be symmetric; it is not. Use (kernel + kernel.T) / 2.")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import CANNOT_BE_RIGHT, ConvergenceWarning, DamageError, warn
+from scalable_gpe.errors import ConvergenceWarning, DamageError, warn, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panels, replaced
 from scalable_gpe.execution.stages import complete_alone
@@ -66,6 +66,7 @@ class HeatKernel(StoredResult):
     converged: bool
     warning: str | None = None
     given_weight: SampleWeight | None = None
+    last_change: np.ndarray | None = None  # of an iteration that has not converged: d of the last step / d before it
 
     def _made_from(self) -> SparseKernel:
         return self.kernel
@@ -119,16 +120,30 @@ class HeatKernel(StoredResult):
         )
 
     @cached_property
+    def diagonal(self) -> np.ndarray:
+        """Diagonal of A between points (storage order), S^2 M K_ii: the share of its heat that each one keeps."""
+        scale, own = self.step_scale, self.kernel.diagonal
+        if own is None:
+            return scale
+        return self.context.derived(len(scale), np.float64, lambda start, stop: scale[start:stop] * own[start:stop])
+
+    @cached_property
     def isolated(self) -> np.ndarray:
         """Mask (storage order) of the points that, with their duplicates, keep more than 0.99 of their heat."""
-        scale = self.step_scale
-        return self.context.derived(len(scale), np.bool_, lambda start, stop: scale[start:stop] > ISOLATED)
+        kept = self.diagonal
+        return self.context.derived(len(kept), np.bool_, lambda start, stop: kept[start:stop] > ISOLATED)
 
     @property
     def n_isolated(self) -> int:
-        """Number of rows that, with their duplicates, keep more than 0.99 of their heat."""
+        """Number of rows that keep more than 0.99 of their heat; equal rows share theirs."""
         weights, isolated = self.kernel.weights, self.isolated
-        return int(sum(weights[start:stop][isolated[start:stop]].sum() for start, stop in pieces(len(isolated))))
+        return sum(_count(isolated[start:stop] & (weights[start:stop] == 1)) for start, stop in pieces(len(isolated)))
+
+    @property
+    def n_isolated_points(self) -> int:
+        """Number of different rows that, with their duplicates, keep more than 0.99 of their heat."""
+        isolated = self.isolated
+        return sum(_count(isolated[start:stop]) for start, stop in pieces(len(isolated)))
 
     @property
     def is_centred(self) -> bool:
@@ -148,6 +163,10 @@ class HeatKernel(StoredResult):
     def to_scipy(self) -> Any:
         """Return the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
         return to_scipy(self.kernel, self.scale_points, self._root_weight)
+
+
+def _count(mask: np.ndarray) -> int:
+    return int(np.count_nonzero(mask))
 
 
 @dataclass(frozen=True)
@@ -264,9 +283,11 @@ class HeatStage:
         given = self.sample_weight
         m = _point_weights(self.kernel, given)
         if self.normalization == "symmetric":
-            scale, metadata = _symmetric(self.kernel, m, context), HeatMetadata("symmetric", 2, 0.0, True)
+            scale, metadata, change = _symmetric(self.kernel, m, context), HeatMetadata("symmetric", 2, 0.0, True), None
         else:
-            scale, metadata = _bistochastic(self.kernel, m, self.tol, self.max_iter, context, self.name)
+            scale, metadata, change = _bistochastic(self.kernel, m, self.tol, self.max_iter, context, self.name)
+        if change is not None:
+            write_whole(context.store.table(f"{self.name}/change", change.shape, np.float64), change)
         write_whole(context.store.table(f"{self.name}/scale", scale.shape, np.float64), scale)
         if given is not None:
             write_whole(context.store.table(f"{self.name}/weights", given.values.shape, np.float64), given.values)
@@ -282,7 +303,8 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
     scale = context.vector(context.store.open_table(f"{name}/scale"))
     n_points = kernel.storage_order.n_points
     if scale.shape != (n_points,) or not all(np.isfinite(scale[start:stop]).all() for start, stop in pieces(n_points)):
-        raise DamageError(f"array '{name}/scale' is damaged: {CANNOT_BE_RIGHT}", f"{name}/scale")
+        raise wrong_numbers(f"{name}/scale")
+    is_open = metadata.normalization == "bistochastic" and not metadata.converged
     return HeatKernel(
         kernel=kernel,
         context=context,
@@ -294,6 +316,7 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
         converged=metadata.converged,
         warning=metadata.warning,
         given_weight=_open_weight(kernel, context, name) if metadata.weighted else None,
+        last_change=context.vector(context.store.open_table(f"{name}/change")) if is_open else None,
     )
 
 
@@ -303,7 +326,7 @@ def _open_weight(kernel: SparseKernel, context: Context, name: str) -> SampleWei
         (np.isfinite(values[start:stop]) & (values[start:stop] > 0)).all() for start, stop in pieces(len(values))
     )
     if not sound:
-        raise DamageError(f"array '{name}/weights' is damaged: {CANNOT_BE_RIGHT}", f"{name}/weights")
+        raise wrong_numbers(f"{name}/weights")
     return SampleWeight(values)
 
 
@@ -332,10 +355,11 @@ def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose
 def top_eigenvector(heat: HeatKernel) -> np.ndarray:
     """Unit eigenvector with eigenvalue 1, for distinct points: ``sqrt(m)``, or ``sqrt(m v)`` (symmetric).
 
-    For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root.
+    For A = S K S with S = 1 / (q sqrt(v)) it is sqrt(v), which is ``K (m/q) / q`` under the root. For a bistochastic
+    scaling that has not converged it is ``sqrt(m) d' / d``, where d' is the last step from d.
     """
     weights, context = heat.weights, heat.context
-    root_v = _root_v(heat) if heat.normalization == "symmetric" else None
+    root_v = _root_v(heat) if heat.normalization == "symmetric" else heat.last_change
 
     def values(start: int, stop: int) -> np.ndarray:
         root: np.ndarray = np.sqrt(weights[start:stop])
@@ -377,8 +401,11 @@ class _SinkhornState:
 
 def _bistochastic(
     kernel: SparseKernel, m: np.ndarray, tol: float, max_iter: int, context: Context, name: str
-) -> tuple[np.ndarray, HeatMetadata]:
-    """Damped Sinkhorn iteration ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 within `tol`; stores v = m / d."""
+) -> tuple[np.ndarray, HeatMetadata, np.ndarray | None]:
+    """Damped Sinkhorn iteration ``d <- sqrt(d * K(m / d))`` until ``K(m/d)/d`` is 1 within `tol`; stores v = m / d.
+
+    If it stops before, the last d divided by the one before it is returned too.
+    """
     weights, panels = Panels(context), Panels(context, f"{name}/saved", _SAVE_SECONDS)
     step = SinkhornStep(weights.of(m))
     saved = panels.load(_SinkhornState, lambda state: True)
@@ -399,8 +426,13 @@ def _bistochastic(
             if converged:
                 break
             v, spare = after, v
+            if n_iter == max_iter:  # what a resumed run would begin with has no step left, and no step before
+                break
             panels.offer(_SinkhornState(n_iter), {"v": v})
     scale = context.filled(len(m), np.float64, lambda start, stop: v.rows(start, stop) / m[start:stop])
+    change = None
+    if not converged:
+        change = context.filled(len(m), np.float64, lambda start, stop: spare.rows(start, stop) / v.rows(start, stop))
     weights.clear()
     panels.clear()
     warning = None
@@ -410,4 +442,4 @@ def _bistochastic(
             f"(`tol={tol:g}`). Raise max_iter, or use `normalization='symmetric'`.",
             ConvergenceWarning,
         )
-    return scale, HeatMetadata("bistochastic", n_iter, residual, warning is None, warning)
+    return scale, HeatMetadata("bistochastic", n_iter, residual, warning is None, warning), change

@@ -3,7 +3,9 @@
 import contextlib
 import csv
 import json
+import os
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,10 +96,24 @@ def _is_anndata(folder: Path) -> bool:
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a path to write to; what is written there replaces the target once it is complete."""
-    with removed(target.with_name(f".unfinished-{target.name}")) as unfinished:
+    with removed(_beside(target)) as unfinished:
         yield unfinished
-        _remove(target)
-        unfinished.rename(target)
+        if not target.is_dir():
+            os.replace(unfinished, target)
+            return
+        old = _beside(target)
+        os.rename(target, old)  # a folder is replaced only by two renames
+        try:
+            os.rename(unfinished, target)
+        except BaseException:
+            os.rename(old, target)
+            raise
+        _remove(old)
+
+
+def _beside(target: Path) -> Path:
+    """A name in the folder of a target that no other export uses."""
+    return target.with_name(f".unfinished-{uuid.uuid4().hex[:12]}{target.suffix}")
 
 
 @contextlib.contextmanager

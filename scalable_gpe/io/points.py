@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from scalable_gpe import checks
 from scalable_gpe.errors import Message
 
 _PADDED = 2**28  # bytes of names that are never too many
@@ -100,6 +101,7 @@ def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) 
     n_rows = 0
     file = tempfile.TemporaryFile(prefix="scalable-gpe-")  # noqa: SIM115
     for batch in batches:
+        checks.check_whole(batch)
         _append(np.ascontiguousarray(batch, dtype), file)
         n_rows += len(batch)
     if not n_rows:
@@ -138,6 +140,11 @@ def first_names(names: Iterable[str], most: int = 12) -> str:
     >>> first_names("abc", 2)
     "'a', 'b' and 1 more"
     """
-    names = list(names)
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest
+    return listed(map(repr, names), most)
+
+
+def listed(texts: Iterable[str], most: int = 12) -> str:
+    """Join texts for an error message, at most so many."""
+    texts = list(texts)
+    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + rest

@@ -3,7 +3,9 @@
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +15,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.io.points import Annotations, Points, narrowest_float
+from scalable_gpe.io.points import Annotations, Points, first_names, listed, narrowest_float
 from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source, SparseSource, ZarrSource
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
@@ -57,7 +59,7 @@ class InputRows:
     metric : str
         One of `METRICS`.
     names : array of str or None
-        Labels of the rows, where the input has any.
+        Labels of the rows, where the input has any; not sent to other processes.
     feature_names : array of str or None
         Labels of the columns, where the input has any.
     offset : (d,) float64 or None
@@ -80,7 +82,7 @@ class InputRows:
     feature_names: np.ndarray | None = None
 
     def __getstate__(self) -> object:
-        return vars(self) | {"annotations": None}
+        return vars(self) | {"annotations": None, "names": None}
 
     @property
     def n_rows(self) -> int:
@@ -103,6 +105,11 @@ class InputRows:
         return isinstance(self.source, SparseSource)
 
     @property
+    def is_dask(self) -> bool:
+        """Whether the input is a dask collection."""
+        return isinstance(self.source, DaskSource)
+
+    @property
     def shared(self) -> bool:
         """Whether other processes can read the same rows: an input in a file or a store."""
         return self.source.shared
@@ -114,6 +121,18 @@ class InputRows:
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number, in any order."""
         return self._convert(self.source.rows(ids), ids)
+
+    def exact(self, at: slice | np.ndarray) -> np.ndarray:
+        """Rows of a range, or by number, as float64: what `read` and `take` round to float32."""
+        ids = np.arange(at.start, at.stop) if isinstance(at, slice) else at
+        return np.asarray(self._in_units(self.source.rows(at), ids), np.float64)
+
+    @cached_property
+    def rounds(self) -> bool:
+        """Whether float32 may not hold the rows."""
+        if self.metric in _MAPS:
+            return self.metric in ("cosine", "correlation")
+        return not np.can_cast(self.source.rows(slice(0, 1)).dtype, np.float32)
 
     def sample(self) -> np.ndarray:
         """Rows at even steps, at most 1024: the input's fingerprint."""
@@ -143,17 +162,22 @@ class InputRows:
         return _largest(self.source.rows(slice(start, stop)), self.offset, np.arange(start, stop), self.name)
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            block = np.require(self._in_units(values, ids), dtype=np.float32, requirements=["C", "W"])
+        most = f"{math.ldexp(3e38, -self.exponent):.0e}".replace("+", "")
+        checks.check_finite(block, self.name, ids if len(ids) else 0, most)
+        return block
+
+    def _in_units(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Rows of the source as the metric maps them, shifted and scaled, before they are rounded."""
+        checks.check_whole(values, self.name)
         if self.metric in _MAPS:
             values = _MAPS[self.metric](np.ascontiguousarray(values, dtype=np.float64), ids, self.name)
         elif self.offset is not None:
             values = np.asarray(values, dtype=np.float64) - self.offset
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            if self.exponent:
-                values = np.ldexp(values if values.dtype == np.float32 else values.astype(np.float64), self.exponent)
-            block = np.require(values, dtype=np.float32, requirements=["C", "W"])
-        most = f"{math.ldexp(3e38, -self.exponent):.0e}".replace("+", "")
-        checks.check_finite(block, self.name, ids if len(ids) else 0, most)
-        return block
+        if self.exponent:
+            values = np.ldexp(values if values.dtype == np.float32 else values.astype(np.float64), self.exponent)
+        return values
 
 
 def choose_exponent(largest: float, name: str = "X") -> int:
@@ -195,13 +219,41 @@ def open_rows(
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
     features = _feature_names(X, source.shape[1])
     rows = InputRows(source, metric, names, None, name, annotations=annotations, feature_names=features)
-    return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
+    with naming_all_rows(rows):
+        return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
+
+
+@contextmanager
+def naming_all_rows(rows: InputRows | None) -> Iterator[None]:
+    """Let an error about rows that are not finite count all of them, and name their columns: reads all rows again."""
+    try:
+        yield
+    except checks.NotFiniteError as error:
+        assert rows is not None
+        where = _not_finite(rows)
+        raise error if where is None else checks.not_finite(rows.name, *where) from None
+
+
+def _not_finite(rows: InputRows) -> tuple[str, str] | None:
+    """The largest number that is finite, and which rows and columns hold others."""
+    most = float(np.finfo(np.float64).max) if rows.metric in _MAPS else _MOST
+    first, n_wrong, columns = np.zeros(0, np.int64), 0, np.zeros(rows.n_features, bool)
+    for start, stop in rows.steps(0, rows.n_rows):
+        wrong = ~(np.abs(rows.source.rows(slice(start, stop)).astype(np.float64)) <= most)
+        found = start + np.flatnonzero(wrong.any(axis=1))
+        first, n_wrong = np.concatenate([first, found])[:5], n_wrong + len(found)
+        columns |= wrong.any(axis=0)
+    names, numbers = rows.feature_names, np.flatnonzero(columns)
+    shown = checks.some(numbers) if names is None else first_names(names[numbers].tolist(), 5)
+    where = f"{checks.rows_named(first, n_wrong)}, column{'s' * (len(numbers) > 1)} {shown}"
+    return (f"{most:.0e}".replace("+", ""), where) if n_wrong else None
 
 
 def _checked(rows: InputRows) -> InputRows:
     """The rows with the units of a sample, until all rows have been looked at; the sample is checked."""
     (ids,) = _sample_parts(rows.source)
     values, name = rows.source.rows(ids), rows.name
+    checks.check_whole(values, name)
     offset = _offset(values, ids, name) if rows.metric == "euclidean" else None
     exponent = 0 if rows.metric in _MAPS else choose_exponent(_largest(values, offset, ids, name), name)
     rows = rows.with_units(offset, exponent)
@@ -273,7 +325,8 @@ def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     values = _scaled(values, ids, name)
     length = np.sqrt((values * values).sum(axis=1))
     _refuse(length == 0, ids, "`metric='cosine'` has no meaning for rows of zeros; got {rows}. Drop them first.")
-    return np.ascontiguousarray(values / length[:, None], dtype=np.float32)
+    unit: np.ndarray = values / length[:, None]
+    return unit
 
 
 def _centred_unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
@@ -293,7 +346,8 @@ def _scaled(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 
 def _shares(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     """Rows of 0 and 1 divided by the root of their length: squared distances are shares of differing entries."""
-    return np.ascontiguousarray(_binary(values, ids, name) / np.sqrt(values.shape[1]), dtype=np.float32)
+    shares: np.ndarray = _binary(values, ids, name) / np.sqrt(values.shape[1])
+    return shares
 
 
 def _binary(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
@@ -337,6 +391,7 @@ def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
         return source, names if X.names is None else X.names
     if hasattr(X, "to_dask_array"):
         _check_columns(X, name)
+        X = X.map_partitions(_whole_columns, meta=X._meta)
         return _array_source(X.to_dask_array(lengths=True), name), _text_labels(X.index.compute())
     if hasattr(X, "iloc"):
         _check_columns(X, name)
@@ -386,20 +441,23 @@ def _check_dtype(dtype: Any, name: str) -> None:
 
 
 def _check_columns(frame: Any, name: str) -> None:
-    for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise TypeError(
-                Message(
-                    f"`{name}` must be numeric; column {column!r} has dtype {dtype}. Drop or encode it before "
-                    "embedding."
-                )
-            )
+    columns = zip(frame.columns, frame.dtypes, strict=True)
+    wrong = [f"column {column!r} has dtype {one}" for column, one in columns if getattr(one, "kind", "O") not in "fiub"]
+    if wrong:
+        they = "them" if len(wrong) > 1 else "it"
+        raise TypeError(Message(f"`{name}` must be numeric; {listed(wrong)}. Drop or encode {they} before embedding."))
 
 
 def _frame_dtype(frame: Any) -> type[np.floating[Any]]:
     """The type that holds all columns; pandas' nullable types count as wide."""
     plain = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
     return narrowest_float(frame.dtypes) if plain else np.float64
+
+
+def _whole_columns(frame: Any) -> Any:
+    """A part of a dask DataFrame, whose columns are about to be converted to one type."""
+    checks.check_whole(frame)
+    return frame
 
 
 def _frame_names(index: Any) -> np.ndarray | None:

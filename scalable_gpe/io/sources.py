@@ -8,8 +8,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scalable_gpe import checks
 from scalable_gpe.errors import Message
-from scalable_gpe.storage.backends import DECODING
+
+# errors that zarr may raise for files that others have written and that are not sound
+DECODING = (
+    ValueError,
+    RuntimeError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    BufferError,
+    AssertionError,
+)
 
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
 
@@ -86,12 +99,14 @@ class FrameSource:
 
     def rows(self, at: At) -> np.ndarray:
         """Rows of a range, or by number; missing values become NaN."""
-        return np.asarray(self.frame.iloc[at].to_numpy(dtype=self.dtype, na_value=np.nan))
+        part = self.frame.iloc[at]
+        checks.check_whole(part)
+        return np.asarray(part.to_numpy(dtype=self.dtype, na_value=np.nan))
 
 
 @dataclass(frozen=True, eq=False)
 class DaskSource:
-    """Rows of a dask array, computed in the thread that reads them: the threads are ours already."""
+    """Rows of a dask array, computed in the thread that reads them (the threads are ours), or where they persist."""
 
     array: Any
     resident = False
@@ -104,7 +119,10 @@ class DaskSource:
 
     def rows(self, at: At) -> np.ndarray:
         """Rows of a range, or by number."""
-        return np.asarray(self.array[at].compute(scheduler="synchronous"))
+        part = self.array[at]
+        clients = (getattr(value, "client", None) for value in part.__dask_graph__().values())  # of futures
+        client = next(filter(None, clients), None)
+        return np.asarray(part.compute(scheduler="synchronous") if client is None else client.compute(part, sync=True))
 
 
 def array_name(array: Any) -> str:

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.csv_format import CsvFormat, csv_format
+from scalable_gpe.io.csv_format import CsvFormat, csv_format, is_number
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import (
     BATCH_ROWS,
     Points,
     check_disk,
     first_names,
+    listed,
     name_array,
     narrowest_float,
     spool,
@@ -97,8 +98,7 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     if key is not None:
         return _copy_lists(files, schema, key, index, path)
     kept = [schema.names[column] for column in _kept(options, schema.names, number, path)]
-    for name in kept:
-        _check_numeric(schema.field(name), index, path)
+    _check_numeric([schema.field(name) for name in kept], index, path)
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
     points = _copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path)
     return replace(points, feature_names=name_array(kept))
@@ -149,36 +149,60 @@ class _Text:
     def batches(self) -> Iterator[Any]:
         """Record batches; types are given, because types guessed from the first batch can be wrong later."""
         import pyarrow
-        import pyarrow.csv
 
-        types = dict.fromkeys(self.columns, pyarrow.float64())
-        if self.index is not None:
-            types[self.index] = pyarrow.string()
-        every = [str(column) for column in range(len(self.known.names))]
         try:
-            with pyarrow.input_stream(self.path, compression="detect") as stream:
-                yield from pyarrow.csv.open_csv(
-                    stream,
-                    read_options=pyarrow.csv.ReadOptions(
-                        column_names=every, skip_rows=self.known.n_skipped, block_size=_CSV_BLOCK
-                    ),
-                    parse_options=pyarrow.csv.ParseOptions(delimiter=self.known.delimiter, newlines_in_values=True),
-                    convert_options=pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types)),
-                )
+            yield from self._parsed(pyarrow.float64())
         except pyarrow.ArrowInvalid as error:
             raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
         except OSError as error:  # of a damaged .gz
             raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
 
+    def _parsed(self, kind: Any) -> Iterator[Any]:
+        """Record batches with the points in columns of a type."""
+        import pyarrow
+        import pyarrow.csv
+
+        types = dict.fromkeys(self.columns, kind)
+        if self.index is not None:
+            types[self.index] = pyarrow.string()
+        every = [str(column) for column in range(len(self.known.names))]
+        with pyarrow.input_stream(self.path, compression="detect") as stream:
+            yield from pyarrow.csv.open_csv(
+                stream,
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=every, skip_rows=self.known.n_skipped, block_size=_CSV_BLOCK
+                ),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=self.known.delimiter, newlines_in_values=True),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=types, include_columns=list(types), strings_can_be_null=kind == pyarrow.string()
+                ),
+            )
+
     def _explain(self, error: Exception) -> str:
-        """What pyarrow says, with the name of the column and a way out."""
+        """What pyarrow says, with the names of all columns of text and a way out."""
         text = str(error).splitlines()[0]
         found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
         if not found:
             return text
-        name = self.known.names[int(found[1])]
+        wrong = dict(sorted({**self._first_texts(), int(found[1]): found[2]}.items()))
+        names = [self.known.names[column] for column in wrong]
         index = None if self.names is None else self.known.names[self.names]
-        return f"column {name!r} holds {found[2]!r}. {_way_out(name, index)}"
+        holds = (f"column {name!r} holds {cell!r}" for name, cell in zip(names, wrong.values(), strict=True))
+        return f"{listed(holds)}. {_way_out(names, index)}"
+
+    def _first_texts(self) -> dict[int, str]:
+        """The columns with a cell among the first rows that is not a number, and the first such cell."""
+        import pyarrow
+
+        try:
+            first = next(self._parsed(pyarrow.string()))
+        except (pyarrow.ArrowException, OSError):
+            return {}
+        cells = {column: first.column(str(column)).to_pylist() for column in self.kept}
+        texts = {
+            column: [one for one in rows if one is not None and not is_number(one)] for column, rows in cells.items()
+        }
+        return {column: rows[0] for column, rows in texts.items() if rows}
 
 
 # --- parquet --------------------------------------------------------------------------------------
@@ -221,14 +245,11 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _check_numeric(field: Any, index: str | None, path: str) -> None:
-    if not is_numeric(field.type):
-        raise TypeError(
-            Message(
-                f"`X`: column {field.name!r} of {path!r} has type {field.type}; it must be numeric. "
-                f"{_way_out(field.name, index)}"
-            )
-        )
+def _check_numeric(fields: Iterable[Any], index: str | None, path: str) -> None:
+    wrong = {field.name: field.type for field in fields if not is_numeric(field.type)}
+    if wrong:
+        types = listed(f"column {name!r} has type {kind}" for name, kind in wrong.items())
+        raise TypeError(Message(f"`X`: {path!r} is not a table of numbers: {types}. {_way_out(list(wrong), index)}"))
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -245,16 +266,21 @@ def _copy_columns(
     def rows() -> Iterator[np.ndarray]:
         for batch in batches:
             names.add(batch)
-            yield _matrix([batch.column(name) for name in kept], batch.num_rows, dtype)
+            yield _matrix(batch, kept, dtype)
 
     values = spool(rows(), len(kept), dtype)
     return Points(values, names.array(), f"{len(kept)} columns of {path}{below}")
 
 
-def _matrix(columns: Sequence[Any], n_rows: int, dtype: npt.DTypeLike) -> np.ndarray:
-    out = np.empty((n_rows, len(columns)), dtype)
-    for number, column in enumerate(columns):
-        out[:, number] = column.cast("float64").to_numpy(zero_copy_only=False)  # a missing value becomes NaN
+def _matrix(batch: Any, kept: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:
+    import pyarrow
+
+    out = np.empty((batch.num_rows, len(kept)), dtype)
+    for number, name in enumerate(kept):
+        try:
+            out[:, number] = batch.column(name).cast("float64").to_numpy(zero_copy_only=False)  # missing: NaN
+        except pyarrow.ArrowInvalid as error:  # of whole numbers above 2**53
+            raise ValueError(Message(f"`X`: column {name!r}: {error}. Subtract its smallest value first.")) from None
     return out
 
 
@@ -377,9 +403,11 @@ def _check_distinct(names: Sequence[str], path: str) -> None:
         )
 
 
-def _way_out(column: str, index: str | None) -> str:
-    """What to do about a column that is not numeric."""
-    how = "(in Python, of gpe.read_points)"
-    if index is None:
-        return f"If it holds the names of the rows, pass `index={column!r}`; else leave it out with `drop` {how}."
-    return f"Leave it out with `drop` {how}: {index!r} holds the names of the rows, and the points must be numbers."
+def _way_out(columns: Sequence[str], index: str | None) -> str:
+    """What to do about columns that are not numeric."""
+    how, they = "(in Python, of gpe.read_points)", "them" if len(columns) > 1 else "it"
+    if index is not None:
+        return f"Leave {they} out with `drop` {how}: {index!r} holds the names of the rows; points must be numbers."
+    if len(columns) > 1:
+        return f"If one holds the names of the rows, pass it as `index`; leave the others out with `drop` {how}."
+    return f"If it holds the names of the rows, pass `index={columns[0]!r}`; else leave it out with `drop` {how}."

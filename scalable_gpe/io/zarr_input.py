@@ -10,8 +10,8 @@ import zarr
 from scalable_gpe.errors import Message
 from scalable_gpe.io.compressed_chunks import BoundedStore, chunk_layout
 from scalable_gpe.io.points import check_memory
-from scalable_gpe.io.sources import array_name
-from scalable_gpe.storage.backends import DECODING, StorageOptions, open_backend
+from scalable_gpe.io.sources import DECODING, array_name
+from scalable_gpe.storage.backends import StorageOptions, open_backend
 
 
 def open_array(path: str, storage_options: StorageOptions | None = None, key: str | None = None) -> "zarr.Array[Any]":

@@ -6,14 +6,17 @@ from functools import cached_property
 
 import numpy as np
 
+from scalable_gpe.checks import ALL
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.memory_plan import live_panels
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_filter, widen
+from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan, SolverError
+from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power, widen
 from scalable_gpe.sketch.powers import PowerIteration, Removed, column_coefficients, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Filter, Power
-from scalable_gpe.spectral.lanczos import Probes, steps_for
+from scalable_gpe.spectral.lanczos import Lanczos, steps_for
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import columns_name, filter_name
 from scalable_gpe.storage.protocol import Table
@@ -32,6 +35,7 @@ class ColumnsMetadata:
     means: tuple[float, ...]
     n_sweeps: int = 0
     together: tuple[Power, ...] = ()
+    error: SolverError | None = None
 
 
 @dataclass(frozen=True)
@@ -44,45 +48,47 @@ class SketchColumns:
     metadata: ColumnsMetadata
 
 
-def plan_filters(
-    heat: HeatKernel,
-    sketch: Sketch,
-    filters: Sequence[Filter],
-    tol: float,
-    context: Context,
-    name: str,
-    probes: Probes,
-) -> dict[Power, PowerPlan]:
-    """Plan each filter independently, so that its result does not depend on the others of the run."""
-    plans = {}
-    for wanted in filters:
-        plan_name = filter_name(name, wanted.name)
+Plan = PowerPlan | ScalesPlan
+
+
+def plan_powers(
+    heat: HeatKernel, sketch: Sketch, powers: Sequence[int], tol: float, context: Context, name: str
+) -> dict[Power, Plan]:
+    """Plan each power independently, so that its result does not depend on the others of the run."""
+    plans, lanczos = dict[Power, Plan](), Lanczos(heat, sketch.seed, ordinary=True)
+    for power in powers:
+        plan_name = filter_name(name, Filter(power).name)
         plan = context.store.read(plan_name, PowerPlan)
         if plan is None:
-            needed = wanted.cumulative or wanted.power > _PLAIN_UP_TO
-            lanczos = probes.deflated if wanted.cumulative else probes.ordinary
-            spectrum = lanczos.spectrum(steps_for(wanted.power)) if needed else None
-            plan = plan_filter(wanted, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
+            spectrum = lanczos.spectrum(steps_for(power)) if power > _PLAIN_UP_TO else None
+            plan = plan_power(power, spectrum, sketch.precision, tol, heat.residual if heat.is_centred else 0.0)
             context.store.commit(plan_name, plan)
-        plans[wanted.label] = replace(plan, power=wanted.power)
+        plans[power] = plan
+    lanczos.clear()
     return plans
 
 
 def make_columns(
-    heat: HeatKernel, sketch: Sketch, n_components: int, plans: dict[Power, PowerPlan], context: Context, name: str
+    heat: HeatKernel,
+    sketch: Sketch,
+    n_components: int,
+    plans: dict[Power, Plan],
+    context: Context,
+    name: str,
+    scales: AllScales,
 ) -> dict[Power, list[SketchColumns]]:
-    """Compute the columns that are not stored yet; filters that can share their sweeps do."""
+    """Compute the columns that are not stored yet; powers that can share their sweeps do."""
     done = {label: _stored_columns(context, name, plan.filter, n_components) for label, plan in plans.items()}
     edges = heat.kernel.edges
     groups = _groups(heat, plans, {label: known[-1].stop if known else 0 for label, known in done.items()})
     blocks_touched = edges.blocks_touched() if context.plan.maps_arrays and groups else 0
-    for (first, top), together in groups:
+    for first, together in groups:
         if first >= n_components:
             continue
-        removed = removed_direction(heat, top=top)
+        removed = removed_direction(heat, top=isinstance(together[0], ScalesPlan))
         width = context.plan.panel_columns(
             edges.n_points,
-            len(together),
+            live_panels([plan.label for plan in together]),
             sketch.dtype.itemsize,
             8 * edges.longest_block,
             n_components - first,
@@ -91,28 +97,30 @@ def make_columns(
         panels = [(first + a, first + b) for a, b in ranges(n_components - first, width)]
         with context.workers.progress.stage("sketch", len(panels) * n_sweeps(together)):
             for panel in panels:
-                made = _panel_columns(heat, sketch, together, panel, context, name, removed)
+                made = _panel_columns(heat, sketch, together, panel, context, name, removed, scales)
                 for label, columns in made.items():
                     done[label].append(columns)
         context.store.remove(f"{name}/saved")
-    if context.store.names(f"{name}/saved"):  # of a run that was killed between its last commit and this
+    # of a run that was killed between its last commit and this; a reader leaves it to the next writer
+    if not getattr(context.store, "read_only", False) and context.store.names(f"{name}/saved"):
         context.store.remove(f"{name}/saved")
     return done
 
 
 def _groups(
-    heat: HeatKernel, plans: dict[Power, PowerPlan], n_stored: dict[Power, int]
-) -> list[tuple[tuple[int, bool], list[PowerPlan]]]:
-    """Filters that share their sweeps: they miss the same columns, begin with the same panel, on one interval."""
-    groups: dict[tuple[int, bool, float], list[PowerPlan]] = {}
+    heat: HeatKernel, plans: dict[Power, Plan], n_stored: dict[Power, int]
+) -> list[tuple[int, list[PowerPlan] | list[ScalesPlan]]]:
+    """Powers that share their sweeps: they miss the same columns, and their series are on one interval."""
+    groups: dict[tuple[int, float], list[PowerPlan]] = {}
     for label, plan in plans.items():
-        top = plan.cumulative and not heat.is_centred
-        groups.setdefault((n_stored[label], top, plan.lower if plan.coefficients else np.inf), []).append(plan)
-    for first, top, lower in [key for key in groups if key[2] == np.inf]:  # plain products need no interval
-        others = [key for key in groups if key[:2] == (first, top) and key[2] != np.inf]
+        if isinstance(plan, PowerPlan):
+            groups.setdefault((n_stored[label], plan.lower if plan.coefficients else np.inf), []).append(plan)
+    for first, lower in [key for key in groups if key[1] == np.inf]:  # plain products need no interval
+        others = [key for key in groups if key[0] == first and key[1] != np.inf]
         if others:
-            groups[others[0]] += groups.pop((first, top, lower))
-    return [((first, top), together) for (first, top, _), together in sorted(groups.items(), key=lambda one: one[0])]
+            groups[others[0]] += groups.pop((first, lower))
+    found: list[tuple[int, list[PowerPlan] | list[ScalesPlan]]] = [(key[0], groups[key]) for key in sorted(groups)]
+    return found + [(n_stored[label], [plan]) for label, plan in plans.items() if isinstance(plan, ScalesPlan)]
 
 
 def _stored_columns(context: Context, name: str, wanted: Filter, n_components: int) -> list[SketchColumns]:
@@ -142,37 +150,52 @@ def _committed(context: Context, name: str, wanted: Filter, first: int, stop: in
 def _panel_columns(
     heat: HeatKernel,
     sketch: Sketch,
-    plans: Sequence[PowerPlan],
+    plans: list[PowerPlan] | list[ScalesPlan],
     panel: tuple[int, int],
     context: Context,
     name: str,
     removed: Removed,
+    scales: AllScales,
 ) -> dict[Power, SketchColumns]:
     """Apply each filter to some columns; each result is committed as soon as it is complete."""
     columns = np.arange(*panel)
-    panels = Panels(context, f"{name}/saved/{panel[0]}-{panel[1]}", _SAVE_SECONDS)
+    kind = ALL if isinstance(plans[0], ScalesPlan) else "powers"
+    panels = Panels(context, f"{name}/saved/{kind}-{panel[0]}-{panel[1]}", _SAVE_SECONDS)
     start = _Start(heat, sketch, columns, panels, removed)
-    iteration = PowerIteration(heat, start, plans, panels)
-    by_label = {plan.label: plan for plan in plans}
+    iteration = _iteration(heat, start, plans, panels, scales)
+    by_label: dict[Power, Plan] = {plan.label: plan for plan in plans}
     made: dict[Power, Table] = {}
     n_repeated = 0
     for label, values in iteration:
         plan = by_label[label]
         wrong = iteration.wrong if plan.coefficients else iteration.wrong[:0]
         corrected, wide = None, Panels(context)
-        if len(wrong):
+        if len(wrong) and isinstance(plan, PowerPlan):
             repeated = _on_wide_interval(heat, sketch, plan, columns[wrong], wide, removed)
             corrected, n_repeated = repeated[0], n_repeated + repeated[1]
         range_name = columns_name(name, plan.filter.name, *panel)
         made[label] = _keep(context, values, wrong, corrected, f"{range_name}/columns")
         wide.clear()
         means = tuple(start.coefficients.tolist())
-        metadata = ColumnsMetadata(means, iteration.n_sweeps + n_repeated, iteration.began_with)
+        error = iteration.error if isinstance(iteration, ScalesIteration) else None
+        metadata = ColumnsMetadata(means, iteration.n_sweeps + n_repeated, iteration.began_with, error)
         context.store.commit(range_name, metadata)
     panels.clear()
     # every filter of a panel reports the sweeps of the whole panel
     total = replace(metadata, n_sweeps=iteration.n_sweeps + n_repeated)
     return {label: SketchColumns(table, *panel, total) for label, table in made.items()}
+
+
+def _iteration(
+    heat: HeatKernel,
+    start: "_Start",
+    plans: list[PowerPlan] | list[ScalesPlan],
+    panels: Panels,
+    scales: AllScales,
+) -> PowerIteration | ScalesIteration:
+    if isinstance(plans[0], ScalesPlan):
+        return ScalesIteration(scales, start, plans[0], panels)
+    return PowerIteration(heat, start, [plan for plan in plans if isinstance(plan, PowerPlan)], panels)
 
 
 class _Start:

@@ -10,22 +10,22 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import DamageError, GPEWarning, Message, VanishingWarning, warn
+from scalable_gpe.errors import ConvergenceWarning, DamageError, GPEWarning, Message, VanishingWarning, warn
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.columns import SketchColumns, make_columns, plan_filters
-from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps
+from scalable_gpe.multilevel.horizon import Horizon, choose_first_power
+from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan, SolverError
+from scalable_gpe.sketch.columns import Plan, SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.polynomial import PowerPlan
 from scalable_gpe.sketch.publish import publish, publish_rotated
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
 from scalable_gpe.sketch.rotation import Axes, find_axes
-from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.spectral.horizon import Horizon, choose_first_power, choose_horizon
-from scalable_gpe.spectral.lanczos import Probes
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.keys import axes_name, horizon_name, sketch_name
+from scalable_gpe.storage.keys import axes_name, sketch_name
 
 PRECISIONS = ("single", "double")
+TOL_OF_POWERS, TOL_OF_ALL = 1e-4, 1e-2  # of all scales, more would be far below the error of the sketch
 FEW_COMPONENTS = 8  # below, the sketch alone changes a distance by more than a quarter
 
 
@@ -36,7 +36,7 @@ class SketchParameters:
     n_components: int
     powers: tuple[Power, ...]
     sketch: Sketch
-    tol: float
+    tol: float | str = "auto"
     horizon: int | str = "auto"
     n_sketch: int | None = None
     first_power: int | str = "auto"
@@ -45,6 +45,12 @@ class SketchParameters:
     def n_columns(self) -> int:
         """Number of columns that are computed."""
         return self.n_components if self.n_sketch is None else self.n_sketch
+
+    def tol_of(self, power: Power) -> float:
+        """Largest relative error of distances: as given, or by default more for all scales than for a power."""
+        if not isinstance(self.tol, str):
+            return self.tol
+        return TOL_OF_ALL if power == ALL else TOL_OF_POWERS
 
     def name(self, heat: str) -> str:
         """Name of the sketches of a heat kernel."""
@@ -62,7 +68,7 @@ def gp_embedding(
     sketch: str = "gaussian",
     random_state: Any = 0,
     precision: str = "single",
-    tol: float = 1e-4,
+    tol: Any = "auto",
     store: Any = None,
     storage_options: StorageOptions | None = None,
 ) -> Any:
@@ -81,11 +87,10 @@ def gp_embedding(
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2, and below 8 a
         warning says so.
     power : int, "all", or a sequence of them
-        The power p; several powers share their products. "all" is the sum of T powers from the first power m on,
-        :math:`f(A) = A^m + A^{m+1} + \\dots + A^{m+T-1}` in place of :math:`A^p`: near and far at once.
+        The power p; several powers share their products. "all" is the sum of all powers from the first power m on,
+        :math:`f(A) = A^m (I - c A)^{-1}` with :math:`c = 1 - 1/T`, in place of :math:`A^p`: near and far at once.
     horizon : int or "auto"
-        The horizon T of "all"; by default the relaxation time of A, as a power of two of at least 64, and at most
-        32768 up to 100,000 rows, 4096 from 300,000 rows on.
+        The horizon T of "all"; by default a power of two from eight relaxation times of the slowest shape on.
     first_power : int or "auto"
         The first power m of "all"; by default 4 from 50,000 rows on, 1 below.
     n_sketch : int, optional
@@ -97,8 +102,9 @@ def gp_embedding(
         Seed of G; entry (i, j) depends on nothing else.
     precision : {"single", "double"}
         Floating-point type of the panels.
-    tol : float
-        Largest relative error of distances that the polynomial may cause.
+    tol : float or "auto"
+        Largest relative error of distances that the polynomial or the solver may cause: by default 1e-4 for powers,
+        1e-2 for all scales.
     store : path or URL, optional
         A zarr store for the result.
     storage_options : dict, optional
@@ -158,10 +164,31 @@ def warn_of_few(k: int) -> None:
 class SketchResult:
     """Result of the sketch stage: plan and columns of each power, and the horizon of "all"."""
 
-    plans: dict[Power, PowerPlan]
+    plans: dict[Power, Plan]
     columns: dict[Power, list[SketchColumns]]
     horizon: Horizon | None = None
     name: str = ""
+
+    @property
+    def scales(self) -> ScalesPlan | None:
+        """The plan of "all", if it is one of the powers."""
+        plan = self.plans.get(ALL)
+        return plan if isinstance(plan, ScalesPlan) else None
+
+    @property
+    def solver_error(self) -> SolverError | None:
+        """The error that the solver has left, of all columns; None without "all", or if no column was measured."""
+        found = [part.metadata.error for part in self.columns.get(ALL, []) if part.metadata.error is not None]
+        if not found:
+            return None
+        return SolverError(max(one.mean for one in found), max(one.worst for one in found))
+
+    def error(self, power: Power) -> float:
+        """The relative error of distances by polynomial, solver and rounding."""
+        plan, measured = self.plans[power], self.solver_error
+        if isinstance(plan, PowerPlan):
+            return plan.error
+        return 0.0 if measured is None else measured.mean
 
     def publish(
         self,
@@ -212,13 +239,7 @@ class SketchResult:
                 together = part.metadata.together
                 groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
         most = max((sum(groups.values()) for groups in counted.values()), default=0)
-        # stores of the first releases have no counts: use the plan
-        return most + len(self.plans) if most or self._unswept else n_sweeps(list(self.plans.values()))
-
-    @property
-    def _unswept(self) -> bool:
-        """Whether no power needs a sweep before the publishing one."""
-        return all(power == 1 for power in self.plans)
+        return most + len(self.plans)
 
 
 @dataclass(frozen=True)
@@ -237,39 +258,28 @@ class SketchStage:
     def make(self, context: Context) -> SketchResult:
         """Plan each power, and compute the columns that are missing."""
         heat, parameters = self.heat, self.parameters
-        probes = Probes(heat, parameters.sketch.seed)
-        horizon = self._horizon(probes, context) if ALL in parameters.powers else None
-        first = choose_first_power(parameters.first_power, heat.shape[0])
-        filters = [_filter(power, horizon, first) for power in parameters.powers]
-        plans = plan_filters(heat, parameters.sketch, filters, parameters.tol, context, self.name, probes)
-        probes.clear()
+        scales, powers = AllScales(heat, context, self.name), [one for one in parameters.powers if isinstance(one, int)]
+        plans = plan_powers(heat, parameters.sketch, powers, parameters.tol_of(1), context, self.name)
+        horizon = None
+        if ALL in parameters.powers:
+            horizon, first = (
+                scales.horizon(parameters.horizon),
+                choose_first_power(parameters.first_power, heat.shape[0]),
+            )
+            plans[ALL] = scales.plan(horizon, first, parameters.tol_of(ALL))
+        plans = {power: plans[power] for power in parameters.powers}
         if not self.is_known:
-            _warn_about(horizon, plans)
-        columns = make_columns(heat, parameters.sketch, parameters.n_columns, plans, context, self.name)
+            _warn_about(plans)
+        columns = make_columns(heat, parameters.sketch, parameters.n_columns, plans, context, self.name, scales)
+        scales.clear()
         return SketchResult(plans, columns, horizon, self.name)
 
-    def _horizon(self, probes: Probes, context: Context) -> Horizon:
-        """The horizon that the user gave, or one by the relaxation time."""
-        given = self.parameters.horizon
-        if isinstance(given, int):
-            return Horizon(given)
-        return choose_horizon(probes.deflated, context, horizon_name(self.name))
 
-
-def _warn_about(horizon: Horizon | None, plans: dict[Power, PowerPlan]) -> None:
-    """Warn, before the sweeps, about long distances that are lost and powers that leave nothing of the data."""
-    if horizon is not None and horizon.warning is not None:
-        warn(horizon.warning, GPEWarning)
+def _warn_about(plans: dict[Power, Plan]) -> None:
+    """Warn, before the sweeps, about powers that leave nothing of the data, and data that are hard to solve for."""
     for plan in plans.values():
         if plan.warning is not None:
-            warn(plan.warning, VanishingWarning)
-
-
-def _filter(power: Power, horizon: Horizon | None, first: int) -> Filter:
-    if not isinstance(power, str):
-        return Filter(power)
-    assert horizon is not None
-    return Filter(horizon.horizon, cumulative=True, first=first)
+            warn(plan.warning, VanishingWarning if isinstance(plan, PowerPlan) else ConvergenceWarning)
 
 
 def _identity(heat: HeatKernel) -> str:
@@ -296,7 +306,7 @@ def check_sketch(
         n_components=kept,
         powers=powers,
         sketch=Sketch(kind, seed, checks.check_choice(precision, PRECISIONS, "precision")),
-        tol=checks.check_positive(tol, "tol"),
+        tol=tol if isinstance(tol, str) and tol == "auto" else checks.check_positive(tol, "tol"),
         horizon=checks.check_of_all(horizon, powers, "horizon"),
         n_sketch=None if n_sketch is None else _check_n_sketch(n_sketch, kept),
         first_power=checks.check_of_all(first_power, powers, "first_power"),

@@ -51,7 +51,7 @@ def removed_direction(heat: HeatKernel, *, top: bool) -> Removed:
 
     With `top` the eigenvector with eigenvalue 1 of any kernel: the sum of all powers would be little else.
     """
-    if heat.is_centred or (top and heat.normalization == "bistochastic"):
+    if heat.is_centred:
         constant = heat.context.filled(heat.kernel.edges.n_points, np.float64, lambda start, stop: 1.0)
         return Removed(constant, heat.total_weight)
     if not top:

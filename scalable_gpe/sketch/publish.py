@@ -66,6 +66,18 @@ def publish_rotated(
     return axes
 
 
+def sketched_rows(heat: HeatKernel, columns: Sequence[SketchColumns], width: int, points: np.ndarray) -> np.ndarray:
+    """``s (K Z) / sqrt(width)`` of some points, in float64: all columns of the sketch, before any rotation."""
+    out = np.empty((len(points), width))
+    for part in columns:
+        stop = min(part.stop, width)
+        for i, neighbors, weights in heat.kernel.edges.rows(points):
+            values = part.table.take(neighbors)[:, : stop - part.first].astype(np.float64)
+            out[i, part.first : stop] = heat.scale_points[points[i]] * (weights.astype(np.float64) @ values)
+    out /= np.sqrt(width)
+    return out
+
+
 def _write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:
     """Write some columns of the embedding, all rows in the user's order, as many together as memory allows."""
     n_columns = min(result.shape[1], out.shape[1] - first)

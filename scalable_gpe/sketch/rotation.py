@@ -48,6 +48,22 @@ class Axes:
         return out
 
 
+def distance_error(axes: Axes, n_axes: int, roots: np.ndarray, rows: np.ndarray, same: np.ndarray) -> float:
+    """Root mean square error of distances along the first axes, from roots to rows of a wide sketch, where `same`.
+
+    The mean of (1 - r)^2 + r^2 / (2 n_sketch) for r, a distance along the axes as a share of that in the wide sketch:
+    what the axes leave out, and the random error of the sketch.
+    """
+    wide = _distances(roots, rows)[same]
+    kept = _distances(*(axes.rotate(one.astype(np.float32), n_axes) for one in (roots, rows)))[same]
+    ratio, random = kept[wide > 0] / wide[wide > 0], 1 / (2 * roots.shape[1])
+    return float(np.sqrt(((1 - ratio) ** 2 + ratio**2 * random).mean() if len(ratio) else random))
+
+
+def _distances(roots: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return np.stack([np.linalg.norm(rows - root, axis=1) for root in roots])
+
+
 @dataclass(frozen=True)
 class AxesMetadata:
     """Variance along each axis."""

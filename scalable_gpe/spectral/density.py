@@ -1,6 +1,5 @@
 """The spectral density of A: its lower end, and the size of A^p G."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +31,8 @@ class Spectrum:
     n_points: int
     n_sweeps: int
 
-    def size(self, power: int | Callable[[np.ndarray], np.ndarray]) -> float:
-        """Root mean square of the eigenvalues to the power p, or of a function of the eigenvalues."""
-        if callable(power):
-            return float(np.sqrt((self.weights * power(self.nodes) ** 2).sum()))
+    def size(self, power: int) -> float:
+        """Root mean square of the eigenvalues to the power p."""
         return float(np.sqrt((self.weights * np.abs(self.nodes) ** (2.0 * power)).sum()))
 
     def effective_rank(self, power: Any) -> Any:

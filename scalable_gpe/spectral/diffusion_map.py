@@ -1,6 +1,5 @@
 """Diffusion maps: the top eigenvectors of A."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -10,17 +9,18 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, Message, warn
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.heat.kernel import kernel_components
+from scalable_gpe.heat.kernel import kernel_components, shared_components
 from scalable_gpe.heat.normalization import HeatKernel, RootScale, top_eigenvector
+from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import Product, sweep
-from scalable_gpe.spectral.chebyshev import series
+from scalable_gpe.multilevel.cycle import CoarseBasis
+from scalable_gpe.multilevel.slow_modes import ModeSearch
 
-Multiply = Callable[[np.ndarray], np.ndarray]
-
-_TOL = 1e-7
-_FILTERS = (65, 65, 257, 1025, 4097, 4097)  # odd, to keep the order of the eigenvalues
-_DENSE = 200  # up to this many points a dense solver is used
-_DENSE_IF_NEEDED = 2000  # and up to this many if no iteration converges
+_SCALED = 1e-7  # residual of the scaling up to which the eigenvectors of components are known
+_TOL, _LEAST_RESIDUAL = 1e-6, 1e-10  # of an eigenvector: a share of 1 - eigenvalue, and what rounding leaves
+_MORE = 8  # vectors that are searched beside those that are wanted
+_MOST_STEPS = 60
+_DENSE = 512  # up to this many points a dense solver is used
 
 
 class _Map(NamedTuple):
@@ -139,7 +139,7 @@ def _known_vectors(heat: HeatKernel) -> _KnownVectors:
     """Known eigenvectors; the components count only where the scaling is exact enough to know theirs."""
     by_user = heat.kernel.storage_order.by_user
     top = top_eigenvector(heat)[by_user]
-    if heat.kernel.n_connected_components == 1 or heat.residual > _TOL:
+    if heat.kernel.n_connected_components == 1 or heat.residual > _SCALED:
         return _KnownVectors(top, np.zeros(len(top), np.int64))
     roots = kernel_components(heat.kernel)[by_user]
     _, first, number = np.unique(roots, return_index=True, return_inverse=True)
@@ -150,134 +150,55 @@ def _known_vectors(heat: HeatKernel) -> _KnownVectors:
 
 
 def _top(heat: HeatKernel, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenvectors of distinct points, without the top one; sums run in the user's order."""
-    storage_order = heat.kernel.storage_order
+    """Leading eigenvectors of distinct points (storage order), without the top one."""
     known = _known_vectors(heat)
     n_known = min(len(known.shares) - 1, k)
-    vectors, values = known.contrasts(n_known), np.ones(n_known)
+    vectors, values = np.empty((heat.kernel.edges.n_points, k)), np.ones(k)
+    vectors[heat.kernel.storage_order.by_user, :n_known] = known.contrasts(n_known)
     if n_known < k:
-        others, lower = _others(heat, known, k - n_known)
-        vectors, values = np.hstack([vectors, others]), np.concatenate([values, lower])
-    out = np.empty_like(vectors)
-    out[storage_order.by_user] = vectors
-    return out, values
+        few = len(vectors) <= max(_DENSE, 4 * (k - n_known + _MORE))
+        solve = _dense if few else _solve
+        vectors[:, n_known:], values[n_known:] = solve(heat, known, k - n_known)
+    return vectors, values
 
 
-def _others(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenvectors of distinct points (the user's order), without all known ones."""
-    storage_order = heat.kernel.storage_order
-    n_points = storage_order.n_points
-
-    def multiply(vectors: np.ndarray) -> np.ndarray:
-        columns = vectors.reshape(n_points, -1)
-        stored = np.empty_like(columns, dtype=np.float64)
-        stored[storage_order.by_user] = columns - known.part(columns)
-        image = symmetric_product(heat, stored)[storage_order.by_user]
-        left: np.ndarray = image - known.part(image)
-        return left.reshape(vectors.shape)
-
-    solve = _dense if n_points <= max(_DENSE, 3 * k) else _solve
-    return solve(multiply, known, k)
-
-
-def _dense(multiply: Multiply, known: _KnownVectors, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Solve as a dense matrix."""
-    identity = np.eye(len(known.top))
+def _dense(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leading eigenvectors without all known ones, of a dense matrix."""
+    by_user, identity = heat.kernel.storage_order.by_user, np.eye(len(known.top))
+    stored = np.empty_like(identity)
+    stored[by_user] = identity - known.part(identity)
+    image = symmetric_product(heat, stored)[by_user]
     # known vectors are moved below the spectrum, where they cannot be mistaken for an eigenvalue 0
-    values, vectors = np.linalg.eigh(multiply(identity) - 2 * known.part(identity))
+    values, vectors = np.linalg.eigh(image - known.part(image) - 2 * known.part(identity))
     order = np.argsort(values)[::-1][:k]
-    return vectors[:, order], values[order]
+    stored[by_user] = vectors
+    return stored[:, order], values[order]
 
 
-def _solve(multiply: Multiply, known: _KnownVectors, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Solve with ARPACK, which is fast, or by block iteration if eigenvalues coincide, as those of equal clusters."""
-    n_points = len(known.top)
-    found = _arpack(multiply, known, k)
-    if found is not None:
-        return found
-    n_left = n_points - len(known.shares) - k
-    block = np.random.default_rng(0).standard_normal((n_points, k + min(k + 4, 16, n_left)))
-    for power in _FILTERS:
-        block, _ = np.linalg.qr(_filtered(multiply, power)(block))
-        vectors, values, residual = _ritz(multiply, block, k)
-        if residual <= _TOL:
-            return vectors, values
-    if n_points <= _DENSE_IF_NEEDED:
-        return _dense(multiply, known, k)
-    warn(
-        f"the eigensolver reached a residual of {residual:.1e}, above {_TOL:g}: many eigenvalues lie close to 1, as in "
-        "a nearly disconnected graph. Raise `n_neighbors` or epsilon, or use gp_embedding: it needs no eigenvectors.",
-        ConvergenceWarning,
-    )
+def _solve(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leading eigenvectors without all known ones, by LOBPCG with the cycles of the two-level solver."""
+    panels = Panels(heat.context)
+    roots = shared_components(heat.kernel, panels) if len(known.shares) > 1 else None
+    search = ModeSearch(CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots), panels, "interval")
+    search.begin(k + _MORE)
+    for _ in range(_MOST_STEPS):
+        search.step()
+        worst = max(mode.residual / max(_TOL * mode.decay, _LEAST_RESIDUAL) for mode in search.modes()[:k])
+        if worst <= 1:
+            break
+    else:
+        residual = max(mode.residual for mode in search.modes()[:k])
+        warn(
+            f"the eigensolver reached a residual of {residual:.1e} in {_MOST_STEPS} steps. Ask for fewer "
+            "`n_components`, raise `n_neighbors` or epsilon, or use gp_embedding: it needs no eigenvectors.",
+            ConvergenceWarning,
+        )
+    assert search.current is not None
+    root = np.sqrt(heat.step_scale)[:, None]
+    vectors = search.current.vectors.rows(0, len(root))[:, :k] / root
+    values = 1 - search.decays[:k]
+    panels.clear()
     return vectors, values
-
-
-def _arpack(multiply: Multiply, known: _KnownVectors, k: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Eigenvectors from one start vector, or None if it has not found all of them."""
-
-    def lowered(vector: np.ndarray) -> np.ndarray:
-        vector = np.ravel(vector)
-        image: np.ndarray = multiply(vector) - 2 * known.part(vector)
-        return image
-
-    n_points = len(known.top)
-    start, again = (np.random.default_rng(seed).standard_normal(n_points) for seed in (0, 1))
-    basis = _lanczos_basis(lowered, start, k, 1e-10)
-    if basis is None:
-        return None
-    vectors, values, residual = _ritz(multiply, basis, k)
-    if residual > _TOL:
-        return None
-
-    def remaining(vector: np.ndarray) -> np.ndarray:
-        vector = np.ravel(vector)
-        image: np.ndarray = lowered(vector) - vectors @ ((values + 1) * (vectors.T @ vector))
-        return image
-
-    # one start vector sees one eigenvector of each eigenvalue: a second one must find nothing above
-    other = _lanczos_basis(remaining, again, 1, max(0.1 * (1 - values[-1]), _TOL))
-    if other is None or float(other[:, 0] @ remaining(other[:, 0])) > values[-1] + _TOL:
-        return None
-    return vectors, values
-
-
-def _lanczos_basis(multiply: Multiply, start: np.ndarray, k: int, tol: float) -> np.ndarray | None:
-    """Top eigenvectors by ARPACK, or None if it does not converge."""
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
-
-    n_points = len(start)
-    operator = LinearOperator((n_points, n_points), matvec=multiply, dtype=np.float64)
-    n_vectors = min(n_points - 1, max(2 * k + 20, 40))
-    try:
-        _, basis = eigsh(operator, k, which="LA", v0=start, ncv=n_vectors, tol=tol, maxiter=20)
-    except ArpackNoConvergence:
-        return None
-    return np.asarray(basis)
-
-
-def _ritz(multiply: Multiply, basis: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Best approximations to k eigenvectors in the span of a basis, and the largest residual."""
-    image = multiply(basis)
-    values, rotation = np.linalg.eigh(basis.T @ image)
-    values, rotation = values[::-1][:k], rotation[:, ::-1][:, :k]
-    vectors = basis @ rotation
-    return vectors, values, float(np.abs(image @ rotation - vectors * values).max())
-
-
-def _filtered(multiply: Multiply, power: int) -> Multiply:
-    """``A^power`` by its Chebyshev series on [-1, 1], which separates the eigenvalues near 1."""
-    coefficients = series(power, -1.0)
-    degree = int(np.flatnonzero(np.abs(coefficients) > 1e-13)[-1])
-
-    def apply(vector: np.ndarray) -> np.ndarray:
-        before, now = vector, multiply(vector)
-        total: np.ndarray = coefficients[0] * before + coefficients[1] * now
-        for j in range(2, degree + 1):
-            before, now = now, 2 * multiply(now) - before
-            total += coefficients[j] * now
-        return total
-
-    return apply
 
 
 def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:

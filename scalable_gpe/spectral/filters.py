@@ -1,8 +1,8 @@
 """The function f of the eigenvalues of A that an embedding sketches: one power, or the sum of all powers.
 
-Y = f(A) G / sqrt(k) with f(x) = x^p, or f(x) = x^m + x^(m+1) + ... + x^(m+T-1) for all scales from the first power m
-up to the horizon T. The last application of A is always a plain product, so what is expanded is f(x) / x, whole or as a
-product of factors.
+Y = f(A) G / sqrt(k) with f(x) = x^p, or f(x) = x^m + c x^(m+1) + c^2 x^(m+2) + ... = x^m / (1 - c x) for all scales
+from the first power m on, with c = 1 - 1/T for the horizon T: f(1) = T. The last application of A is always a plain
+product, which publishes the embedding, and embeds new points.
 """
 
 from dataclasses import dataclass
@@ -19,38 +19,8 @@ def power_order(power: Power) -> tuple[bool, int]:
 
 
 @dataclass(frozen=True)
-class Factor:
-    """The polynomial ``x^power (1 + x^step + x^(2 step) + ... )`` with `terms` terms in the sum."""
-
-    power: int = 0
-    terms: int = 1
-    step: int = 1
-
-    @property
-    def degree(self) -> int:
-        """Degree of the polynomial."""
-        return self.power + self.step * (self.terms - 1)
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        values: np.ndarray = np.asarray(x, np.float64) ** self.power
-        return values if self.terms == 1 else values * _geometric(x, self.step, self.terms)
-
-
-def _geometric(x: np.ndarray, step: int, terms: int) -> np.ndarray:
-    """``(1 - y^terms) / (1 - y)`` for y = x^step in [-1, 1], without cancellation near y = 1."""
-    y = np.asarray(x, np.float64) ** step
-    near = y > 0.5
-    logarithm = step * np.log(np.abs(np.where(near, x, 0.5)))
-    safe = near & (logarithm < 0)
-    numerator = np.where(safe, -np.expm1(terms * logarithm), 1 - y**terms)
-    denominator = np.where(safe, -np.expm1(logarithm), 1 - y)
-    total: np.ndarray = np.where(denominator != 0, numerator / np.where(denominator != 0, denominator, 1.0), terms)
-    return total
-
-
-@dataclass(frozen=True)
 class Filter:
-    """``f(x) = x^power``; or, if `cumulative`, the sum of `power` powers from x^first on: `power` is the horizon T."""
+    """``f(x) = x^power``; or, if `cumulative`, the sum of all powers from `first` on: `power` is the horizon T."""
 
     power: int
     cumulative: bool = False
@@ -70,21 +40,10 @@ class Filter:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, np.float64)
-        values: np.ndarray = x * self.factors(1)[0](x)
+        values: np.ndarray = x**self.first / (1 - x + x / self.power) if self.cumulative else x**self.power
         return values
 
-    def factors(self, count: int) -> tuple[Factor, ...]:
-        """Split ``f(x) / x`` into `count` factors.
-
-        x^(p - 1) is split into nearly equal powers. The sum of all powers is split by
-        ``f_2T(x) = f_T(x) (1 + x^T)``; an odd horizon cannot be split further.
-        """
-        if self.cumulative:
-            horizon, doublings = self.power, list[Factor]()
-            while len(doublings) < count - 1 and horizon % 2 == 0:
-                horizon //= 2
-                doublings.append(Factor(terms=2, step=horizon))
-            return (Factor(power=self.first - 1, terms=horizon), *reversed(doublings))
+    def parts(self, count: int) -> tuple[int, ...]:
+        """Split ``x^(power - 1)`` into `count` nearly equal powers."""
         edges = [round((self.power - 1) * part / count) for part in range(count + 1)]
-        pieces = (stop - start for start, stop in pairwise(edges))
-        return tuple(Factor(power=piece) for piece in pieces if piece) or (Factor(),)
+        return tuple(stop - start for start, stop in pairwise(edges) if stop > start) or (0,)

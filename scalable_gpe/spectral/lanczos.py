@@ -1,24 +1,22 @@
 """The spectral density of A by stochastic Lanczos quadrature."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import CHUNK, chunk_products, row_pieces, sum_rows
+from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
 from scalable_gpe.heat.kernel import shared_components
-from scalable_gpe.heat.normalization import ISOLATED, HeatKernel, StepScale, top_eigenvector
+from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import LanczosStep, sweep
 from scalable_gpe.spectral.density import Spectrum
-from scalable_gpe.storage.blocks import ranges
 
 _INTERVAL_STEPS = 16
 _GRID = 128  # the lower end is rounded outwards to 1/128
 _PROBE_SEED = 0x5EED_0F_A
-_ROUNDING = 1e-16  # weight of a node: eigenvectors have about 1 / N, those that come from rounding less than 1e-20
 
 
 def spectrum(heat: HeatKernel, *, n_steps: int = 64, n_probes: int | None = None, random_state: Any = 0) -> Spectrum:
@@ -61,15 +59,13 @@ class Lanczos:
     """Lanczos iteration on several random vectors at once; the first steps do not depend on how many follow.
 
     With `ordinary`, isolated rows are left out of the vectors, and so is what no power shrinks within a component of
-    the kernel, if there are isolated rows or several components; with `top` in any case. Then the density is that of
-    the differences between ordinary rows of one component.
+    the kernel, if there are isolated rows or several components. Then the density is that of the differences between
+    ordinary rows of one component.
     """
 
-    def __init__(
-        self, heat: HeatKernel, seed: int, n_probes: int | None = None, *, ordinary: bool = False, top: bool = False
-    ) -> None:
+    def __init__(self, heat: HeatKernel, seed: int, n_probes: int | None = None, *, ordinary: bool = False) -> None:
         self._heat, self._seed, self._context = heat, seed, heat.context
-        self._ordinary, self._top, self._leaves_out = ordinary, top, False
+        self._ordinary, self._leaves_out = ordinary, False
         n_points = heat.kernel.edges.n_points
         self._n_probes = n_probes or (4 if n_points <= 50_000 else 2 if n_points <= 250_000 else 1)
         self._panels = Panels(self._context)
@@ -78,16 +74,6 @@ class Lanczos:
         self._share = np.ones(self._n_probes)
         self._current: Panel | None = None
         self._previous: Panel | None = None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of A."""
-        return self._heat.shape[0]
-
-    @property
-    def is_centred(self) -> bool:
-        """Whether the top eigenvector of A is constant."""
-        return self._heat.is_centred
 
     def spectrum(self, n_steps: int) -> Spectrum:
         """Quadrature of the first `n_steps` steps."""
@@ -100,16 +86,6 @@ class Lanczos:
             n_points=self._heat.kernel.edges.n_points,
             n_sweeps=len(self._alpha),
         )
-
-    def nodes(self, n_steps: int) -> list[np.ndarray]:
-        """The nodes of each vector after `n_steps` steps: approximate eigenvalues, ascending.
-
-        After hundreds of steps, rounding brings back what was left out of the vectors, the constant direction with its
-        eigenvalue 1, and eigenvalues that were found before. The vectors have no part in these nodes.
-        """
-        self._extend(max(n_steps, _INTERVAL_STEPS))
-        found = (self._quadrature(probe, n_steps) for probe in range(self._n_probes))
-        return [nodes[weights > _ROUNDING] for nodes, weights in found]
 
     def clear(self) -> None:
         """Drop the vectors: no more steps are needed."""
@@ -188,9 +164,7 @@ class Lanczos:
     def _is_parted(self) -> bool:
         """Whether something must be left out within the components of the kernel."""
         heat = self._heat
-        if not self._ordinary:
-            return False
-        return heat.kernel.n_connected_components > 1 or heat.n_isolated > 0 or (self._top and not heat.is_centred)
+        return self._ordinary and (heat.kernel.n_connected_components > 1 or heat.n_isolated_points > 0)
 
     def _start(self) -> tuple[Panel, np.ndarray]:
         """Random sign vectors of unit length, without the constant direction if centred; and the share left of each."""
@@ -215,7 +189,9 @@ class Lanczos:
             along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
             left, share = _without(heat, probes, top, along)
         else:
-            left = _ordinary_part(heat, probes)
+            roots = shared_components(heat.kernel, self._panels) if heat.kernel.n_connected_components > 1 else None
+            ordinary = OrdinaryRows.of(heat, self._panels, np.asarray(heat.isolated[:]), roots)
+            left = ordinary.part(probes, self._panels)
             share = _inner(heat, left, left)
         top.retire()
         norm = np.sqrt(np.where(share > 0, share, 1.0))
@@ -244,98 +220,7 @@ class _OrdinaryScale:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Entries start to stop."""
-        scale = self.heat.step_scale[start:stop]
-        return np.where(scale > ISOLATED, 0.0, scale)
-
-
-@dataclass(frozen=True)
-class _Ordinary:
-    """Rows of vectors x and of the top eigenvector, zero where rows are isolated; and the components of the rows."""
-
-    heat: HeatKernel
-    vectors: Panel  # S x
-    top: Panel
-    roots: Panel | None  # None: there is one component
-
-    def rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of x, and of the top eigenvector."""
-        alone, root = self.heat.isolated[start:stop], np.sqrt(self.heat.step_scale[start:stop])
-        x = np.where(alone[:, None], 0.0, self.vectors.rows(start, stop) / root[:, None])
-        return x, np.where(alone, 0.0, self.top.rows(start, stop))
-
-    def components(self, start: int, stop: int) -> np.ndarray:
-        """First point of the component of each row."""
-        return np.zeros(stop - start, np.int32) if self.roots is None else self.roots.rows(start, stop)
-
-    def sums(self, piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Squares of the top eigenvector and its products with x, summed over the components of each chunk."""
-        (x, top), component = self.rows(*piece), self.components(*piece)
-        products = np.column_stack([top, x]) * top[:, None]
-        components, totals = [], []
-        for start, stop in ranges(len(products), CHUNK):
-            found, number = np.unique(component[start:stop], return_inverse=True)
-            components.append(found)
-            totals.append(_add_by(number, products[start:stop], len(found)))
-        return np.concatenate(components), np.concatenate(totals)
-
-
-def _add_by(number: np.ndarray, values: np.ndarray, n_numbers: int) -> np.ndarray:
-    """Sums of the rows of `values` that have the same number, added one by one in their order."""
-    totals = np.zeros((n_numbers, values.shape[1]))
-    np.add.at(totals, number, values)
-    return totals
-
-
-def _ordinary_part(heat: HeatKernel, vectors: Panel) -> Panel:
-    """Vectors Z = S x without isolated rows, and without the top eigenvector of each component; replaces `vectors`."""
-    context, panels = heat.context, Panels(heat.context)
-    roots = shared_components(heat.kernel, panels) if heat.kernel.n_connected_components > 1 else None
-    ordinary = _Ordinary(heat, vectors, panels.of(top_eigenvector(heat)), roots)
-    blocks = row_pieces(context, vectors.shape[0])
-    partial = context.workers.map(ordinary.sums, blocks, count=False)
-    found, sums = (np.concatenate(part) for part in zip(*partial, strict=True))
-    components, number = np.unique(found, return_inverse=True)
-    totals = _add_by(number, sums, len(components))
-    squares = totals[:, 0]
-    known = panels.of(components), panels.of(totals[:, 1:] / np.where(squares > 0, squares, 1.0)[:, None])
-    with replaced(vectors) as part:
-
-        def leave_out(piece: tuple[int, int]) -> None:
-            x, top = ordinary.rows(*piece)
-            at = np.searchsorted(known[0].whole(), ordinary.components(*piece))
-            out = part.room(*piece)
-            out[:] = (x - known[1].whole()[at] * top[:, None]) * np.sqrt(heat.step_scale[slice(*piece)])[:, None]
-            part.put(piece[0], out)
-
-        context.workers.map(leave_out, blocks, count=False)
-    panels.clear()
-    return part
-
-
-class Probes:
-    """The Lanczos iterations of one run: `ordinary` for powers, `deflated` for the sum of all powers.
-
-    They differ only if the top eigenvector is part of the embedding at a power, but not of the sum.
-    """
-
-    def __init__(self, heat: HeatKernel, seed: int) -> None:
-        self._heat, self._seed = heat, seed
-
-    @cached_property
-    def ordinary(self) -> Lanczos:
-        """Without isolated rows."""
-        return Lanczos(self._heat, self._seed, ordinary=True)
-
-    @cached_property
-    def deflated(self) -> Lanczos:
-        """Without isolated rows and without the top eigenvector."""
-        return self.ordinary if self._heat.is_centred else Lanczos(self._heat, self._seed, ordinary=True, top=True)
-
-    def clear(self) -> None:
-        """Drop the vectors of all iterations."""
-        for made in ("ordinary", "deflated"):
-            if made in vars(self):
-                getattr(self, made).clear()
+        return np.where(self.heat.isolated[start:stop], 0.0, self.heat.step_scale[start:stop])
 
 
 def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:

@@ -72,7 +72,7 @@ def power_curve(heat: HeatKernel, seed: int, context: Context, name: str) -> Pow
 
 def measure_curve(heat: HeatKernel, spectrum: Spectrum) -> PowerCurve:
     """Measure effective rank and roughness of each power; isolated rows have eigenvalue 1 and are left out."""
-    alone = heat.step_scale[heat.isolated]
+    alone = heat.diagonal[heat.isolated]
 
     def moment(power: int) -> float:
         whole = float((spectrum.weights * np.abs(spectrum.nodes) ** (power - 1) * spectrum.nodes).sum())

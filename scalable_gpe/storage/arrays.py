@@ -11,8 +11,9 @@ import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.storage.backends import DECODING, StorageBackend
-from scalable_gpe.storage.handle import StoreHandle, ZarrArray
+from scalable_gpe.storage.backends import StorageBackend, WrongBytes
+from scalable_gpe.storage.codec import ZarrArray
+from scalable_gpe.storage.handle import StoreHandle
 from scalable_gpe.storage.shards import ABSENT, file_format
 
 
@@ -47,9 +48,7 @@ class _Stored:
         try:
             with self._named(noted=False):
                 self.array[region]
-        except StoreError as error:
-            if self.handle.backend.network and not isinstance(error, DamageError):
-                raise
+        except DamageError:
             return False
         return True
 
@@ -61,20 +60,22 @@ class _Stored:
                 yield
         except FileNotFoundError as error:
             raise self._damage(f"{error.filename or error} is missing", noted) from error
-        except StoreError:
+        except WrongBytes as error:
+            raise self._damage(str(error), noted) from error
+        except DamageError:  # of the codec
+            if noted:
+                self.handle.note_damage(self.name)
             raise
         except MemoryError as error:
             raise StoreError(
                 f"array {self.name!r} of store {str(self.handle)!r} does not fit in memory ({error}). Free some "
                 "memory; if its shape cannot be right, do not use this store."
             ) from None
-        except DECODING as error:
-            raise self._damage(str(error), noted) from error
 
-    def _damage(self, what: str, noted: bool = True) -> DamageError:
+    def _damage(self, what: str, noted: bool = True, part: str = "") -> DamageError:
         if noted:
             self.handle.note_damage(self.name)
-        return DamageError(f"array {self.name!r} is damaged: {what}", self.name)
+        return DamageError(f"array {self.name!r} is damaged: {what}", self.name, part)
 
 
 @lru_cache(maxsize=512)
@@ -230,13 +231,13 @@ class StoredRagged(_Stored):
         row = self.buffer() if buffer is None else buffer
         with self._named():
             if not 0 <= length < self._width:
-                raise ValueError(f"block {block} cannot have {length} entries")
+                raise WrongBytes(f"block {block} cannot have {length} entries")
             if self._format is None:
                 row[:] = self.array[block]
             else:
                 self._fill(block, row, length + 1)
         if row[0] != 1:
-            raise self._damage(f"chunk c/{block}/0 is missing")
+            raise self._damage(f"chunk c/{block}/0 is missing", part=chunk_name((block, 0)))
         return row[1 : length + 1]
 
     def _fill(self, block: int, row: np.ndarray, length: int) -> None:

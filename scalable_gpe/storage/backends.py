@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,20 +30,16 @@ _S3 = re.compile(r"s3a?://", re.IGNORECASE)
 # libraries used by fsspec whose network and credential errors are no OSError
 _NETWORK = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs"}
 
+# what other formats are called; no new store ends so
+_FILE = re.compile(
+    r"\.(np[yz]|csv|tsv|txt|parquet|feather|h5ad|h5|hdf5|loom|mtx|mat|rds|pkl|json|gz|zip|html?|png|pdf|svg|jpe?g)",
+    re.IGNORECASE,
+)
 _MOST_BUFFERS = 512  # of one call of the system
 
-# errors that decoding a truncated, empty or changed chunk may raise
-DECODING = (
-    ValueError,
-    RuntimeError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    BufferError,
-    AssertionError,
-)
+
+class WrongBytes(Exception):
+    """Bytes of a file that are not those that were written: another length, or another checksum."""
 
 
 class Sums(NamedTuple):
@@ -70,7 +66,9 @@ class StorageBackend(Protocol):
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
     def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
     def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums: ...
-    def write(self, key: str, *pieces: Any, over: str | None = None, durable: bool = False) -> None: ...
+    def write(
+        self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, synced: bool = False
+    ) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
@@ -101,17 +99,39 @@ def local_path(path: Any) -> str:
     return _LOCAL.sub("", os.fspath(path))
 
 
-def check_options(storage_options: Any, *paths: Any) -> None:
-    """Check storage_options: a dict, and at least one URL to use it for."""
+def is_read_only(path: Any) -> bool:
+    """Whether a path is a store in a directory to which this process cannot write, as on a read-only mount."""
+    if path is None or is_url(path):
+        return False
+    folder = local_path(path)
+    return os.path.exists(f"{folder}/zarr.json") and not os.access(folder, os.W_OK)
+
+
+def check_options(storage_options: Any, store: Any, *paths: Any) -> None:
+    """Check where results go, and storage_options: a dict, and at least one URL to use it for."""
+    if store is not None and not is_url(store) and not os.path.exists(local_path(store)):
+        check_new_store(store)
     if storage_options is None:
         return
     if not isinstance(storage_options, dict):
         raise TypeError(Message(f"`storage_options` must be a dict; got {type(storage_options).__name__}."))
-    if storage_options and not any(is_url(path) for path in paths):
+    if storage_options and not any(is_url(path) for path in (store, *paths)):
         raise ValueError(
             Message(
                 "`storage_options` is for URLs such as s3://bucket/run.zarr, and neither X nor store is one. Leave it "
                 "out."
+            )
+        )
+
+
+def check_new_store(path: Any) -> None:
+    """Refuse to make a store, which is a folder, under a name that ends like a file of another format."""
+    name = PurePosixPath(str(path) if is_url(path) else local_path(path))
+    if _FILE.fullmatch(name.suffix):
+        raise ValueError(
+            Message(
+                f"`store` is a folder, and must not end like a file; got {str(path)!r}. Pass a name such as "
+                f"{name.stem + '.zarr'!r}, and write {name.name!r} with export afterwards."
             )
         )
 
@@ -180,8 +200,9 @@ class LocalBackend:
         self._folder(prefix)
 
     def is_empty(self) -> bool:
-        """Whether the directory is missing, or holds nothing but the lock."""
-        return not self.path.exists() or all(entry.name == LOCK_FILE for entry in self.path.iterdir())
+        """Whether the directory is missing, or holds nothing but the lock and what a killed writer has begun."""
+        names = os.listdir(self.path) if self.path.exists() else []
+        return all(name == LOCK_FILE or (name.startswith("zarr.json.") and name.endswith(".partial")) for name in names)
 
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
@@ -207,10 +228,10 @@ class LocalBackend:
             while left:
                 n_bytes = os.preadv(file, left[:_MOST_BUFFERS], at)
                 if not n_bytes:
-                    raise ValueError("too short")
+                    raise WrongBytes("too short")
                 at, left = at + n_bytes, _after(left, n_bytes)
             if start is None and os.fstat(file).st_size != at:
-                raise ValueError("too long")
+                raise WrongBytes("too long")
         finally:
             os.close(file)
 
@@ -224,11 +245,13 @@ class LocalBackend:
         # the other way also says what is wrong
         return _read_runs(self, key, content, run, start) if computed is None else Sums(stored, computed)
 
-    def write(self, key: str, *pieces: Any, over: str | None = None, durable: bool = False) -> None:
+    def write(
+        self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, synced: bool = False
+    ) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
 
         `over`: an obsolete file of about this length; if it still exists, its space is reused. `durable`: a commit will
-        wait until the file is on the disk; its way there begins at once.
+        wait until the file is on the disk; its way there begins at once. `synced`: it is there before it has its name.
         """
         file = self._file(key)
         unfinished = f"{file}.{uuid.uuid4().hex}.partial"
@@ -242,6 +265,8 @@ class LocalBackend:
             while left:
                 left = _after(left, os.writev(target.fileno(), left[:_MOST_BUFFERS]))
             target.truncate()
+            if synced:
+                os.fsync(target.fileno())
         os.replace(unfinished, file)
         if durable and self._commits:
             self._early[file] = _flusher().submit(_fsync, file)
@@ -301,17 +326,23 @@ class LocalBackend:
         return True
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
-        """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data."""
-        self._await_early(self._folder(prefix))
+        """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data.
+
+        The folders around it follow: without them its name may be lost.
+        """
+        if deep:
+            self._await_early(self._folder(prefix))
         for parent, _, names in os.walk(self._folder(prefix)):
-            for name in [*names, "."]:
+            for name in [*sorted(set(names) - {LOCK_FILE}), "."]:
                 try:
                     _fsync(os.path.join(parent, name))
                 except FileNotFoundError:
                     if not name.endswith(".partial"):  # a task that runs twice has just given it its name
                         raise
             if not deep:
-                return
+                break
+        if prefix:
+            self.flush(prefix.rpartition("/")[0], deep=False)
 
     def _await_early(self, folder: Path) -> None:
         """Wait for files that are on their way, and raise what failed: the system tells of an error only once."""
@@ -443,7 +474,7 @@ class FsspecBackend:
         n_bytes = sum(map(len, views))
         content = memoryview(self.read(key, start, None if start is None else start + n_bytes))
         if len(content) != n_bytes:
-            raise ValueError("wrong length")
+            raise WrongBytes("wrong length")
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]
 
@@ -452,7 +483,13 @@ class FsspecBackend:
         return _read_runs(self, key, content, run, start)
 
     def write(
-        self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, create: bool = False
+        self,
+        key: str,
+        *pieces: Any,
+        over: str | None = None,
+        durable: bool = False,
+        synced: bool = False,
+        create: bool = False,
     ) -> None:
         """Write one object; with `create` only if it does not exist, if the object store supports that.
 

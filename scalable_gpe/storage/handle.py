@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import pickle
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
+import numpy as np
 import zarr
 
 from scalable_gpe.errors import DamageError, Message, StoreError
-from scalable_gpe.storage.backends import DECODING, StorageBackend
+from scalable_gpe.storage.backends import StorageBackend
+from scalable_gpe.storage.codec import ZarrArray, with_checks
 from scalable_gpe.storage.lock import Lock
-
-ZarrArray: TypeAlias = "zarr.Array[Any]"
 
 NOTES = ".damaged"  # the file that names arrays which a reader found damaged
 
@@ -54,18 +55,31 @@ class StoreHandle:
                 )
             )
 
-    def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
-        """Open the array of that name, or return None; `write_empty` (write chunks of zeros) is not stored with it."""
-        self.backend.check(name)
-        mode: Any = "r" if self.read_only else "r+"
+    def fence(self) -> None:
+        """Raise unless this process may commit and remove: it still has the lock that it took."""
+        self.check_writable()
+        if self.lock is not None:
+            self.lock.check()
+
+    def described(self, name: str) -> dict[str, Any] | None:
+        """What zarr.json says of the array of that name, or None: there is none, or not one of this library."""
         try:
-            with self.backend.io(missing=True):
-                found = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
-        except (FileNotFoundError, *DECODING):
+            found = json.loads(self.backend.read(f"{name}/zarr.json"))
+            return found if _is_own(found) else None
+        except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
-        if not _is_own(found):
+
+    def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
+        """Open the array of that name, or return None; `write_empty` (write chunks of zeros) is not stored with it.
+
+        An array that this library has written, and zarr does not open, is no damage: the error is zarr's.
+        """
+        if self.described(name) is None:
             return None
-        return found.with_config({"write_empty_chunks": write_empty})
+        mode: Any = "r" if self.read_only else "r+"
+        with self.backend.io():
+            found = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
+        return with_checks(found, write_empty=write_empty)
 
     def find(self, name: str, *, write_empty: bool = True) -> ZarrArray:
         """Open the array of that name, which must exist."""
@@ -88,21 +102,25 @@ class StoreHandle:
 
     def forget_damage(self) -> None:
         """Remove the notes."""
+        self.fence()
         self.backend.delete(NOTES)
 
     def remove(self, name: str) -> None:
         """Remove a result: its commit first, then its arrays."""
         if self.read_only and not self.backend.files(name):
             return  # nothing to remove, as for panels in memory
-        self.check_writable()
+        self.fence()
         self.backend.remove(name, first="zarr.json")
 
 
-def _is_own(array: ZarrArray) -> bool:
+def _is_own(described: Any) -> bool:
     """Whether an array has numbers and codecs that this library writes."""
-    described = array.metadata.to_dict()
-    small = math.prod(array.chunks) * array.dtype.itemsize <= _MOST_CHUNK
-    return small and array.dtype.kind in "fiub" and _codec_names(described.get("codecs")) <= _CODECS
+    shape, chunk = described["shape"], described["chunk_grid"]["configuration"]["chunk_shape"]
+    dtype = np.dtype(described["data_type"])
+    counts = all(isinstance(n, int) and n >= 0 for n in (*shape, *chunk)) and len(chunk) == len(shape)
+    small = counts and math.prod(chunk) * dtype.itemsize <= _MOST_CHUNK
+    is_array = described["node_type"] == "array" and dtype.kind in "fiub"
+    return is_array and small and _codec_names(described["codecs"]) <= _CODECS
 
 
 def _codec_names(codecs: Any) -> set[str]:

@@ -50,7 +50,7 @@ def heat_name(kernel: str, normalization: str, tol: float, max_iter: int, weight
     return f"heat/{_digest(_key(kernel), normalization, tol, max_iter, *more)}"
 
 
-def sketch_name(heat: str, kind: str, seed: int, precision: str, tol: float) -> str:
+def sketch_name(heat: str, kind: str, seed: int, precision: str, tol: float | str) -> str:
     """Name of the sketches of a heat kernel: all powers and columns."""
     return f"sketch/{_digest(_key(heat), kind, seed, precision, tol)}"
 

@@ -4,6 +4,8 @@ In a directory the operating system locks a file, and frees it when its holder d
 there a small object names the holder, which rewrites it every few seconds as a heartbeat.
 """
 
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -15,8 +17,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
-
-from filelock import FileLock, Timeout
 
 from scalable_gpe.errors import StoreError, logger
 
@@ -45,22 +45,38 @@ class LockObjects(Protocol):
 @contextmanager
 def waiting_for(path: Path) -> Iterator[None]:
     """Hold a lock file; wait while another thread or process holds it."""
-    with FileLock(path, thread_local=False):
+    file = _open(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(file)
+
+
+def _open(path: Path) -> int:
+    """Open a lock file, and never what a link leads to."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
 class LocalLock:
     """An exclusive lock on the file ``.lock`` of a directory."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = FileLock(path / LOCK_FILE, timeout=0, thread_local=False)
         try:
-            self._lock.acquire()
-        except Timeout:
-            raise StoreError(
-                f"store {str(path)!r} is in use by another process. Wait for it, or pass another path."
-            ) from None
-        except (OSError, NotImplementedError) as error:
+            self._file = _open(path / LOCK_FILE)
+        except OSError as error:
+            link = (
+                f"{LOCK_FILE} in it is a link. Remove that" if error.errno == errno.ELOOP else f"{error}. Check access"
+            )
+            raise StoreError(f"store {str(path)!r} cannot be locked: {link}, or pass another path.") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            if isinstance(error, BlockingIOError):
+                raise StoreError(
+                    f"store {str(path)!r} is in use by another process. Wait for it, or pass another path."
+                ) from None
             raise StoreError(f"store {str(path)!r} cannot be locked: {error}. Pass a path on another disk.") from error
 
     def check(self) -> None:
@@ -68,7 +84,7 @@ class LocalLock:
 
     def release(self) -> None:
         """Release the lock."""
-        self._lock.release()
+        os.close(self._file)
 
 
 class ObjectLock:
@@ -97,7 +113,8 @@ class ObjectLock:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise if another process has taken the lock."""
+        """Raise if another process has taken the lock: look at it, as this process may have been stopped until now."""
+        self._look()
         if self._lost:
             raise StoreError(
                 f"store {str(self._backend)!r} was taken over by {self._lost}, because this process sent no "
@@ -153,13 +170,17 @@ class ObjectLock:
         while not self._stop.wait(BEAT):
             count += 1
             try:
-                holder = self._read(max(self._numbers(), default=self._number))
-                if not self._is_mine(holder):
-                    self._lost = _who(holder)
+                self._look()
+                if self._lost:
                     return
                 self._backend.write(_key(self._number), self._content(count))
             except Exception as error:  # any error: the network may come back, and a silent end would lose the lock
                 logger.warning("the lock of %s could not be renewed: %s", self._backend, error)
+
+    def _look(self) -> None:
+        holder = self._read(max(self._numbers(), default=self._number))
+        if not self._is_mine(holder):
+            self._lost = _who(holder)
 
     def _numbers(self) -> list[int]:
         names = [name.removeprefix(_NAME) for name in self._backend.objects() if name.startswith(_NAME)]

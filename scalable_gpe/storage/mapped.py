@@ -29,6 +29,7 @@ _ACTED = 0.6  # share of what tasks may add at which pages are dropped
 _AROUND, _LOADED = 2**21, 2**4  # bytes around a row that the system may map with it; how many of these at a time
 _JOINED = 2**16  # bytes of pages that the system maps together in arrays that are used in any order
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux, which Python has no name for
+_STATM = "/proc/self/statm"
 _PIECE = 2**18  # rows of one step over arrays of all rows
 _SCATTERED = 2**22  # rows that may be written in any order; among more, each piece would touch every page
 
@@ -324,10 +325,15 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tup
             ) from None
 
 
+def is_measured() -> bool:
+    """Whether the system says how much of this process is in memory."""
+    return _resident() is not None
+
+
 def _resident() -> _Resident | None:
     """Bytes in the memory of this process; None where the system does not say."""
     with contextlib.suppress(OSError):
-        file = os.open("/proc/self/statm", os.O_RDONLY)  # not `open`, which takes three times as long
+        file = os.open(_STATM, os.O_RDONLY)  # not `open`, which takes three times as long
         try:
             total, files = os.read(file, 100).split()[1:3]
             return _Resident(int(total) * mmap.PAGESIZE, int(files) * mmap.PAGESIZE)

@@ -95,6 +95,7 @@ class MemoryStore:
     """Arrays and records of one computation in this process; they end with it."""
 
     persistent = False
+    read_only = False
     renames = False
 
     def __init__(self) -> None:
@@ -181,10 +182,6 @@ class MemoryStore:
             for one in [key for key in known if key == name or key.startswith(f"{name}/")]:
                 del known[one]
 
-    def drop(self, name: str) -> None:
-        """Free an intermediate result: nothing can resume from it."""
-        self.remove(name)
-
     def detach(self, name: str) -> Any:
         """Remove a table from the store, and return its array."""
         return self._tables.pop(name).array
@@ -197,7 +194,7 @@ class MemoryStore:
     def flush(self, name: str) -> None:
         """Nothing to do: nothing is on disk."""
 
-    def repair(self, array: str, what: str) -> None:
+    def repair(self, array: str, part: str = "") -> None:
         """Nothing to do: memory is not damaged."""
 
     def discard(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from scalable_gpe.errors import DamageError
 from scalable_gpe.loops.checksum import crc32c, crc32c_of_runs
-from scalable_gpe.storage.backends import interleaved
+from scalable_gpe.storage.backends import WrongBytes, interleaved
 from scalable_gpe.storage.handle import StoreHandle
 
 _RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each
@@ -87,7 +87,7 @@ class ScratchTable:
             at = None if whole else start // run * (run_bytes + _SUM_BYTES)
             stored, computed = self.handle.backend.read_runs(key, content, run_bytes, at)
             if stored.tobytes() != self._placed(computed, shard, start // run).tobytes():
-                raise ValueError(MISMATCH)
+                raise WrongBytes(MISMATCH)
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -146,14 +146,14 @@ def _damage_named(of: ScratchTable | ScratchRagged, key: str) -> Iterator[None]:
     try:
         with of.handle.backend.io(f"array {of.name!r}", missing=True):
             yield
-    except (FileNotFoundError, ValueError) as error:
+    except (FileNotFoundError, WrongBytes) as error:
         raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
 
 
 def check(content: np.ndarray, checksum: Any) -> None:
     """Compare bytes with the checksum that was stored with them."""
     if crc32c(content) != int.from_bytes(checksum, "little"):
-        raise ValueError(MISMATCH)
+        raise WrongBytes(MISMATCH)
 
 
 def checked(stored: np.ndarray) -> np.ndarray:

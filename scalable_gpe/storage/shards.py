@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.loops.checksum import crc32c
-from scalable_gpe.storage.backends import StorageBackend
-from scalable_gpe.storage.handle import ZarrArray
+from scalable_gpe.storage.backends import StorageBackend, WrongBytes
+from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.scratch import MISMATCH, checked
 
 ABSENT = 2**64 - 1  # offset of a chunk that a file does not hold: it is all zeros
@@ -34,12 +34,14 @@ class FileFormat:
         """Offsets of the chunks of a file."""
         if self.is_single:
             return [0]
-        size = backend.length(key)
-        stored = backend.read(key, size - 16 * self.n_chunks - 4, size)
+        size, index_bytes = backend.length(key), 16 * self.n_chunks + 4
+        if size < index_bytes:
+            raise WrongBytes(f"{key} is too short")
+        stored = backend.read(key, size - index_bytes, size)
         offsets, lengths = checked(np.frombuffer(stored, np.uint8)).view("<u8").reshape(self.n_chunks, 2).T
         wrong = lengths[(lengths != self.chunk_bytes + 4) & (offsets != ABSENT)]
         if len(wrong):
-            raise ValueError(f"a chunk has {wrong[0]} bytes instead of {self.chunk_bytes + 4}")
+            raise WrongBytes(f"a chunk has {wrong[0]} bytes instead of {self.chunk_bytes + 4}")
         return list(map(int, offsets))
 
     def read(self, backend: StorageBackend, key: str, first: int, content: np.ndarray, index: list[int]) -> None:
@@ -57,7 +59,7 @@ class FileFormat:
                 at = None if self.is_single else offset
                 stored, computed = backend.read_runs(key, content[start * length : stop * length], length, at)
                 if stored.tobytes() != computed.tobytes():
-                    raise ValueError(MISMATCH)
+                    raise WrongBytes(MISMATCH)
             start = stop
 
     def write(self, backend: StorageBackend, key: str, chunks: Sequence[np.ndarray]) -> None:

@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,23 +24,23 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
-from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError, StoreError, logger
+from scalable_gpe.errors import METADATA, NUMBERS, DamageError, StoreError, logger
 from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_mark, chunk_name
-from scalable_gpe.storage.backends import DECODING, StorageOptions, open_backend
+from scalable_gpe.storage.backends import StorageOptions, check_new_store, open_backend
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.handle import StoreHandle, ZarrArray
+from scalable_gpe.storage.codec import ZarrArray
+from scalable_gpe.storage.handle import StoreHandle
 from scalable_gpe.storage.protocol import Table
 from scalable_gpe.storage.records import Record, from_json, to_json
 from scalable_gpe.storage.scratch import ScratchRagged, ScratchTable
 
 FORMAT = "scalable_gpe"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SCRATCH = "work"  # the group of scratch arrays
 OWNER = "run"  # the attribute of an array that names the run which writes it
 _CHUNK_BYTES = 2**22
 _MOST_MISSING = 100  # missing chunks of one array that are listed
 _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbers
-_CHUNK = re.compile(r"chunk (c(?:/\d+)*) ")  # how damage names a chunk
 
 
 class Commit(NamedTuple):
@@ -53,16 +52,11 @@ class Commit(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """An array (or a commit), and what is wrong with it."""
+    """An array (or a commit), what is wrong with it, and the part that is damaged, as in DamageError."""
 
     array: str
     what: str
-
-    @property
-    def chunk(self) -> str | None:
-        """The chunk that is damaged, if it is one."""
-        found = _CHUNK.search(self.what)
-        return None if found is None else found[1]
+    part: str
 
 
 class ZarrStore:
@@ -108,11 +102,12 @@ class ZarrStore:
 
     def _begin(self) -> dict[str, Any]:
         """Make the group of a new store."""
+        check_new_store(str(self))
         if not self.backend.is_empty():
             raise StoreError(f"store {str(self)!r} is a directory with other contents. Pass a new or empty path.")
         attributes: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION}
         with self.backend.io():
-            zarr.open_group(self.handle.storage, mode="a", zarr_format=3).attrs.put(attributes)
+            self._write_group("", attributes)
         return attributes
 
     @cached_property
@@ -170,15 +165,13 @@ class ZarrStore:
         write_empty: bool = True,
         owner: str | None = None,
     ) -> ZarrArray:
-        known = self.handle.open(name, write_empty=write_empty)
-        wanted = shape, np.dtype(dtype), owner
-        if known is not None and (known.shape, known.dtype, known.attrs.get(OWNER)) == wanted:
-            return known
+        if self._is_begun(name, shape, np.dtype(dtype), owner):
+            return self.handle.find(name, write_empty=write_empty)
         self.handle.check_writable()
         self.remove(name)
         with self.backend.io():
             self._make_parents(name)
-            made: ZarrArray = self.root.create_array(
+            self.root.create_array(
                 name,
                 shape=shape,
                 dtype=dtype,
@@ -186,10 +179,17 @@ class ZarrStore:
                 shards=None if shards == chunks else shards,
                 compressors=(Crc32cCodec(),),
                 fill_value=0,
-                config={"write_empty_chunks": write_empty},
                 attributes=None if owner is None else {OWNER: owner},
             )
-            return made
+        return self.handle.find(name, write_empty=write_empty)
+
+    def _is_begun(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], owner: str | None) -> bool:
+        """Whether there is an array of that name, shape, type and owner."""
+        described = self.handle.described(name)
+        if described is None:
+            return False
+        known = tuple(described["shape"]), np.dtype(described["data_type"]), self.owner(name)
+        return known == (tuple(shape), dtype, owner)
 
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
@@ -203,9 +203,6 @@ class ZarrStore:
         """Find the table of that name, or None."""
         found = self.handle.open(name)
         return None if found is None else StoredTable(self.handle, found)
-
-    def drop(self, name: str) -> None:
-        """Nothing to do: an interrupted computation resumes from this intermediate result."""
 
     def detach(self, name: str) -> Any:
         """Return the array of a table, which stays in the store."""
@@ -223,12 +220,13 @@ class ZarrStore:
 
     def owner(self, name: str) -> str | None:
         """Key of the run that writes (or wrote) a table; None if there is none, or no such table."""
-        known = self.handle.open(name)
-        return None if known is None else str(known.attrs.get(OWNER, "")) or None
+        described = self.handle.described(name)
+        attributes = None if described is None else described.get("attributes")
+        return str(attributes.get(OWNER, "")) or None if isinstance(attributes, dict) else None
 
     def rename(self, name: str, to: str) -> bool:
         """Give a table another name, unless another table has it; return whether it has that name now."""
-        self.handle.check_writable()
+        self.handle.fence()
         with self.backend.io():
             return self.backend.rename(name, to)
 
@@ -238,6 +236,7 @@ class ZarrStore:
 
     def discard(self) -> None:
         """Remove a store that holds no results."""
+        self.handle.fence()
         for name in self.backend.folders():
             self.remove(name)
         self.backend.delete("zarr.json")
@@ -251,39 +250,38 @@ class ZarrStore:
 
     def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
         """Commit a result (its arrays, and `arrays` elsewhere), after all of them are flushed to disk."""
-        self.handle.check_writable()
+        self.handle.fence()
         self.backend.check(name)
-        if self.handle.lock is not None:
-            self.handle.lock.check()
         with self.backend.io():
-            group = self._group(name)
             digests: dict[str, str] = {}
             for one in (name, *arrays):
                 self.backend.flush(one)
                 digests |= self._digests(one, itself=one != name)
             content = {"facts": to_json(record), "metadata": digests}
             marks = {} if self.backend.network else self._all_marks(digests)
-            group.attrs.put({**content, "checksum": _checksum(content), "chunks": marks})
+            self._write_group(name, {**content, "checksum": _checksum(content), "chunks": marks})
             self.backend.flush(name, deep=False)
 
-    def _group(self, name: str) -> zarr.Group:
-        """The group of a result; if its metadata cannot be read, a new one, because it holds nothing but the commit."""
+    def _write_group(self, name: str, attributes: dict[str, Any]) -> None:
+        """Write a group, completely or not at all: after a power cut too, because zarr cannot use half of one."""
         self._make_parents(name)
-        try:
-            return self.root.require_group(name)
-        except DECODING:
-            self.backend.delete(f"{name}/zarr.json")
-            return self.root.require_group(name)
+        group = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+        self.backend.write(f"{name}/zarr.json".lstrip("/"), json.dumps(group, indent=2).encode(), synced=True)
 
     def _make_parents(self, name: str) -> None:
-        """Make the groups that hold a result or an array, the outermost first.
+        """Make the groups that hold a result or an array, the outermost first, unless they are there and readable.
 
         zarr would write them at the same time as the array: a run that is killed then leaves an array without a group.
         """
         parent = name.rpartition("/")[0]
-        if parent and not self.backend.exists(f"{parent}/zarr.json"):
-            self._make_parents(parent)
-            self.root.require_group(parent)
+        if parent and not self._is_group(parent):
+            self._write_group(parent, {})
+
+    def _is_group(self, name: str) -> bool:
+        try:
+            return self._attributes(name) is not None
+        except DamageError:
+            return False
 
     def read(self, name: str, kind: type[Record]) -> Record | None:
         """Record of a complete result, or None; raise if a chunk is missing or metadata was changed."""
@@ -292,8 +290,8 @@ class ZarrStore:
             return None
         damage = self.damage(commit, marks=not self.backend.network)
         if damage:
-            array, what = damage[0]
-            raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array)
+            array, what, part = damage[0]
+            raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array, part)
         return self._restore(name, kind, commit)
 
     def peek(self, name: str, kind: type[Record]) -> Record | None:
@@ -305,7 +303,7 @@ class ZarrStore:
         try:
             return from_json(kind, commit.record)
         except ValueError as error:
-            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed: {error}", name) from None
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed: {error}", name, METADATA) from None
 
     def results(self) -> list[str]:
         """Names of all groups below the root, committed or not."""
@@ -325,7 +323,7 @@ class ZarrStore:
         content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
         digests = content["metadata"] or {}
         if attributes.get("checksum") != _checksum(content) or not isinstance(digests, dict):
-            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name)
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name, METADATA)
         # not part of the checksum: earlier releases did not write it, and read what this one writes
         chunks = attributes.get("chunks")
         marks = {str(name): str(text).split() for name, text in chunks.items()} if isinstance(chunks, dict) else {}
@@ -342,7 +340,7 @@ class ZarrStore:
         except (ValueError, TypeError, AttributeError, RecursionError):
             if not name:  # the root group: not a store of this library
                 return {}
-            raise DamageError(f"{name}/zarr.json of store {str(self)!r} is not readable", name) from None
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} is not readable", name, METADATA) from None
 
     def _digests(self, name: str, *, itself: bool = False) -> dict[str, str]:
         """Checksums of the zarr.json of all arrays below a result."""
@@ -379,15 +377,15 @@ class ZarrStore:
             try:
                 content = self.backend.read(f"{array}/zarr.json")
             except FileNotFoundError:
-                wrong.append(Damage(array, "zarr.json is missing"))
+                wrong.append(Damage(array, "zarr.json is missing", METADATA))
                 continue
             if _digest(content) != digest:
-                wrong.append(Damage(array, "zarr.json was changed"))
+                wrong.append(Damage(array, "zarr.json was changed", METADATA))
                 continue
             try:
                 wrong += self._wrong_chunks(array, content, commit.marks.get(array, []) if marks else [])
             except ValueError:
-                wrong.append(Damage(array, "zarr.json is not readable"))
+                wrong.append(Damage(array, "zarr.json is not readable", METADATA))
         return wrong
 
     def _wrong_chunks(self, array: str, content: bytes, marks: Sequence[str]) -> Iterator[Damage]:
@@ -397,13 +395,14 @@ class ZarrStore:
         for name, mark in zip(map(chunk_name, indices), itertools.chain(marks, itertools.repeat(None)), strict=False):
             key = f"{array}/{name}"
             if key not in present:
-                yield Damage(array, f"chunk {name} is missing")
+                yield Damage(array, f"chunk {name} is missing", name)
             elif mark is not None and self._mark(key, n_inner) != mark:
-                yield Damage(array, f"chunk {name} is not the one that was written")
+                yield Damage(array, f"chunk {name} is not the one that was written", name)
 
-    def repair(self, array: str, what: str) -> None:
+    def repair(self, array: str, part: str = "") -> None:
         """Remove the commit of a damaged result, and what would block it, so that it is computed again."""
-        if "zarr.json" in what:
+        self.handle.fence()
+        if part == METADATA:
             self.backend.delete(f"{array}/zarr.json")
         for result in self.results():
             try:
@@ -412,49 +411,50 @@ class ZarrStore:
                 commit = None
                 self.backend.delete(f"{result}/zarr.json")
             if commit is not None and array in (result, *commit.digests):
-                self._delete_chunks([Damage(array, what), *self.damage(commit, marks=True)])
-                self.root.require_group(result).attrs.put({})
+                self._delete_chunks([Damage(array, "", part), *self.damage(commit, marks=True)])
+                self._write_group(result, {})
         # an embedding is written column by column: a damaged chunk would be read before it is written
-        wrong = array.startswith("embedding/") or CANNOT_BE_RIGHT in what
-        if wrong or ("zarr.json" in what and self.backend.files(f"{array}/c")):
+        wrong = array.startswith("embedding/") or part == NUMBERS
+        if wrong or (part == METADATA and self.backend.files(f"{array}/c")):
             self.remove(array)
         self.handle.forget_damage()
 
     def _delete_chunks(self, damage: Sequence[Damage]) -> None:
         """Delete damaged chunks: one that can be read, but is another one, would be kept."""
         for one in damage:
-            if one.chunk is not None:
-                self.backend.delete(f"{one.array}/{one.chunk}")
+            if one.part.startswith("c/"):
+                self.backend.delete(f"{one.array}/{one.part}")
 
     def repair_noted(self) -> None:
         """Repair the arrays that a reader found damaged; the caller holds the lock."""
-        for array in self.handle.noted_damage():
-            try:
-                chunks = list(self._unreadable(array))
-            except (FileNotFoundError, DamageError, ValueError):  # no array any more: its stage notices that
-                continue
-            for chunk in chunks:
-                self.repair(array, f"chunk {chunk} is damaged")
+        noted = self.handle.noted_damage()
+        for array in noted:
+            self.backend.check(array)
+        for one in self.verify(noted) if noted else ():
+            self.repair(one.array, one.part)
         self.handle.forget_damage()
 
-    def verify(self) -> list[Damage]:
-        """Read every chunk of every complete result, and return all damage."""
+    def verify(self, only: Sequence[str] | None = None) -> list[Damage]:
+        """Read every chunk of every complete result (or `only` those of some arrays), and return all damage."""
         wrong: set[Damage] = set()
         for result in self.results():
             try:
                 commit = self._commit(result)
             except DamageError:
-                wrong.add(Damage(result, "zarr.json was changed"))
+                wrong.add(Damage(result, "zarr.json was changed", METADATA))
                 continue
-            if commit is None:
-                continue
-            damage = self.damage(commit, marks=True)
-            unreadable: set[tuple[str, str]] = set()
-            for array in set(commit.digests) - {array for array, what in damage if "zarr.json" in what}:
-                unreadable.update((array, chunk) for chunk in self._unreadable(array))
-            wrong.update(Damage(array, f"chunk {chunk} is damaged") for array, chunk in unreadable)
-            wrong.update(one for one in damage if (one.array, one.chunk) not in unreadable)
+            if commit is not None:
+                wrong.update(self._damage_of(commit, only))
         return sorted(wrong)
+
+    def _damage_of(self, commit: Commit, only: Sequence[str] | None) -> list[Damage]:
+        """All damage of a result."""
+        wanted = commit.digests if only is None else {one: commit.digests[one] for one in only if one in commit.digests}
+        damage = self.damage(commit._replace(digests=wanted), marks=True)
+        readable = set(wanted) - {one.array for one in damage if one.part == METADATA}
+        unreadable = {(array, chunk) for array in readable for chunk in self._unreadable(array)}
+        named = [Damage(array, f"chunk {chunk} is damaged", chunk) for array, chunk in unreadable]
+        return named + [one for one in damage if (one.array, one.part) not in unreadable]
 
     def _unreadable(self, name: str) -> Iterator[str]:
         grid = _grid_shape(self.backend.read(f"{name}/zarr.json"))
@@ -483,7 +483,8 @@ class ZarrStore:
     def exclusive(self, *, repaired: bool = True) -> Iterator[None]:
         """Hold the lock; remove scratch arrays and partial files before the work and after it.
 
-        With `repaired`, results that a reader found damaged are no longer complete, so that they are made again.
+        With `repaired`, results that a reader found damaged are no longer complete, so that they are made again, and
+        the notes of such readers are removed.
         """
         self.lock()
         try:
@@ -496,7 +497,8 @@ class ZarrStore:
             try:
                 self.remove(SCRATCH)
                 self.backend.remove_partial()  # of workers that were killed
-                self.handle.forget_damage()  # what was found during the work was repaired, or is found again
+                if repaired:
+                    self.handle.forget_damage()  # what was found during the work was repaired, or is found again
             except Exception as error:  # the next run removes it; the first error must not be lost
                 logger.warning("scratch arrays stay in %s until the next run: %s", self, error)
             finally:

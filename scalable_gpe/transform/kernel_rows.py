@@ -48,7 +48,7 @@ class KernelEmbedding:
             "converged": self.heat.converged,
             "power": self.power,
             "horizon": None if horizon is None else horizon.horizon,
-            "first_power": None if horizon is None else self.sketch.plans[self.power].first,
+            "first_power": None if horizon is None else self.sketch.plans[self.power].filter.first,
         }
 
     def transform(self, rows: Any) -> np.ndarray:

@@ -73,6 +73,8 @@ class _ListedRows:
         alone = np.flatnonzero(~np.isfinite(lengths).any(axis=1))
         if alone.size:
             raise ValueError(Message("`X_new` must hold a distance to some training row in each of its rows."))
+        for row in np.flatnonzero((lengths > 0).all(axis=1) & np.isinf(lengths).any(axis=1)):
+            lengths[row, self._left_out(lengths[row])] = 0
         position = self._graph.storage_order.position
         order = np.argsort(lengths, axis=1, kind="stable")[:, :n_neighbors]  # of equal distances, the first rows
         best = np.take_along_axis(lengths, order, axis=1).astype(np.float64)
@@ -84,3 +86,16 @@ class _ListedRows:
         return Chunk(
             lengths, np.full(len(lengths), np.inf), best**2, nearest, match, [(hits.astype(np.int32), squares)]
         )
+
+    def _left_out(self, lengths: np.ndarray) -> np.ndarray:
+        """The training row with these distances that is not among them: sparse matrices may not store its 0."""
+        graph, user_row = self._graph, self._graph.storage_order.user_row
+        order = np.argsort(lengths, kind="stable")[: min(graph.n_neighbors, np.isfinite(lengths).sum())]
+        nearest, best = graph.storage_order.position[order], lengths[order]
+        ((_, near, _),) = graph.edges.rows(nearest[:1])
+        near = np.sort(near[np.isinf(lengths[user_row[near]])])
+        same = graph.list_distances.take(near)[:, : len(best)] == best
+        # of rows that are as far as the last one, another may be listed
+        same &= (graph.lists.take(near)[:, : len(best)] == nearest) | (best == best[-1])
+        own: np.ndarray = np.sort(user_row[near[same.all(axis=1)]])[:1]
+        return own

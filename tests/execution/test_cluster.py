@@ -12,6 +12,7 @@ import threading
 import time
 
 import dask
+import dask.array
 import numpy as np
 import pytest
 import zarr
@@ -75,6 +76,71 @@ def chunks(path, options=None):
     """The bytes of every chunk of every array, and the names of all other files."""
     backend = open_backend(path, options)
     return {name: backend.read(name) if "/c/" in name else b"" for name in backend.files() if name != ".lock"}
+
+
+# --- where the loops run --------------------------------------------------------------------------
+
+
+def persisted(X, client):
+    with client.as_current():
+        return dask.array.from_array(X, chunks=(700, 3)).persist()
+
+
+@pytest.mark.parametrize(
+    ("is_dask", "given", "hosts", "cluster"),
+    [
+        (False, None, "one", None),
+        (False, None, "several", "1 workers, 1 threads"),
+        (False, False, "several", None),
+        (True, None, "one", "1 workers, 1 threads"),
+        (True, False, "one", None),
+        (False, "client", "one", "1 workers, 1 threads"),
+    ],
+)
+def test_a_cluster_is_used_where_it_pays(
+    client, torus, expected, tmp_path, monkeypatch, is_dask, given, hosts, cluster
+):
+    """An active client alone does not capture small rows in memory; the report says where the loops ran, and why."""
+    have(client, 1)
+    if hosts == "several":
+        monkeypatch.setattr(engine, "_LEAST_ROWS", 2000)
+        monkeypatch.setattr(engine.Cluster, "is_local", False)
+    X = persisted(torus, client) if is_dask else torus
+    with client.as_current():
+        result = gpe.embed(X, client=client if given == "client" else given, store=tmp_path / "run.zarr", **HOW)
+    assert result.report["cluster"] == cluster
+    assert result.report["reasons"]["cluster"]
+    assert (result.points[:] == gpe.open(expected).points[:]).all()
+
+
+def test_a_cluster_of_one_host_is_not_faster_than_its_threads(client, monkeypatch):
+    monkeypatch.setattr(engine, "_LEAST_ROWS", 2000)
+    with client.as_current():
+        assert "on this host" in engine.workers_for(None, None, n_rows=2000).placement.reason
+        assert "pays from 2,000 rows" in engine.workers_for(None, None, n_rows=1999).placement.reason
+
+
+def test_graphs_and_estimators_take_a_client(client, torus):
+    from sklearn.base import clone
+
+    plain = gpe.neighbor_graph(torus, 6, method="kdtree")
+    with client.as_current():
+        assert gpe.neighbor_graph(torus, 6, method="kdtree", store=None).context.workers.placement.cluster is None
+    graph = gpe.neighbor_graph(torus, 6, method="kdtree", client=client)
+    assert graph.context.workers.placement.cluster is not None
+    assert (graph.indices == plain.indices).all()
+    model = clone(gpe.GaussianProcessEmbedding(3, power=3, n_neighbors=6, method="kdtree", client=client))
+    assert model.fit(torus).report_["cluster"] is not None and model.client is client
+
+
+def test_what_is_no_client_is_refused_before_any_work(local, torus, tmp_path):
+    with distributed.Client(local, set_as_default=False) as closed:
+        pass
+    for call in (gpe.embed, gpe.neighbor_graph):
+        for wrong, error in ((True, TypeError), ("tcp://127.0.0.1:8786", TypeError), (closed, ValueError)):
+            with pytest.raises(error, match="client must be"):
+                call(torus, client=wrong, store=tmp_path / "run.zarr")
+    assert not list(tmp_path.iterdir())
 
 
 # --- the same bytes -------------------------------------------------------------------------------
@@ -153,7 +219,7 @@ def test_same_bytes(client, tmp_path, monkeypatch, case):
         gpe.embed(X, store=tmp_path / "one.zarr", progress=False, **how)
         have(client, n_workers)
         with client.as_current():
-            gpe.embed(X, store=tmp_path / "many.zarr", progress=False, **how)
+            gpe.embed(X, client=client, store=tmp_path / "many.zarr", progress=False, **how)
     one, many = chunks(tmp_path / "one.zarr"), chunks(tmp_path / "many.zarr")
     assert many.keys() == one.keys()
     assert not [name for name in one if many[name] != one[name]]
@@ -166,7 +232,7 @@ def test_same_bytes_in_s3(client, s3_options, torus, expected):
     array = zarr.create_array(source, shape=torus.shape, chunks=(700, 3), dtype="f4", storage_options=s3_options)
     array[:] = torus
     with client.as_current():
-        gpe.embed(source, store=url, storage_options=s3_options, **HOW)
+        gpe.embed(source, client=client, store=url, storage_options=s3_options, **HOW)
     assert chunks(url, s3_options) == chunks(expected)
 
 
@@ -217,7 +283,7 @@ def test_small_messages_readable_names_and_every_worker_works(client, watch, mes
     have(client, 2)
     X = gpe.datasets.patches(9000, 40, random_state=0)  # 1.4 MB: no message holds the points, or the graph
     with block_sizes(block_rows=1024), client.as_current():
-        result = gpe.embed(X, store=tmp_path / "run.zarr", **{**HOW, "normalization": "bistochastic"})
+        result = gpe.embed(X, client=client, store=tmp_path / "run.zarr", **{**HOW, "normalization": "bistochastic"})
     assert messages and max(messages) < 200_000
     assert max(nbytes for *_, nbytes in watch.tasks) < 50_000
     assert len({worker for _, worker, _ in watch.tasks}) == 2
@@ -228,6 +294,36 @@ def test_small_messages_readable_names_and_every_worker_works(client, watch, mes
     n_blocks = result.kernel.edges.n_blocks
     assert n_blocks == 9
     assert names.count("sinkhorn_step") == n_blocks * result.report["sweeps"]["heat"]
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_finished_run_is_found_without_a_copy_or_a_pass_of_the_caller(client, watch, tmp_path, monkeypatch, in_file):
+    """Workers read a file that they reach; rows in memory are hashed where they are, and not copied to the store."""
+    from scalable_gpe.io.npy import MappedFile
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    have(client, 1)
+    X, n_read, made = gpe.datasets.torus(20_000, random_state=0), [0], []
+
+    def read(source, at, real=MappedFile.rows):
+        rows = real(source, at)
+        n_read[0] += len(rows)
+        return rows
+
+    if in_file:
+        np.save(tmp_path / "X.npy", X)
+        X = tmp_path / "X.npy"
+        monkeypatch.setattr(MappedFile, "rows", read)
+    gpe.embed(X, client=client, store=tmp_path / "run.zarr", **HOW)
+    watch.tasks.clear()
+    n_read[0] = 0
+    table = ZarrStore.table
+    monkeypatch.setattr(ZarrStore, "table", lambda *given, **how: made.append(given[1]) or table(*given, **how))
+    gpe.embed(X, client=client, store=tmp_path / "run.zarr", **HOW)
+    names = [key.rsplit("-", 2)[0] for key, *_ in watch.tasks]
+    assert not made
+    assert n_read[0] <= 4096  # samples
+    assert set(names) == ({"largest_value", "hash_rows"} if in_file else set())
 
 
 @pytest.mark.slow
@@ -245,7 +341,7 @@ def test_bytes_of_a_sweep_do_not_grow_with_the_rows(client, watch, messages, tmp
         how = {**HOW, "n_components": 32, "power": 6, "progress": count}
         watch.tasks.clear()
         with block_sizes(block_rows=rows), client.as_current():
-            report = gpe.embed(X, store=tmp_path / f"{rows}.zarr", **how).report
+            report = gpe.embed(X, client=client, store=tmp_path / f"{rows}.zarr", **how).report
         spent[rows] = np.median(np.diff(after))
         swept = [key for key, *_ in watch.tasks if key.startswith(("product-", "chebyshev_step-"))]
         assert len(swept) == 4 * report["sweeps"]["sketch"] == 24
@@ -260,9 +356,9 @@ def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, toru
     have(client, 2)
     single = gpe.open(expected)
     with client.as_current():
-        quiet = gpe.embed(torus, **HOW)
+        quiet = gpe.embed(torus, client=client, **HOW)
         assert capsys.readouterr().err == ""
-        result = gpe.embed(torus, **{**HOW, "progress": None})
+        result = gpe.embed(torus, client=client, **{**HOW, "progress": None})
         audit = gpe.audit(result, n_exact=4)
     assert (quiet.points[:] == single.points[:]).all()
     printed = capsys.readouterr().err
@@ -277,9 +373,9 @@ def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, toru
 def test_estimate_is_that_of_a_worker(client, torus):
     here = gpe.estimate(*torus.shape, n_neighbors=6)["smallest_limit"]
     with client.as_current():
-        least = gpe.estimate(*torus.shape, n_neighbors=6, n_components=3, power=3)["smallest_limit"]
+        least = gpe.estimate(*torus.shape, client=client, n_neighbors=6, n_components=3, power=3)["smallest_limit"]
         with pytest.raises(ValueError, match=f"at least {least / 1e6:.0f} MB"):
-            gpe.embed(torus, memory_limit=least - 10**6, **HOW)
+            gpe.embed(torus, client=client, memory_limit=least - 10**6, **HOW)
     assert least > here
 
 
@@ -295,7 +391,8 @@ def test_panels_that_are_no_longer_needed_are_retired(torus, client, tmp_path, m
 
     monkeypatch.setattr(Panels, "clear", spy)
     with client.as_current():
-        gpe.embed(torus, store=tmp_path / "run.zarr", **{**HOW, "power": [2, 3, 40, "all"], "horizon": 64})
+        how = {**HOW, "power": [2, 3, 40, "all"], "horizon": 64}
+        gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **how)
     assert left and not any(left)
 
 
@@ -306,7 +403,7 @@ def test_export_runs_on_the_workers(lazy, torus, client, tmp_path, monkeypatch):
     have(client, 2)
     h5py = pytest.importorskip("h5py")
     with block_sizes(block_rows=256, maps_arrays=lazy or None), client.as_current():
-        result = gpe.embed(torus, store=tmp_path / "run.zarr", **HOW)
+        result = gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
         remote = []
 
         def spy(cluster, *args, real=engine.Cluster.map, **how):
@@ -329,8 +426,11 @@ def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):
     info = client.scheduler_info(n_workers=-1)["workers"]
     elsewhere = {name: {**metadata, "host": "198.51.100.7"} for name, metadata in info.items()}
     monkeypatch.setattr(engine.Cluster, "_info", lambda self: elsewhere)
-    with client.as_current(), pytest.raises(ValueError, match=r"run on other hosts.*Pass store="):
-        gpe.embed(torus, **HOW)
+    with client.as_current():
+        with pytest.raises(ValueError, match=r"run on other hosts.*Pass store="):
+            gpe.embed(torus, client=client, **HOW)
+        report = gpe.embed(persisted(torus, client), **HOW).report
+    assert report["cluster"] is None and "without `store`" in report["reasons"]["cluster"]
 
 
 def test_the_limit_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
@@ -339,7 +439,7 @@ def test_the_limit_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
     small = {name: {**metadata, "memory_limit": 2**27} for name, metadata in info.items()}
     monkeypatch.setattr(engine.Cluster, "_info", lambda self: small)
     with client.as_current(), pytest.raises(ValueError, match="memory_limit"):
-        gpe.embed(torus, store=tmp_path / "run.zarr", **HOW)
+        gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
 
 
 def embed_inside(X):
@@ -357,7 +457,7 @@ def test_inside_a_task_threads_do_the_work(client, torus, expected):
 def test_results_live_on_without_the_client(local, torus, expected):
     single = gpe.open(expected)
     with distributed.Client(local, set_as_default=False) as client, client.as_current():
-        result = gpe.embed(torus, **HOW)
+        result = gpe.embed(torus, client=client, **HOW)
     V = np.random.default_rng(0).standard_normal((len(torus), 2))
     assert (result.heat @ V == single.heat @ V).all()
     assert (result.transform(torus[:40]) == result.points[:40]).all()
@@ -385,7 +485,7 @@ def test_damage_between_stages_is_repaired(client, torus, tmp_path):
 
     gpe.embed(torus, store=tmp_path / "one.zarr", **how)
     with client.as_current():
-        gpe.embed(torus, store=store, **{**how, "progress": damage})
+        gpe.embed(torus, client=client, store=store, **{**how, "progress": damage})
     assert done
     assert chunks(store) == chunks(tmp_path / "one.zarr")
 
@@ -399,8 +499,9 @@ def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
         if stage == "heat" and not done:
             flip(tmp_path / "run.zarr", "weights")
 
+    how = {**HOW, "normalization": "bistochastic", "progress": damage}
     with client.as_current(), pytest.raises(DamageError, match=r"weights.*damaged.*Run embed again") as caught:
-        gpe.embed(torus, store=tmp_path / "run.zarr", **{**HOW, "normalization": "bistochastic", "progress": damage})
+        gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **how)
     assert caught.value.array.endswith("/weights")
 
 
@@ -419,7 +520,7 @@ def test_workers_that_die(client, torus, tmp_path):
 
     gpe.embed(torus, store=tmp_path / "one.zarr", **how)
     with client.as_current():
-        gpe.embed(torus, store=tmp_path / "many.zarr", **{**how, "progress": kill})
+        gpe.embed(torus, client=client, store=tmp_path / "many.zarr", **{**how, "progress": kill})
     assert len(ended) >= 2
     assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
 
@@ -494,7 +595,7 @@ def test_a_million_points_while_workers_die(client, tmp_path):
     interval = max(4.0, sum(one.report["stage_seconds"].values()) / 8)
     have(client, 2)
     with Killer(client, interval) as killer, client.as_current():
-        gpe.embed(X, store=tmp_path / "many.zarr", **how)
+        gpe.embed(X, client=client, store=tmp_path / "many.zarr", **how)
     assert killer.n_killed > 1
     one, many = (open_backend(tmp_path / name) for name in ("one.zarr", "many.zarr"))
     assert one.files() == many.files()
@@ -509,7 +610,7 @@ def test_tasks_hold_no_arrays(client, tmp_path, monkeypatch, caplog, normalizati
     how = {**HOW, "power": "all", "horizon": 8, "normalization": normalization}
     gpe.embed(X, store=tmp_path / "one.zarr", **how)
     with client.as_current(), caplog.at_level("WARNING"):
-        gpe.embed(X, store=tmp_path / "many.zarr", **how)
+        gpe.embed(X, client=client, store=tmp_path / "many.zarr", **how)
     assert "arrays should be in the store" not in caplog.text
     assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
 
@@ -553,9 +654,10 @@ def test_a_scheduler_that_dies(alone, client, torus, tmp_path):
         with distributed.Client(scheduler_file=str(file), timeout=5, set_as_default=False) as lost, lost.as_current():
             lost.wait_for_workers(1, timeout=60)
             with pytest.raises(GPEError, match=r"connection to the dask scheduler was lost.*Run the same line again"):
-                gpe.embed(torus, store=store, **{**how, "progress": kill})
+                gpe.embed(torus, client=lost, store=store, **{**how, "progress": kill})
     with client.as_current():
-        gpe.embed(torus, store=store, **{**how, "progress": lambda stage, done, total: seen.append((stage, done))})
+        how["progress"] = lambda stage, done, total: seen.append((stage, done))
+        gpe.embed(torus, client=client, store=store, **how)
     assert not {stage for stage, _ in seen} & {"lists", "edges", "kernel"}
     assert ("heat", 3) not in seen and ("sketch", 1) in seen
     assert chunks(store) == chunks(tmp_path / "one.zarr")

@@ -1,13 +1,19 @@
 """Peak memory of new processes stays below their limit, and below the projection."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.allocator import kept_by_allocator
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources
 
 SCRIPT = """
@@ -24,17 +30,17 @@ def smallest_limit(n_rows, n_features):
     return MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
 
 
-def peak_of(tmp_path, X, limit):
-    path = tmp_path / "X.npy"
+def peak_of(tmp_path, X, limit, folder=None):
+    path, store = tmp_path / "X.npy", (folder or tmp_path) / f"{limit}.zarr"
     np.save(path, X)
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / f"{limit}.zarr"), str(limit)],
+        [sys.executable, "-c", SCRIPT, str(path), str(store), str(limit)],
         capture_output=True,
         text=True,
         timeout=500,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])["peak"], tmp_path / f"{limit}.zarr" / "embedding" / "24" / "c"
+    return json.loads(done.stdout.splitlines()[-1])["peak"], store / "embedding" / "24" / "c"
 
 
 def embedding_bytes(folder):
@@ -81,6 +87,91 @@ def test_peak_of_a_million_points(tmp_path, limit):
     limit = smallest_limit(1_000_000, 16) if limit == "smallest" else limit
     peak, _ = peak_of(tmp_path, X, limit)
     assert peak <= limit
+
+
+def disk_used(store):
+    """Bytes of the files of a store, and of unnamed files of this process."""
+    files = {os.path.join(folder, name) for folder, _, names in os.walk(store) for name in names}
+    files |= {f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
+    used = {}
+    for file in files:
+        with contextlib.suppress(OSError):
+            if not file.startswith("/proc") or "(deleted)" in os.readlink(file):
+                found = os.stat(file)
+                used[found.st_ino] = 512 * found.st_blocks
+    return sum(used.values())
+
+
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the files are those of /proc")
+@pytest.mark.parametrize(("n_features", "maps", "save_seconds"), [(64, False, None), (16, True, 0.0)])
+def test_the_estimate_of_the_disk_holds_for_the_whole_run(tmp_path, monkeypatch, n_features, maps, save_seconds):
+    """Noise on disk is searched in many rounds of several parts; states are saved."""
+    import scalable_gpe as gpe
+
+    monkeypatch.setattr(memory_plan, "PART_ROWS", 4096)
+    X = np.random.default_rng(0).standard_normal((2 * 4096, n_features))
+    np.save(tmp_path / "X.npy", X.astype(np.float32))
+    most, how = [0], {"n_neighbors": 12, "n_components": 16, "power": 24}
+
+    def progress(*_):
+        most[0] = max(most[0], disk_used(tmp_path / "run.zarr"))
+
+    with block_sizes(maps_arrays=maps or None, save_seconds=save_seconds):
+        expected = gpe.estimate(*X.shape, **how)["disk"]
+        gpe.embed(tmp_path / "X.npy", store=tmp_path / "run.zarr", method="cells", progress=progress, **how)
+    assert expected / 3 < most[0] <= expected
+
+
+def test_the_smallest_limit_is_a_number_that_messages_can_name():
+    for n_rows in (1000, 123_457, 9_999_999):
+        size = ProblemSize(n_rows=n_rows, n_features=16, n_neighbors=12, n_components=16)
+        least = MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
+        MemoryPlan(size, Resources(limit=least, n_jobs=2, persistent=True)).check()
+        with pytest.raises(ValueError, match=rf"at least {least // 10**6} MB .* got {least // 10**6 - 1} MB"):
+            MemoryPlan(size, Resources(limit=least - 1, n_jobs=2, persistent=True)).check()
+
+
+def test_the_estimate_of_rows_in_memory_counts_them():
+    import scalable_gpe as gpe
+
+    X = np.random.default_rng(0).standard_normal((30_000, 100)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scalable_gpe.planning._TRIAL_ROWS", 100)
+        patch.setattr("scalable_gpe.planning._FIRST_ROWS", 100)
+        assert gpe.estimate(X)["smallest_limit"] >= gpe.estimate(*X.shape)["smallest_limit"] + X.nbytes
+
+
+TMPFS = "/dev/shm"
+
+
+@pytest.mark.skipif(not memory_plan._is_in_memory(TMPFS), reason="no tmpfs")
+def test_a_store_in_memory_counts_against_the_limit(tmp_path):
+    """What the process holds and what the files hold stay below it together; a lower limit is refused."""
+    import scalable_gpe as gpe
+
+    X = gpe.datasets.patches(40_000, 16, dimension=4).astype(np.float32)
+    size = ProblemSize(n_rows=len(X), n_features=16, n_neighbors=12, n_components=16)
+    here = {"n_jobs": 2, "persistent": True}
+    limit = MemoryPlan(size, Resources(**here, store_in_memory=True, files_in_memory=True)).smallest_limit()
+    with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
+        np.save(tmp_path / "X.npy", X)
+        with pytest.raises(ValueError, match=r"in memory \(tmpfs\).* pass a path on a disk"):
+            gpe.embed(tmp_path / "X.npy", n_neighbors=12, store=f"{folder}/run.zarr", memory_limit=limit - 1)
+        assert not os.listdir(folder)
+        peak, embedding = peak_of(tmp_path, X, limit, Path(folder))
+        assert peak + disk_used(embedding.parents[2]) <= limit
+
+
+@pytest.mark.parametrize("missing", ["storage.mapped._STATM", "execution.allocator._LIBRARY"])
+def test_a_limit_that_cannot_be_held_is_called_a_plan(missing, monkeypatch):
+    import scalable_gpe as gpe
+
+    how = {"n_components": 8, "power": 2, "memory_limit": "4GB", "n_neighbors": 8}
+    X = gpe.datasets.torus(300)
+    assert ("peak_memory" in gpe.embed(X, **how).report["reasons"]) == (sys.platform != "linux")
+    monkeypatch.setattr(f"scalable_gpe.{missing}", "/nowhere/libc.so.6")
+    assert "is a plan here" in gpe.embed(X, **how).report["reasons"]["peak_memory"]
 
 
 def test_a_process_that_holds_much_already_is_told():

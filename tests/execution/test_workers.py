@@ -39,6 +39,62 @@ def test_one_job_starts_no_thread():
     assert int(child.stdout) == 0
 
 
+IN_PROCESS = """
+import ctypes, os, warnings
+import numpy as np, scipy.linalg
+from distributed import Client, LocalCluster
+from threadpoolctl import threadpool_info
+import scalable_gpe as gpe
+
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+
+class Mallinfo(ctypes.Structure):
+    names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = [(name, ctypes.c_int) for name in names]
+
+
+libc.mallinfo.restype = Mallinfo
+
+
+def is_mapped():
+    before = libc.mallinfo().hblks
+    block = libc.malloc(30 * 2**20)
+    mapped = libc.mallinfo().hblks - before
+    libc.free(block)
+    return mapped
+
+
+def settings():
+    blas = {info["filepath"]: info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+    return blas, dict(os.environ)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    before = settings()
+    X = gpe.datasets.torus(700)
+    kind = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with LocalCluster(**kind) as cluster, Client(cluster) as client:
+        for method in ("kdtree", "brute"):
+            gpe.embed(X, n_components=2, power=3, method=method, client=client, progress=False)
+    gpe.embed(gpe.datasets.torus(4000), n_components=2, power=3, method="brute", n_jobs=4, progress=False)
+    print(settings() == before, set(before[0].values()), [is_mapped(), is_mapped()])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the settings are those of glibc")
+def test_threads_and_workers_in_this_process_leave_its_settings_as_they_were(tmp_path):
+    """Threads of BLAS, the environment, and malloc, which maps the first large block and then raises its threshold."""
+    pytest.importorskip("distributed")
+    (tmp_path / "run.py").write_text(IN_PROCESS)
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    env.pop("OMP_NUM_THREADS", None)
+    child = subprocess.run([sys.executable, tmp_path / "run.py"], capture_output=True, text=True, check=True, env=env)
+    assert child.stdout.split("\n")[0] == "True {2} [1, 0]"
+
+
 def test_results_stay_usable_after_the_threads_have_ended():
     X = gpe.datasets.torus(300, random_state=0)
     result = gpe.embed(X, n_neighbors=6, n_components=4, power=(3, 40), n_jobs=2)
@@ -62,3 +118,21 @@ def test_some_threads_of_a_worker_wait_for_their_turn():
     with Workers(6) as workers:
         workers.map(work, range(12))
     assert most[0] == 2
+
+
+def test_results_that_are_opened_meanwhile_let_nobody_in_before_their_turn():
+    entered = threading.Event()
+
+    def enter():
+        with process.turn("full", 1):
+            entered.set()
+
+    waiting = threading.Thread(target=enter)
+    with process.turn("full", 1):
+        for number in range(40):
+            process.once(("opened", number), object)
+        process.forget()
+        waiting.start()
+        assert not entered.wait(0.3)
+    waiting.join(10)
+    assert entered.is_set()

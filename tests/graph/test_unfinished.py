@@ -76,8 +76,8 @@ def damage_lists(store):
     data = bytearray(chunk.read_bytes())
     data[10] ^= 1
     chunk.write_bytes(data)
-    for array, what in ZarrStore(store).verify():
-        ZarrStore(store).repair(array, what)
+    for one in ZarrStore(store).verify():
+        ZarrStore(store).repair(one.array, one.part)
 
 
 def pretend_another_scipy(store):

@@ -7,7 +7,7 @@ from scipy.sparse import csr_matrix, diags
 import naive
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.errors import ConvergenceWarning
+from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning
 from scalable_gpe.execution.block_sizes import block_sizes
 
 
@@ -98,6 +98,18 @@ def test_isolated_rows_are_counted():
     assert heat.n_isolated == (heat.to_scipy().diagonal() > 0.99).sum() == 2
 
 
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_copies_of_a_row_are_not_isolated(normalization):
+    """A row with many copies keeps its heat among them, far away or among others: as in the dense formula."""
+    far = np.array([[9.0, 0], [0, 9], [-9, 0], [0, -9], [9, 9], [-9, 9], [-9, -9]])
+    ring = gpe.datasets.circle(100)
+    X = np.concatenate([ring, far, np.repeat(far[-1:], 99, axis=0), np.repeat(ring[:1], 1500, axis=0)])
+    with pytest.warns(ConnectivityWarning, match="8 of 107 different rows have no effective neighbours"):
+        result = gpe.embed(X, n_neighbors=5, epsilon=0.01, power=2, normalization=normalization)
+    assert result.report["n_isolated"] == (result.heat.to_scipy().diagonal() > 0.99).sum() == 6
+    assert (~result.ordinary).sum() == 6 + 100 + 1501
+
+
 # --- a user's matrix ------------------------------------------------------------------------------
 
 
@@ -122,6 +134,32 @@ def test_a_users_matrix(normalization, convert):
     assert np.linalg.norm(points - Y) < 1e-5 * np.linalg.norm(Y)
 
 
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("factor", [0.5, 0.1, 3, 1e-20, 1e20])
+def test_a_constant_factor_changes_nothing(normalization, factor):
+    X = gpe.datasets.circle(200, noise=0.05, random_state=0)
+    K = gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)).to_scipy().astype(float)
+    how = {"metric": "precomputed_kernel", "normalization": normalization}
+    one, other = (gpe.GaussianProcessEmbedding(8, **how).fit(c * K) for c in (1, factor))
+    for figure in ("n_isolated", "horizon", "first_power"):
+        assert other.report_[figure] == one.report_[figure]
+    np.testing.assert_allclose(other.embedding_, one.embedding_, atol=2e-4 * np.abs(one.embedding_).max())
+
+
+@pytest.mark.parametrize("factor", [0.1, 1, 10])
+def test_isolated_rows_of_a_users_matrix(factor):
+    """Rows whose diagonal differs by six orders of magnitude, and sample weights: as in the dense formula."""
+    rng = np.random.default_rng(2)
+    K = users_matrix(60).toarray()
+    K[:5, 5:] *= 1e-5
+    K[5:, :5] *= 1e-5
+    root, weight = 10 ** rng.uniform(-3, 3, 60), rng.uniform(0.5, 2, 60)
+    heat = gpe.heat_kernel(csr_matrix(factor * K * root[:, None] * root), sample_weight=weight)
+    diagonal = heat.to_scipy().diagonal()
+    np.testing.assert_allclose(heat.diagonal, diagonal, rtol=1e-6)
+    assert (heat.isolated == (diagonal > 0.99)).all() and 0 < heat.n_isolated < 60
+
+
 def test_a_users_matrix_is_not_changed():
     K = users_matrix()
     before = K.data.copy(), K.indices.copy(), K.indptr.copy()
@@ -138,6 +176,8 @@ def test_a_users_matrix_is_not_changed():
         (csr_matrix(np.array([[1, -0.5], [-0.5, 1]])), ValueError, "at least 0"),
         (csr_matrix(np.array([[1, np.nan], [np.nan, 1]])), ValueError, "finite"),
         (csr_matrix(np.array([[1, 0.5], [0.5, 0]])), ValueError, "positive diagonal; none in row 1"),
+        (csr_matrix(1e-40 * np.array([[1, 0.5], [0.5, 1]])), ValueError, "above 1e-25 .* got 1e-40 .*Divide it by"),
+        (csr_matrix(1e40 * np.array([[1, 0.5], [0.5, 1]])), ValueError, "below 1e\\+25.* and 1e\\+40.*Divide it by"),
     ],
 )
 def test_bad_matrices(matrix, error, words):

@@ -109,6 +109,22 @@ def test_columns_by_name_and_number(path, tmp_path):
         read_points(tmp_path / "t.parquet", columns=["a"], key="a")
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_all_columns_of_text_are_named(ending, tmp_path):
+    import pandas as pd
+
+    frame = pd.DataFrame({"id": ["x", "y"], "a": [1, None], "kind": ["red", "blue"], "b": [2, 3], "site": [None, "N1"]})
+    getattr(frame, f"to_{ending}")(tmp_path / f"t.{ending}", index=False)
+    says = {"csv": ["holds 'x'", "holds 'red'", "holds 'N1'"], "parquet": ["has type .*string"] * 3}[ending]
+    found = ", ".join(f"column {name!r} {one}" for name, one in zip(["id", "kind", "site"], says, strict=True))
+    with pytest.raises(
+        TypeError, match=found + r"\. If one holds the names of the rows, pass it as index; leave the oth"
+    ):
+        read_points(tmp_path / f"t.{ending}")
+    with pytest.raises(TypeError, match=r"column 'kind' .*, column 'site' .*\. Leave them out with drop"):
+        read_points(tmp_path / f"t.{ending}", index="id")
+
+
 def test_columns_to_drop(path, tmp_path):
     """A column of labels is left out by its name: nobody lists fifty others."""
     text = "id,a,kind,b\nx,1,red,2\ny,4,blue,5\n"

@@ -2,6 +2,8 @@
 
 import csv
 import itertools
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,6 +85,35 @@ def test_a_target_is_replaced_whole_or_not_at_all(tmp_path):
         unfinished.write_bytes(b"new")
         assert target.read_bytes() == b"old"
     assert target.read_bytes() == b"new" and list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_the_old_target_stays_if_the_last_rename_fails(tmp_path, monkeypatch, kind):
+    def write(path, text):
+        if kind == "folder":
+            path.mkdir()
+        (path / "zarr.json" if kind == "folder" else path).write_text(text)
+
+    def failing(source, to, rename=os.rename):
+        if Path(source).name.startswith(".unfinished") and (kind == "file" or "new" in read(Path(source))):
+            raise OSError(5, "injected")
+        rename(source, to)
+
+    def read(path):
+        return (path / "zarr.json" if kind == "folder" else path).read_text()
+
+    target = tmp_path / "Y.zarr"
+    write(target, "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing)
+        patch.setattr(os, "replace", failing)
+        with pytest.raises(OSError, match="injected"), replacing(target) as unfinished:
+            write(unfinished, "new")
+    assert read(target) == "old" and list(tmp_path.iterdir()) == [target]
+    with replacing(target) as first, replacing(target) as second:  # two exports at a time do not mix
+        write(first, "first")
+        write(second, "second")
+    assert read(target) == "first" and list(tmp_path.iterdir()) == [target]
 
 
 def test_only_an_anndata_folder_is_replaced(tmp_path):

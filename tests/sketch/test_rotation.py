@@ -147,6 +147,26 @@ def test_pseudotime_follows_a_curve_and_is_infinite_elsewhere():
     assert np.corrcoef(np.argsort(np.argsort(values[:500])), t)[0, 1] > 0.98
 
 
+def some_blobs() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.standard_normal((100, 10)) + centre for centre in 1.5 * rng.standard_normal((5, 10))])
+
+
+@pytest.mark.parametrize("n_components", [4, 32, 64])
+@pytest.mark.parametrize(
+    "X", [some_blobs(), np.random.default_rng(0).standard_normal((500, 10))], ids=["blobs", "noise"]
+)
+def test_the_error_of_pseudotime_is_that_of_the_kept_axes(X, n_components):
+    result = gpe.embed(X, n_components=n_components, n_sketch=64, horizon=64, progress=False)
+    eigenvalues, vectors = np.linalg.eigh(result.heat.to_scipy().toarray())
+    exact = (vectors * eigenvalues / (1 - eigenvalues + eigenvalues / 64))[:, :-1]
+    values, error = result.pseudotime(3)
+    far = np.linalg.norm(exact - exact[3], axis=1)
+    real = np.sqrt(np.mean((np.delete(values / np.where(far > 0, far, 1), 3) - 1) ** 2))
+    assert error == pytest.approx(real, rel=0.25, abs=0.03)
+    assert error >= 0.99 * np.sqrt(1 / 128)
+
+
 def test_pseudotime_needs_all_scales_and_a_root_that_exists():
     X = some_points()
     with pytest.raises(ValueError, match="pseudotime needs all scales: pass power='all' to embed"):

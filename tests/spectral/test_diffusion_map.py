@@ -18,7 +18,7 @@ SLOW = pytest.mark.slow
 
 def heat_of(X, n_neighbors=None, epsilon="auto", normalization="bistochastic"):
     with block_sizes(block_rows=max(20, len(X) // 3)):
-        graph = gpe.neighbor_graph(X, n_neighbors or len(X) - 1)
+        graph = gpe.neighbor_graph(X, n_neighbors or len(np.unique(X, axis=0)) - 1)
         return gpe.heat_kernel(gpe.gaussian_kernel(graph, epsilon), normalization)
 
 

@@ -1,4 +1,4 @@
-"""A thousand faults of every kind, in every array and at every moment: repaired or named, and never a wrong number."""
+"""Two thousand faults of every kind, in every array, at every moment: repaired or named, and never a wrong number."""
 
 import errno
 import inspect
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from zarr.storage import LocalStore
 
 import scalable_gpe as gpe
@@ -30,6 +31,7 @@ ROWS = 330
 CHUNKS = ("flip", "truncate", "empty", "delete", "swap", "duplicate")  # damage of one chunk
 METADATA = ("dtype", "flip metadata", "delete metadata")  # damage of the zarr.json of an array
 COMMIT = ("flip commit", "fact", "truncate commit")  # damage of the zarr.json of a result
+AT_REST, EACH_UNDER_WAY, DEAD_WORKERS = 1400, 80, 40  # faults of the slow tests
 UNDER_WAY = ("ENOSPC", "EIO", "EIO in reads", "EINTR", "short", "slow", "two writers")
 
 
@@ -61,13 +63,24 @@ class Sound:
     """A finished run, what it holds, and where it puts new points."""
 
     def __init__(self, store):
-        result = embed(store)
+        events = []
+        result = embed(store, progress=lambda *event: events.append(event))
+        self.moments = {"events": len(events)}  # of one run
+        for name, calls in (("writes", WRITES), ("reads", READS)):
+            with pytest.MonkeyPatch.context() as patch:
+                done = fail(patch, calls, 0, np.inf)
+                embed(store.with_name(name))
+            self.moments[name] = done[0]
         self.store, self.chunks = store, chunks(store)
         self.points = {power: np.array(values[:]) for power, values in result.points.items()}
         self.new = result.transform(points()[:7] + 0.01)
         described = {file.parent: json.loads(file.read_bytes()) for file in sorted(store.rglob("zarr.json"))}
         self.arrays = [self._name(file) for file, one in described.items() if one["node_type"] == "array"]
         self.results = [self._name(file) for file, one in described.items() if one.get("attributes", {}).get("facts")]
+
+    def moment(self, of, share):
+        """The number of an event, a write or a read, after that share of a run; how many come depends on time."""
+        return 2 + int(0.75 * share * (self.moments[of] - 2))
 
     def _name(self, file):
         return file.relative_to(self.store).as_posix()
@@ -175,7 +188,7 @@ def check_at_rest(sound, tmp_path, name, kind, seed):
     assert name in [one.array for one in found] or kind in ("flip commit", "truncate commit")
     if seed % 2:  # half of them find the damage when it is read, half with verify
         for one in found:
-            ZarrStore(copy).repair(*one)
+            ZarrStore(copy).repair(one.array, one.part)
     sound.check(use(copy))
     if seed % 2:
         assert ZarrStore(copy, read_only=True).verify() == []
@@ -260,24 +273,112 @@ def test_a_changed_commit_is_noticed(sound, tmp_path):
     copy = sound.copy(tmp_path / "run.zarr")
     kernel = next(one for one in sound.results if one.startswith("kernel/"))
     damage(copy, kernel, "fact", 0)
-    assert any("kernel" in name for name, _ in ZarrStore(copy, read_only=True).verify())
+    assert any("kernel" in name for name, *_ in ZarrStore(copy, read_only=True).verify())
     sound.check(embed(copy))
 
 
-def test_info_verify_names_the_chunk_and_the_next_run_repairs_it(sound, tmp_path, capsys):
+def inodes(store):
+    return {file: file.stat().st_ino for file in sorted(store.rglob("*")) if "c" in file.parts and file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "number", "error"),
+    [
+        (LocalStore, "get", 1, RuntimeError("can't start new thread")),
+        (LocalStore, "get", 13, RuntimeError("can't start new thread")),
+        (zarr, "open_array", 1, TypeError("an incompatible zarr")),
+        (zarr, "open_array", 13, TypeError("an incompatible zarr")),
+        (zarr.Array, "__getitem__", 1, ValueError("an incompatible numpy")),
+    ],
+)
+def test_an_error_of_zarr_is_no_damage(sound, tmp_path, monkeypatch, where, name, number, error):
+    """One error, at one moment: it reaches the user, no result loses its commit, and no chunk is written again."""
+    copy = sound.copy(tmp_path / "run.zarr")
+    before, call, count = inodes(copy), getattr(where, name), [0]
+
+    def failing(*arguments, **keywords):
+        count[0] += 1
+        if count[0] == number:
+            raise error
+        return call(*arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, failing)
+        with pytest.raises(type(error), match=str(error)):
+            embed(copy)
+    assert inodes(copy) == before and ZarrStore(copy, read_only=True).verify() == []
+    assert all(ZarrStore(copy, read_only=True)._commit(one) is not None for one in sound.results)
+
+
+def test_words_in_the_path_of_a_store_decide_nothing(sound, tmp_path):
+    """Errors hold the path of the store: a missing chunk is one chunk, whatever the path says."""
+    copy = sound.copy(tmp_path / "my zarr.json files" / "chunk c" / "0 its numbers cannot be right.zarr")
+    array = next(one for one in sound.several_chunks() if one.endswith("edges/lengths"))
+    gone = copy / sound.files(array)[1]
+    gone.unlink()
+    before = inodes(copy / array)
+    sound.check(embed(copy))
+    after = inodes(copy / array)
+    assert after.keys() - before.keys() == {gone} and before.items() <= after.items()
+
+
+def test_info_verify_reports_and_repair_repairs(sound, tmp_path, capsys):
     from scalable_gpe.cli import main
 
     copy = sound.copy(tmp_path / "run.zarr")
+    np.save(tmp_path / "points.npy", points())
     assert main(["info", "--verify", str(copy)]) == 0
     array = next(name for name in sound.arrays if name.endswith("points"))
     file = damage(copy, array, "flip", 3)
     with pytest.raises(DamageError):  # which notes it: info must still list it
         gpe.open(copy).transform(points()[:7])
     capsys.readouterr()
+    before = inodes(copy)
     assert main(["info", "--verify", str(copy)]) == 1
     assert f"{array}: chunk {file.relative_to(copy / array).as_posix()} is damaged" in capsys.readouterr().out
-    sound.check(embed(copy))
-    assert main(["info", "--verify", str(copy)]) == 0
+    assert main(["repair", str(copy)]) == 1
+    assert "Pass the points as --input" in capsys.readouterr().err
+    np.testing.assert_array_equal(gpe.open(copy).at("all")[:], sound.points["all"])
+    assert inodes(copy) == before and ZarrStore(copy).handle.noted_damage() == [array]
+    with block_sizes(block_rows=128, panel_columns=3, resident_bytes=0, save_seconds=0.0):
+        assert main(["repair", str(copy), "--input", str(tmp_path / "points.npy"), "-q"]) == 0
+    sound.check(gpe.open(copy))
+    assert chunks(copy) == sound.chunks
+    assert main(["info", "--verify", str(copy)]) == 0 and main(["repair", str(copy)]) == 0
+
+
+@pytest.mark.parametrize("with_points", [False, True])
+def test_repair_computes_what_it_can(sound, tmp_path, with_points):
+    """Every array at a time; without the points only what is not the graph, and the rest stays readable."""
+    for number, array in enumerate(sound.arrays):
+        copy = sound.copy(tmp_path / f"{number}.zarr")
+        damage(copy, array, "flip" if number % 2 else "dtype", number)
+        with block_sizes(block_rows=128, panel_columns=3, resident_bytes=0, save_seconds=0.0):
+            found = gpe.repair(copy, points() if with_points else None, progress=False)
+        assert {one.array for one in found.damage} == {array}
+        if not with_points and array.startswith("graph/"):
+            assert found.left == found.damage
+            assert (copy / ".damaged").read_text() == array
+        else:
+            assert found.left == [] and not (copy / ".damaged").exists()
+            sound.check(gpe.open(copy))
+            assert chunks(copy) == sound.chunks
+        shutil.rmtree(copy)
+
+
+def test_repair_refuses_other_points_before_anything_is_removed(sound, tmp_path):
+    copy, other = sound.copy(tmp_path / "run.zarr"), points()
+    damage(copy, next(one for one in sound.arrays if one.endswith("/points")), "flip", 1)
+    before = inodes(copy)
+    other[7] += 1e-3
+    for X in (other, other[:-1]):
+        with pytest.raises(StoreError, match="X does not hold the points"):
+            gpe.repair(copy, X, progress=False)
+    assert inodes(copy) == before
+    np.testing.assert_array_equal(gpe.open(copy).at("all")[:], sound.points["all"])
+    with pytest.raises(FileNotFoundError):
+        gpe.repair(tmp_path / "none.zarr")
+    assert not (tmp_path / "none.zarr").exists()
 
 
 def test_a_damaged_root_is_named(sound, tmp_path):
@@ -296,7 +397,7 @@ READS = ((LocalStore, "get"), (Path, "read_bytes"), (backends, "open"), (os, "pr
 
 
 def fail(monkeypatch, calls, number, after):
-    """From some moment on the disk fails, at every read or every write."""
+    """From some moment on the disk fails, at every read or every write; return how many there were."""
     count = [0]
 
     def counted():
@@ -316,6 +417,7 @@ def fail(monkeypatch, calls, number, after):
 
     for where, name in calls:
         monkeypatch.setattr(where, name, failing(getattr(where, name, open)), raising=False)
+    return count
 
 
 def be_short(monkeypatch, seed):
@@ -391,19 +493,19 @@ def meanwhile(store, monkeypatch, event):
 
 def check_under_way(sound, tmp_path, monkeypatch, kind, seed):
     """A run that meets a fault ends with the same bytes, or with an error that names it; then it resumes to them."""
-    store = tmp_path / f"{kind}-{seed}.zarr"
+    store, share = tmp_path / f"{kind}-{seed}.zarr", seed / EACH_UNDER_WAY
     progress, failing = False, kind in ("ENOSPC", "EIO", "EIO in reads")
     with monkeypatch.context() as patch:
         if kind in ("ENOSPC", "EIO"):
-            fail(patch, WRITES, getattr(errno, kind), 2 + 2 * seed)
+            fail(patch, WRITES, getattr(errno, kind), sound.moment("writes", share))
         elif kind == "EIO in reads":
-            fail(patch, READS, errno.EIO, 2 + 18 * seed)
+            fail(patch, READS, errno.EIO, sound.moment("reads", share))
         elif kind == "short":
             be_short(patch, seed)
         elif kind == "slow":
             be_slow(patch, seed)
         elif kind == "two writers":
-            progress = meanwhile(store, patch, 1 + 5 * seed % 60)
+            progress = meanwhile(store, patch, sound.moment("events", share))
         if failing:
             with pytest.raises(StoreError, match="run the same call again"):
                 embed(store)
@@ -420,7 +522,7 @@ def check_under_way(sound, tmp_path, monkeypatch, kind, seed):
 
 @pytest.mark.parametrize("kind", UNDER_WAY)
 def test_a_fault_while_a_run_is_under_way(sound, tmp_path, monkeypatch, kind):
-    for seed in (3, 30):
+    for seed in (6, 60):
         check_under_way(sound, tmp_path, monkeypatch, kind, seed)
 
 
@@ -440,29 +542,25 @@ def test_a_second_process_is_refused(sound, tmp_path):
     sound.check(embed(copy))
 
 
-# --- a thousand of them ---------------------------------------------------------------------------
-
-AT_REST = 700
-EACH_UNDER_WAY = 40
-DEAD_WORKERS = 20
+# --- two thousand of them ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(7))
-def test_seven_hundred_faults_at_rest(sound, tmp_path, part):
+def test_faults_at_rest(sound, tmp_path, part):
     for fault in at_rest(sound, AT_REST)[part::7]:
         check_at_rest(sound, tmp_path, *fault)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", UNDER_WAY)
-def test_forty_faults_of_each_kind_under_way(sound, tmp_path, monkeypatch, kind):
+def test_faults_of_each_kind_under_way(sound, tmp_path, monkeypatch, kind):
     for seed in range(EACH_UNDER_WAY):
         check_under_way(sound, tmp_path, monkeypatch, kind, seed)
 
 
 @pytest.mark.slow
-def test_twenty_workers_that_die(sound, tmp_path):
+def test_workers_that_die(sound, tmp_path):
     """Each is killed at another moment of a run on a cluster of two."""
     dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
     kind = {"processes": True, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": 2**31}
@@ -481,14 +579,14 @@ def test_twenty_workers_that_die(sound, tmp_path):
 
         return progress
 
-    with forever, distributed.LocalCluster(n_workers=2, **kind) as cluster, distributed.Client(cluster):
+    with forever, distributed.LocalCluster(n_workers=2, **kind) as cluster, distributed.Client(cluster) as client:
         for number in range(DEAD_WORKERS):
             store = tmp_path / f"{number}.zarr"
-            embed(store, progress=kill(2 + 3 * number))
+            embed(store, client=client, progress=kill(sound.moment("events", 0.7 * number / DEAD_WORKERS)))
             assert len(ended) == number + 1
             assert chunks(store) == sound.chunks
     sound.check(embed(store))
 
 
-def test_a_thousand_faults_are_a_thousand():
-    assert AT_REST + EACH_UNDER_WAY * len(UNDER_WAY) + DEAD_WORKERS >= 1000
+def test_two_thousand_faults_are_two_thousand():
+    assert AT_REST + EACH_UNDER_WAY * len(UNDER_WAY) + DEAD_WORKERS >= 2000

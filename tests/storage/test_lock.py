@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -94,3 +95,53 @@ def test_heartbeats_continue_after_an_unexpected_error(store, monkeypatch, caplo
     with pytest.raises(StoreError, match="in use by another process"):
         ZarrStore(str(store)).lock()
     store.unlock()
+
+
+@pytest.mark.parametrize("store", ["objects"], indirect=True)
+@pytest.mark.parametrize("action", ["leave", "remove", "repair", "discard", "rename", "forget"])
+def test_a_holder_that_lost_the_lock_removes_nothing(store, monkeypatch, caplog, action):
+    """Also before a heartbeat tells it, as of a process that was stopped and continues."""
+    monkeypatch.setattr(lock, "BEAT", 100.0)
+    with store.exclusive():
+        store.backend.write("lock.1", b'{"host": "elsewhere", "pid": 7, "since": "now", "token": "other"}')
+        for name in ("work/a/0", "graph/a/zarr.json", ".damaged"):
+            store.backend.write(name, b"of the winner")
+        before = set(store.backend.files())
+        actions = {
+            "remove": lambda: store.remove("work"),
+            "repair": lambda: store.repair("graph/a", "damaged"),
+            "discard": store.discard,
+            "rename": lambda: store.rename("work/a", "work/b"),
+            "forget": store.handle.forget_damage,
+        }
+        if action != "leave":
+            with pytest.raises(StoreError, match="taken over by host elsewhere, pid 7"):
+                actions[action]()
+    assert set(store.backend.files()) == before and "taken over by host elsewhere" in caplog.text
+
+
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
+def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(store, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+    (tmp_path / "run.zarr" / ".lock").symlink_to(precious)
+    with pytest.raises(StoreError, match="is a link"):
+        store.lock()
+    with pytest.raises(OSError, match=r"\.lock"), lock.waiting_for(tmp_path / "run.zarr" / ".lock"):
+        pytest.fail("the work must not begin")
+    assert precious.read_text() == "data"
+
+
+def test_a_thread_waits_for_a_lock_file(tmp_path):
+    entered = threading.Event()
+
+    def enter():
+        with lock.waiting_for(tmp_path / "a.lock"):
+            entered.set()
+
+    waiting = threading.Thread(target=enter)
+    with lock.waiting_for(tmp_path / "a.lock"):
+        waiting.start()
+        assert not entered.wait(0.2)
+    waiting.join(10)
+    assert entered.is_set()

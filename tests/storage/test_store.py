@@ -79,7 +79,7 @@ def test_the_format_is_plain_zarr(X, store):
     """Anyone can read the embedding, in the order of the input, without this library."""
     result = gpe.embed(X, store=store, **OPTIONS)
     root = zarr.open_group(str(store), mode="r")
-    assert root.attrs["format"] == "scalable_gpe" and root.attrs["format_version"] == 1
+    assert root.attrs["format"] == "scalable_gpe" and root.attrs["format_version"] == 2
     assert (root["embedding/40"][:] == np.asarray(result.points[40][:])).all()
     for name in arrays_in(store):
         text = (store / name / "zarr.json").read_text()
@@ -207,7 +207,7 @@ def test_another_format_version_is_refused(X, store):
     gpe.embed(X, store=store, **OPTIONS)
     zarr.open_group(str(store)).attrs.update({"format_version": 99})
     for call in (lambda: gpe.open(store), lambda: gpe.embed(X, store=store, **OPTIONS)):
-        with pytest.raises(StoreError, match="format version 99, this release reads 1"):
+        with pytest.raises(StoreError, match="format version 99, this release reads 2"):
             call()
 
 
@@ -385,13 +385,51 @@ def test_columns_that_were_being_written_do_not_hide_finished_ones(X, store):
     assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == expected
 
 
-def test_starting_over_looks_at_the_new_input_first(X, store):
+REFUSED = {
+    "NaN": (lambda X: np.where(np.arange(X.size).reshape(X.shape) == X.size // 2, np.nan, X), {}, "must be finite"),
+    "equal rows": (np.ones_like, {}, "at least 2 different rows"),
+    "few different rows": (lambda X: X[:20].repeat(60, axis=0), {"n_neighbors": 40}, "number of different rows"),
+    "zero distances": (None, {"n_neighbors": None}, "distances"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_starting_over_keeps_the_old_run_if_the_new_input_is_refused(X, store, case):
+    change, changes, message = REFUSED[case]
+    gpe.embed(X, store=store, **OPTIONS)
+    before = contents(store)
+    given = {"X": None if change is None else change(np.array(X))}
+    if change is None:
+        n = len(X)
+        given["neighbors"] = (np.arange(n)[:, None] + [[1, 2]]) % n, np.zeros((n, 2), np.float32)
+    with pytest.raises(ValueError, match=message):
+        gpe.embed(**given, store=store, resume=False, **(OPTIONS | changes))
+    assert contents(store) == before
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("stage", ["rows", "edges", "kernel", "heat"])
+def test_an_interrupted_start_over_keeps_the_old_run_until_the_new_kernel_is_there(X, store, same, stage):
+    """Also of the same input, whose graph is made again beside the old one; the same call then starts over."""
     expected = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
-    broken = np.array(X)
-    broken[len(X) // 2 + 1, 0] = np.nan
-    with pytest.raises(ValueError, match="must be finite"):
-        gpe.embed(broken, store=store, resume=False, **OPTIONS)
-    assert bytes_of(gpe.open(store).points) == expected
+    given, seen = X if same else X[:400], []
+
+    def stop(name, done, total):
+        seen.append(name)
+        if name.startswith(stage):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gpe.embed(given, store=store, resume=False, progress=stop, **OPTIONS)
+    if stage != "heat":
+        assert bytes_of(gpe.open(store).points) == expected
+        assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == expected
+    result = gpe.embed(given, store=store, resume=False, **OPTIONS)
+    assert bytes_of(result.points) == bytes_of(gpe.embed(given, **OPTIONS).points)
+    assert bytes_of(gpe.embed(given, store=store, **OPTIONS).points) == bytes_of(result.points)
+    groups = [{name.split("/")[1] for name in contents(store) if name.startswith(one)} for one in ("graph/", "inputs/")]
+    assert [len(names - {"zarr.json"}) for names in groups] == [1, 1]
+    assert ZarrStore(store, read_only=True).verify() == []
 
 
 def test_a_seed_that_is_drawn_anew_warns_with_a_store(X, store):
@@ -438,3 +476,28 @@ def test_a_kernel_that_is_found_warns_as_when_it_was_made(X):
     for _ in range(2):
         with pytest.warns(TruncationWarning):
             gpe.gaussian_kernel(graph, 50.0)
+
+
+@pytest.mark.parametrize("name", ["r.npy", "r.CSV", "r.csv.gz", "page.html", "r.h5ad/", "memory://bucket/r.parquet"])
+def test_a_store_is_not_called_like_a_file_of_another_format(name, tmp_path):
+    """Somebody expects a file there: `scalable-gpe embed p.npy r.npy`."""
+    path = name if "://" in name else f"{tmp_path}/{name}"
+    X = gpe.datasets.torus(100)
+    graph = gpe.neighbor_graph(X, 5)
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(graph))
+    for work in (
+        lambda: gpe.embed(X, store=path, progress=False),
+        lambda: gpe.neighbor_graph(X, 5, store=path),
+        lambda: gpe.gp_embedding(heat, store=path),
+    ):
+        with pytest.raises(ValueError, match=r"store is a folder, and must not end like a file.*\.zarr', and write"):
+            work()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_is_called_like_a_file_already_stays_open(tmp_path):
+    X, how = gpe.datasets.torus(100), {"n_components": 8, "power": 2, "progress": False}
+    gpe.embed(X, store=tmp_path / "run.zarr", **how)
+    (tmp_path / "run.zarr").rename(tmp_path / "run.npy")
+    gpe.embed(X, store=tmp_path / "run.npy", **how)
+    assert gpe.open(tmp_path / "run.npy").points.shape == (100, 8)

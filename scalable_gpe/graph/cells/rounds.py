@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import CANNOT_BE_RIGHT, DamageError
+from scalable_gpe.errors import wrong_numbers
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, mend_borders, search_part
@@ -91,7 +91,7 @@ def search_cells(
     with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
         search = _Search(source, plan, context, name, panels, Seeds(random_state), team)
         found = search.round(0, None)
-        measured, n_rounds, gain, borders_only = search.recall(sample, found), 1, 1.0, False
+        measured, n_rounds, gain, borders_only = search.recall(0, sample, found), 1, 1.0, False
         while n_rounds < plan.least_rounds or (
             measured.least < recall and (gain >= _WORTHWHILE or borders_only) and n_rounds < _MAX_ROUNDS
         ):
@@ -99,7 +99,7 @@ def search_cells(
             pays = gain >= _WORTHWHILE or not borders_only
             borders_only = plan.n_parts > 1 and measured.inside >= recall and pays
             found = search.round(n_rounds, found, borders_only=borders_only)
-            before, measured = measured, search.recall(sample, found)
+            before, measured = measured, search.recall(n_rounds, sample, found)
             gain = measured.mean - before.mean
             n_rounds += 1
         neighbors, distances = (
@@ -149,15 +149,25 @@ class _Search:
         rows = np.sort(draw.choice(self.plan.n_rows, min(n, self.plan.n_rows), replace=False))
         return np.array(self.source.take(rows), np.float32, order="C")
 
-    def recall(self, sample: ExactSample, found: Lists) -> _Recall:
-        """Recall of the sampled rows."""
+    def recall(self, n: int, sample: ExactSample, found: Lists) -> _Recall:
+        """Recall of the sampled rows after a round; recorded, because a later round removes its lists."""
+        store, name = self._context.store, self._tables.name(f"done/recall-{n}")
+        known = store.read(name, _Recall)
+        if known is None:
+            known = self._measured(sample, found)
+            store.commit(name, known)
+        return known
+
+    def _measured(self, sample: ExactSample, found: Lists) -> _Recall:
         position, part_of = found.position.whole(), self.plan.part_of
         shares = sample.shares(np.sqrt(found.distances.take(take_rows(found.place.whole(), sample.points))))
         own, others = (part_of(take_rows(position, rows)) for rows in (sample.points, sample.neighbors))
         is_inside = (others == own[:, None]).all(axis=1)
 
         def least(some: np.ndarray) -> float:
-            return float(some.mean()) - (0.0 if sample.is_whole else recall_standard_error(some)) if len(some) else 0.0
+            if len(some) < 2:
+                return 0.0
+            return float(some.mean()) - (0.0 if sample.is_whole else recall_standard_error(some))
 
         return _Recall(float(shares.mean()), least(shares), least(shares[is_inside]))
 
@@ -175,6 +185,7 @@ class _Search:
                 places = np.sort(take_rows(position, members[start:stop]))
                 members[start:stop] = take_rows(order, places)
         later = self._search_parts(n, members, found, borders_only)
+        self._tables.drop("moved")
         if found is not None and later.neighbors is not found.neighbors:
             self._tables.drop(f"neighbors-{n - 1}")
             self._tables.drop(f"distances-{n - 1}")
@@ -311,4 +322,4 @@ def _check_order(order: Ints, context: Context, name: str) -> None:
         some = order[start:stop]
         seen[some[(some >= 0) & (some < len(order))]] = True
     if not all(seen[start:stop].all() for start, stop in pieces(len(order))):
-        raise DamageError(f"array {name!r} is damaged: {CANNOT_BE_RIGHT}", name)
+        raise wrong_numbers(name)

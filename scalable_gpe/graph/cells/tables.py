@@ -84,8 +84,8 @@ class PartedTables:
         return f"{self._name}/{name}"
 
     def drop(self, name: str) -> None:
-        """Free a table that only an interrupted search would need again."""
-        self._store.drop(self.name(name))
+        """Remove a table that no part needs any more."""
+        self._store.remove(self.name(name))
 
     def _layout(self, width: int, dtype: type) -> tuple[tuple[int, int], int, int]:
         """Shape, rows of a shard, and rows between the beginnings of two parts."""

@@ -1,0 +1,196 @@
+"""Compiled loops of the two-level solver: aggregates of rows, the coarse matrix, and the steps between the levels."""
+
+import numpy as np
+
+from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.row_product import row_product
+
+_FREE = -1
+_WEAK = 1e-3  # share of the strongest coupling of a row
+
+
+def aggregate_rows(indptr, indices, coupling, n_strong):
+    """Cut the rows of a symmetric matrix into aggregates of neighbours; return their labels and the number of them.
+
+    Rows are visited in order. A row whose neighbours are all free makes an aggregate with them: the `n_strong`
+    ones that it is coupled with most. A row that is left joins the neighbour that it is coupled with most. What is
+    still left makes aggregates of its own. Entries of a row with itself do not count; a row without neighbours gets the
+    label -1.
+    """
+    n_rows = len(indptr) - 1
+    labels, joined = np.full(n_rows, _FREE, np.int32), np.full(n_rows, _FREE, np.int32)
+    weakest = np.empty(n_rows)
+    _find_weakest(indptr, indices, coupling, n_strong, np.empty(n_strong), weakest)
+    count = _begin(indptr, indices, coupling, weakest, labels)
+    _join(indptr, indices, coupling, labels, joined)
+    return labels, _finish(indptr, indices, coupling, weakest, labels, joined, count)
+
+
+@njit(nogil=True, cache=True)
+def _find_weakest(indptr, indices, coupling, n_strong, strongest, weakest):
+    """The weakest of the `n_strong` strongest couplings of each row; infinity for a row without any."""
+    for i in range(len(weakest)):
+        strongest[:] = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            if indices[e] != i and coupling[e] > strongest[-1]:
+                at = n_strong - 1
+                while at > 0 and strongest[at - 1] < coupling[e]:
+                    strongest[at] = strongest[at - 1]
+                    at -= 1
+                strongest[at] = coupling[e]
+        weakest[i] = np.inf
+        for value in strongest:
+            if value > 0:
+                weakest[i] = value
+
+
+@njit(nogil=True, cache=True)
+def _begin(indptr, indices, coupling, weakest, labels):
+    """Aggregates around rows whose neighbours are all free."""
+    count = 0
+    for i in range(len(labels)):
+        free = labels[i] == _FREE and weakest[i] < np.inf
+        e = indptr[i]
+        while free and e < indptr[i + 1]:
+            free = coupling[e] < weakest[i] or labels[indices[e]] == _FREE
+            e += 1
+        if free:
+            labels[i] = count
+            for e in range(indptr[i], indptr[i + 1]):
+                if coupling[e] >= weakest[i]:
+                    labels[indices[e]] = count
+            count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _join(indptr, indices, coupling, labels, joined):
+    """Rows that are left join the neighbour with a label that they are coupled with most."""
+    for i in range(len(labels)):
+        if labels[i] != _FREE:
+            continue
+        strongest = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            if labels[indices[e]] != _FREE and coupling[e] > strongest:
+                strongest = coupling[e]
+                joined[i] = labels[indices[e]]
+
+
+@njit(nogil=True, cache=True)
+def _finish(indptr, indices, coupling, weakest, labels, joined, count):
+    """Rows that neither began nor joined an aggregate make their own with free neighbours."""
+    for i in range(len(labels)):
+        if labels[i] == _FREE:
+            labels[i] = joined[i]
+    for i in range(len(labels)):
+        if labels[i] != _FREE or weakest[i] == np.inf:
+            continue
+        labels[i] = count
+        for e in range(indptr[i], indptr[i + 1]):
+            if labels[indices[e]] == _FREE and coupling[e] >= weakest[i]:
+                labels[indices[e]] = count
+        count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def select_inside(indptr, indices, data, first, stop, root, inside, columns, coupling):
+    """Entries of A between the rows `first` to `stop`, whose root scales are `root`; columns count from `first`.
+
+    Those far below the row's strongest are left out: groups that are almost apart must not share an aggregate.
+    """
+    kept = 0
+    for i in range(len(indptr) - 1):
+        strongest = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            if first <= j < stop and j - first != i:
+                strongest = max(strongest, root[i] * data[e] * root[j - first])
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            if first <= j < stop and root[i] * data[e] * root[j - first] >= _WEAK * strongest:
+                columns[kept] = j - first
+                coupling[kept] = root[i] * data[e] * root[j - first]
+                kept += 1
+        inside[i + 1] = kept
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def add_coarse_rows(
+    indptr, indices, data, first, weight, labels, offsets, range_rows, members, starts, sums, columns, values
+):
+    """Rows of ``Z' diag(weight) K diag(weight) Z`` for the aggregates of one range of rows, which begins at `first`.
+
+    `weight` and `labels` are of all rows. The rows of aggregate a are ``members[starts[a]:starts[a + 1]]``, counted
+    from `first`. `sums` has a zero for each aggregate of all ranges. Returns where the entries of each row end.
+    """
+    ends, kept = np.zeros(len(starts), np.int64), 0
+    for a in range(len(starts) - 1):
+        begin = kept
+        for place in range(starts[a], starts[a + 1]):
+            i = members[place]
+            for e in range(indptr[i], indptr[i + 1]):
+                j = indices[e]
+                value = weight[first + i] * data[e] * weight[j]
+                if labels[j] < 0 or value == 0.0:
+                    continue
+                b = labels[j] + offsets[j // range_rows]
+                if sums[b] == 0.0:
+                    columns[kept] = b
+                    kept += 1
+                sums[b] += value
+        columns[begin:kept] = np.sort(columns[begin:kept])
+        for e in range(begin, kept):
+            values[e] = sums[columns[e]]
+            sums[columns[e]] = 0.0
+        ends[a + 1] = kept
+    return ends
+
+
+@njit(nogil=True, cache=True)
+def restrict(residual, factor, labels, out):
+    """``out[labels[i]] += factor[i] * residual[i]``, row after row."""
+    for i in range(len(labels)):
+        if labels[i] >= 0:
+            for c in range(residual.shape[1]):
+                out[labels[i], c] += factor[i] * residual[i, c]
+
+
+@njit(nogil=True, cache=True)
+def prolong(values, factor, labels, coarse):
+    """``values[i] += factor[i] * coarse[labels[i]]``."""
+    for i in range(len(labels)):
+        if labels[i] >= 0:
+            for c in range(values.shape[1]):
+                values[i, c] += factor[i] * coarse[labels[i], c]
+
+
+@njit(nogil=True, cache=True)
+def residual(indptr, indices, data, source, scale, right, first_row, out):
+    """``out = right - source + diag(scale) K source`` for the rows of one block."""
+    width = source.shape[1]
+    sums = np.empty(width)
+    for i in range(len(indptr) - 1):
+        row_product(data, indices, indptr[i], indptr[i + 1], source, sums)
+        for c in range(width):
+            out[i, c] = right[i, c] - source[first_row + i, c] + scale[i] * sums[c]
+
+
+@njit(nogil=True, cache=True)
+def relax(indptr, indices, data, source, scale, right, damp, first_row, now, shares, out):
+    """``out <- a (source + damp * residual) + b now + c out`` for the rows of one block and the shares (a, b, c)."""
+    width = source.shape[1]
+    sums = np.empty(width)
+    a, b, c = shares
+    for i in range(len(indptr) - 1):
+        row_product(data, indices, indptr[i], indptr[i + 1], source, sums)
+        for column in range(width):
+            own = source[first_row + i, column]
+            step = own + damp[i] * (right[i, column] - own + scale[i] * sums[column])
+            total = a * step
+            if b != 0:
+                total += b * now[i, column]
+            if c != 0:
+                total += c * out[i, column]
+            out[i, column] = total

@@ -1,0 +1,199 @@
+"""Aggregates: neighbouring rows that the coarse level moves together.
+
+No aggregate crosses the border of a range of 16,384 rows in storage order, whatever the blocks of K are, so that each
+range is one task and the aggregates are a function of the data alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.graph.edges import Edges
+from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.multilevel.coarse import DENSE
+from scalable_gpe.storage.blocks import ranges
+
+RANGE = 16_384  # rows: a power of two
+N_STRONG = 8  # neighbours that an aggregate begins with; twice as many among many rows, for less memory
+_FEW_ROWS = 2**21
+_MOST_ENTRIES = 0.1  # of the coarse matrix, for each entry of K: they are half as large again
+_SAMPLED = 4  # ranges whose part of the coarse matrix is measured first
+_MOST_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """The label of each row inside its range (-1: none), and the number of the first aggregate of each range."""
+
+    labels: Panel
+    offsets: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """Number of aggregates."""
+        return int(self.offsets[-1])
+
+    def of(self, number: int) -> slice:
+        """The aggregates of one range."""
+        return slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+
+
+def row_ranges(n_points: int) -> list[tuple[int, int]]:
+    """The ranges of rows that aggregates stay inside."""
+    return ranges(n_points, RANGE)
+
+
+def range_pieces(context: Context, n_points: int) -> list[tuple[int, int]]:
+    """Pieces of rows for tasks that work on whole ranges, and write whole shards of panels."""
+    return ranges(n_points, max(RANGE, context.block_rows(n_points) // RANGE * RANGE))
+
+
+def ranges_in(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """The ranges of a piece: the number of each one, its first row, and the row after its last one."""
+    for first in range(start, stop, RANGE):
+        yield first // RANGE, first, min(first + RANGE, stop)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of K in CSR form, with their own indptr."""
+
+    first: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+
+def rows_of(edges: Edges, start: int, stop: int) -> Rows:
+    """Rows `start` to `stop` of K, from the blocks that hold them."""
+    parts = []
+    for number in range(start // edges.block_rows, -(-stop // edges.block_rows)):
+        with edges.lend(number) as block:
+            first, last = max(start, block.first) - block.first, min(stop, block.stop) - block.first
+            at = slice(block.indptr[first], block.indptr[last])
+            own = np.diff(block.indptr[first : last + 1])
+            parts.append((own, block.indices[at].copy(), block.values[at].copy()))
+    lengths, indices, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Rows(start, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), indices, values)
+
+
+def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Aggregates, csr_array]:
+    """Aggregate the rows of each range by the entries of A between them; return the coarse matrix too.
+
+    It is ``Z' diag(weight) K diag(weight) Z`` for the indicators Z of the aggregates. Where the graph is like an
+    expander, almost all aggregates are neighbours: then they are aggregated again, until the matrix is small.
+    """
+    pieces = row_ranges(heat.kernel.edges.n_points)
+    sampled = pieces[:: -(-len(pieces) // _SAMPLED)]
+    for n_rounds in range(1, _MOST_ROUNDS + 1):
+        aggregates = _aggregate(heat, panels, n_rounds)
+        parts = _coarse_rows(heat, aggregates, weight, sampled)
+        n_entries = sum(len(part.values) for part in parts)
+        if n_entries <= _MOST_ENTRIES * sum(part.n_entries for part in parts) or aggregates.count <= DENSE:
+            break
+        if n_rounds < _MOST_ROUNDS:
+            aggregates.labels.retire()
+    parts = _coarse_rows(heat, aggregates, weight, pieces)
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]), dtype=np.int64)])
+    values, columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "columns"))
+    matrix = csr_array((values, columns, indptr), shape=(aggregates.count, aggregates.count))
+    return aggregates, csr_array((matrix + matrix.T) / 2)
+
+
+def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
+    """Aggregate the rows of each range, then the aggregates, as many times as `n_rounds` says."""
+    n_points, edges = heat.kernel.edges.n_points, heat.kernel.edges
+    labels, n_strong = panels.new((n_points,), np.int32), N_STRONG if n_points <= _FEW_ROWS else 2 * N_STRONG
+
+    def aggregate(piece: tuple[int, int]) -> list[int]:
+        out, counts = labels.room(*piece), []
+        for _, start, stop in ranges_in(*piece):
+            inside = _inside(edges, (start, stop), np.sqrt(heat.step_scale[start:stop]))
+            own, count = _aggregate_range(inside, n_strong, n_rounds)
+            alone = (own < 0) & (edges.degree[start:stop] > 1)  # all neighbours are in other ranges
+            own[alone] = count + np.arange(alone.sum())
+            out[start - piece[0] : stop - piece[0]] = own
+            counts.append(count + int(alone.sum()))
+        labels.put(piece[0], out)
+        return counts
+
+    counts = heat.context.workers.map(aggregate, range_pieces(heat.context, n_points), count=False)
+    return Aggregates(labels, np.concatenate([[0], np.cumsum(np.concatenate(counts))]))
+
+
+def _aggregate_range(inside: csr_array, n_strong: int, n_rounds: int) -> tuple[np.ndarray, int]:
+    """Labels of the rows of one range, and the number of its aggregates."""
+    own, count = aggregate_matrix(inside, n_strong)
+    for _ in range(n_rounds - 1):
+        inside = _joined(inside, own, count)
+        more, count = aggregate_matrix(inside)
+        alone = more < 0  # aggregates without neighbours stay as they are
+        more[alone] = count + np.arange(alone.sum())
+        own, count = np.where(own < 0, own, more[own]), count + int(alone.sum())
+    return own, count
+
+
+def aggregate_matrix(coupling: csr_array, n_strong: int = N_STRONG) -> tuple[np.ndarray, int]:
+    """Aggregate the rows of a symmetric matrix of couplings; return their labels and the number of aggregates."""
+    from scalable_gpe.loops import aggregation
+
+    indptr, indices = coupling.indptr.astype(np.int64), coupling.indices.astype(np.int32)
+    labels, count = aggregation.aggregate_rows(indptr, indices, coupling.data, n_strong)
+    return labels, int(count)
+
+
+def _inside(edges: Edges, piece: tuple[int, int], root: np.ndarray) -> csr_array:
+    """The entries of A between the rows of a range."""
+    from scalable_gpe.loops import aggregation
+
+    rows, n_rows = rows_of(edges, *piece), piece[1] - piece[0]
+    indptr = np.zeros(n_rows + 1, np.int64)
+    columns, coupling = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
+    kept = aggregation.select_inside(rows.indptr, rows.indices, rows.values, *piece, root, indptr, columns, coupling)
+    return csr_array((coupling[:kept], columns[:kept], indptr), shape=(n_rows, n_rows))
+
+
+def _joined(coupling: csr_array, labels: np.ndarray, count: int) -> csr_array:
+    """The couplings between aggregates."""
+    joined = np.flatnonzero(labels >= 0)
+    Z = csr_array((np.ones(len(joined)), (joined, labels[joined])), shape=(len(labels), count))
+    return csr_array(Z.T @ coupling @ Z)
+
+
+class _CoarseRows(NamedTuple):
+    """Rows of the coarse matrix, and the number of entries of K that they come from."""
+
+    lengths: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    n_entries: int
+
+
+def _coarse_rows(
+    heat: HeatKernel, aggregates: Aggregates, weight: Panel, pieces: list[tuple[int, int]]
+) -> list[_CoarseRows]:
+    """Rows of the coarse matrix for the aggregates of some ranges."""
+    from scalable_gpe.loops import aggregation
+
+    edges, n_coarse = heat.kernel.edges, aggregates.count
+
+    def coarse_rows(piece: tuple[int, int]) -> _CoarseRows:
+        rows, own = rows_of(edges, *piece), aggregates.labels.rows(*piece)
+        members, n_own = np.argsort(own, kind="stable"), int(own.max()) + 1
+        starts = np.searchsorted(own[members], np.arange(n_own + 1))
+        columns, values = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
+        ends = aggregation.add_coarse_rows(
+            *(rows.indptr, rows.indices, rows.values, piece[0]),
+            weight.whole(rows.indices),
+            aggregates.labels.whole(rows.indices),
+            *(aggregates.offsets, RANGE, members, starts, np.zeros(n_coarse), columns, values),
+        )
+        last = int(ends[-1])
+        return _CoarseRows(np.diff(ends), columns[:last].copy(), values[:last].copy(), len(rows.indices))
+
+    return heat.context.workers.map(coarse_rows, pieces, count=False)

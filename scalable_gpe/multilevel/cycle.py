@@ -1,0 +1,209 @@
+"""One cycle of two levels for (I - cA) X = B.
+
+A panel holds Z = S M^(1/2) x, for which one application of A is ``Z <- S^2 M K Z`` (see `sketch/powers.py`). A cycle
+is a step scaled by the diagonal 1 - c A_ii, a correction by the aggregates, and another step. The basis of the coarse
+level is the top eigenvector of A cut into aggregates. The spectrum of the scaled matrix lies in (0, 2] for both
+normalisations, because A is similar to a stochastic matrix, so that nothing has to be estimated.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+
+from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.sums import row_pieces
+from scalable_gpe.graph.edges import Block
+from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
+from scalable_gpe.heat.sweep import sweep
+from scalable_gpe.multilevel.aggregates import RANGE, Aggregates, find_aggregates, range_pieces, ranges_in
+from scalable_gpe.multilevel.coarse import DAMPING, Solver, coarse_solver, thread_solver
+
+NEARLY_ONE = 1 - 2.0**-30  # a c for I - A, which is singular
+Shares = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Residual:
+    """``out = right - source + c S^2 M K source``."""
+
+    heat: HeatKernel
+    c: float
+    right: Panel
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import aggregation
+
+        rows = block.first, block.stop
+        scale, right = self.c * self.heat.step_scale[slice(*rows)], self.right.rows(*rows)
+        aggregation.residual(block.indptr, block.indices, block.values, source, scale, right, block.first, out)
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """``out <- a (source + damp (right - source + c S^2 M K source)) + b now + c out`` for the shares (a, b, c)."""
+
+    heat: HeatKernel
+    c: float
+    right: Panel
+    now: Panel | None = None
+    shares: Shares = (1.0, 0.0, 0.0)
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import aggregation
+
+        rows = block.first, block.stop
+        right = self.right.rows(*rows)
+        now = right if self.now is None else self.now.rows(*rows)
+        scale, damp = self.c * self.heat.step_scale[slice(*rows)], damping(self.heat, self.c, *rows)
+        matrix = block.indptr, block.indices, block.values
+        aggregation.relax(*matrix, source, scale, right, damp, block.first, now, self.shares, out)
+
+
+def damping(heat: HeatKernel, c: float, start: int, stop: int) -> np.ndarray:
+    """What a step multiplies the residual by: 1 / (1.1 (1 - c A_ii))."""
+    left = np.maximum(1 - c * heat.diagonal[start:stop], 1 - c)
+    values: np.ndarray = 1 / (DAMPING * left)
+    return values
+
+
+@dataclass(frozen=True)
+class CoarseBasis:
+    """Aggregates of the rows, the top eigenvector u times the root of their number, and coarse matrices of I and A."""
+
+    heat: HeatKernel
+    aggregates: Aggregates
+    top: Panel
+    mass: np.ndarray
+    product: csr_array
+
+    @staticmethod
+    def of(heat: HeatKernel, panels: Panels) -> "CoarseBasis":
+        """Aggregate the rows of a heat kernel: two passes over K."""
+        n_points = heat.kernel.edges.n_points
+        unit, length = top_eigenvector(heat), np.sqrt(n_points)
+        top = panels.of(heat.context.filled(n_points, np.float64, lambda start, stop: length * unit[start:stop]))
+        root = heat.context.filled(
+            n_points, np.float64, lambda start, stop: top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop])
+        )
+        aggregates, product = find_aggregates(heat, panels, panels.of(root))
+
+        def masses(piece: tuple[int, int]) -> np.ndarray:
+            found = []
+            for number, start, stop in ranges_in(*piece):
+                labels, own = aggregates.labels.rows(start, stop), aggregates.of(number)
+                joined = labels >= 0
+                squares = top.rows(start, stop)[joined] ** 2
+                found.append(np.bincount(labels[joined], squares, own.stop - own.start))
+            return np.concatenate(found)
+
+        mass = np.concatenate(heat.context.workers.map(masses, range_pieces(heat.context, n_points), count=False))
+        return CoarseBasis(heat, aggregates, top, mass, product)
+
+    def solver(self, c: float) -> Solver:
+        """A solver of the coarse problem."""
+        return coarse_solver(csr_array(diags_array(self.mass) - c * self.product))
+
+
+class Cycle:
+    """Cycles for a given c, on panels with one shape and type; the panels that it works with are kept."""
+
+    def __init__(self, basis: CoarseBasis, c: float, panels: Panels, purpose: str, coarse: Solver) -> None:
+        self.basis, self.c = basis, c
+        self._panels, self._purpose, self._coarse = panels, purpose, coarse
+        self._work: Panel | None = None
+        self._spare: Panel | None = None
+
+    def apply(self, now: Panel | None, right: Panel, target: Panel, shares: Shares = (1.0, 0.0, 0.0)) -> Panel:
+        """``target <- a cycle(now) + b now + c target`` for the shares (a, b, c); `now` is zero if it is None."""
+        if self._work is None or self._spare is None:
+            self._work, self._spare = (self._panels.new(right.shape, right.dtype) for _ in range(2))
+        work, heat = self._work, self.basis.heat
+        work = self._first_step(right, work) if now is None else self._sweep(Relaxation(heat, self.c, right), now, work)
+        self._spare = self.residual(work, right, self._spare)
+        self._work = self._corrected(work, self._spare)
+        return self._sweep(Relaxation(heat, self.c, right, now, shares), self._work, target)
+
+    def residual(self, x: Panel, right: Panel, target: Panel) -> Panel:
+        """``target <- right - (I - cA) x``: one sweep."""
+        return self._sweep(Residual(self.basis.heat, self.c, right), x, target)
+
+    def retire(self) -> None:
+        """Drop the panels that the cycles worked with."""
+        for panel in (self._work, self._spare):
+            if panel is not None:
+                panel.retire()
+        self._work = self._spare = None
+
+    def _first_step(self, right: Panel, target: Panel) -> Panel:
+        """The step from zero, which needs no product."""
+        heat, c = self.basis.heat, self.c
+        with replaced(target) as fresh:
+
+            def step(piece: tuple[int, int]) -> None:
+                out = fresh.room(*piece)
+                np.multiply(right.rows(*piece), damping(heat, c, *piece)[:, None], out=out, casting="same_kind")
+                fresh.put(piece[0], out)
+
+            heat.context.workers.map(step, row_pieces(heat.context, right.shape[0]), count=False)
+        return fresh
+
+    def _sweep(self, loop: Residual | Relaxation, source: Panel, target: Panel) -> Panel:
+        kernel, context = self.basis.heat.kernel, self.basis.heat.context
+        update = target if isinstance(loop, Relaxation) and loop.shares[2] != 0 else None
+        with replaced(target) as fresh:
+            sweep(kernel, loop, source, fresh, context, purpose=self._purpose, update=update)
+        return fresh
+
+    def _corrected(self, x: Panel, residual: Panel) -> Panel:
+        """`x` with the correction of the coarse level, which replaces it."""
+        from scalable_gpe.loops import aggregation
+
+        heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
+        shared = self._panels.of(self._coarse_solution(self._restricted(residual)))
+        with replaced(x) as fresh:
+
+            def prolong(piece: tuple[int, int]) -> None:
+                out = x.rows(*piece)
+                for number, start, stop in ranges_in(*piece):
+                    factor = top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop])
+                    rows, own = slice(start - piece[0], stop - piece[0]), shared.whole()[aggregates.of(number)]
+                    aggregation.prolong(out[rows], factor, aggregates.labels.rows(start, stop), own)
+                fresh.put(piece[0], out)
+
+            heat.context.workers.map(prolong, range_pieces(heat.context, x.shape[0]), count=False)
+        shared.retire()
+        return fresh
+
+    def _restricted(self, residual: Panel) -> np.ndarray:
+        """The residual in the basis of the coarse level."""
+        from scalable_gpe.loops import aggregation
+
+        heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
+
+        def restrict(piece: tuple[int, int]) -> np.ndarray:
+            own = slice(piece[0] // RANGE, -(-piece[1] // RANGE))
+            first, last = aggregates.offsets[own][0], aggregates.offsets[own.stop]
+            out, rows = np.zeros((last - first, residual.shape[1])), residual.rows(*piece)
+            for number, start, stop in ranges_in(*piece):
+                factor = top.rows(start, stop) / np.sqrt(heat.step_scale[start:stop])
+                here = aggregates.of(number)
+                values, into = rows[start - piece[0] : stop - piece[0]], out[here.start - first : here.stop - first]
+                aggregation.restrict(values, factor, aggregates.labels.rows(start, stop), into)
+            return out
+
+        pieces = range_pieces(heat.context, residual.shape[0])
+        return np.concatenate(heat.context.workers.map(restrict, pieces, count=False))
+
+    def _coarse_solution(self, right: np.ndarray) -> np.ndarray:
+        """The solution on the coarse level; without what lies along the top eigenvector if that is all but singular.
+
+        Where some rows have no aggregate it is not: the constant of the aggregates is then an offset from those rows.
+        """
+        mass = self.basis.mass[:, None]
+        total = mass.sum()
+        if self.c < NEARLY_ONE or total < self.basis.top.shape[0] * (1 - 1e-9):
+            return np.ascontiguousarray(thread_solver(self._coarse, right, self.basis.heat.context.workers.here))
+        right = right - mass * (right.sum(axis=0) / total)
+        found = thread_solver(self._coarse, right, self.basis.heat.context.workers.here)
+        return np.ascontiguousarray(found - (mass * found).sum(axis=0) / total)

@@ -1,0 +1,217 @@
+"""Choice of the powers that "all" sums: from a first power m on, with a horizon T that follows the data.
+
+The slowest shape of the data has the eigenvalue l, the largest one below those that no power shrinks. It decays within
+1 / (1 - l) steps, the relaxation time. A walk that stops after T steps on average multiplies it by 1 / (1 - l + 1 / T),
+so the horizon is the smallest power of two from eight relaxation times on.
+
+Small groups almost apart are slower than any shape, and a longer sum tells nothing more about them. So modes that
+live on less than 1 % of the rows do not count. Where they are so many that no shape is seen, the rows that they live on
+are held: heat that they would get stays where it is. Large groups almost apart show as a gap between the times of
+the modes; beyond it the horizon is not extended.
+
+The first powers tell a row apart from all others, near or far. Let d be the dimension of the data. The largest
+eigenvalues add about T^2 / N to a squared distance, and T grows with N^(2/d): in more than four dimensions that part
+falls with N, while that of the first powers remains. The sketch's error is a share of the whole, so from many rows on
+the sum begins later. `benchmarks/many_rows.py` measures where, and with which power.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.sums import row_pieces
+from scalable_gpe.graph.components import component_roots
+from scalable_gpe.graph.edges import Block
+from scalable_gpe.heat.kernel import JOINED
+from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.ordinary import OrdinaryRows
+from scalable_gpe.heat.sweep import Product, sweep
+from scalable_gpe.multilevel.cycle import CoarseBasis
+from scalable_gpe.multilevel.slow_modes import Mode, ModeSearch
+from scalable_gpe.storage.mapped import pieces
+
+SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float32 no digits for near rows
+PER_TIME = 8  # horizons per relaxation time
+MANY_ROWS, FIRST_OF_MANY = 50_000, 4
+LEAST_SHARE = 0.01  # of the rows that a shape lives on
+_N_MODES = 16
+_MOST_STEPS, _SETTLED = 12, 0.01  # of the search; relative change of the relaxation time at which it ends
+_MOST_ROUNDS = 6
+_LONG, _GAP = 4096, 64  # times beyond which a gap between modes ends the shape, and its factor
+_CARRIED = 0.05  # share of a mode's largest square from which a row carries it
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """A horizon, and the relaxation time that it was chosen by (None if the user chose it, or if it has no end).
+
+    `n_sweeps` passes over K measured it. With `is_bound`, only groups of few rows were found: no shape is slower than
+    `relaxation_time`.
+    """
+
+    horizon: int
+    relaxation_time: float | None = None
+    is_bound: bool = False
+    n_sweeps: int = 0
+    n_held: int = 0
+
+
+def choose_first_power(given: int | str, n_rows: int) -> int:
+    """The first power that the user gave, or one by the number of rows."""
+    if isinstance(given, int):
+        return given
+    return FIRST_OF_MANY if n_rows >= MANY_ROWS else 1
+
+
+def choose_horizon(basis: Callable[[], CoarseBasis], context: Context, name: str) -> Horizon:
+    """Read the horizon of a heat kernel, or choose it and store it under `name`."""
+    known = context.store.read(name, Horizon)
+    if known is None:
+        known = measure_horizon(basis())
+        context.store.commit(name, known)
+    return known
+
+
+def horizon_of(heat: HeatKernel) -> Horizon:
+    """The horizon of a heat kernel."""
+    panels = Panels(heat.context)
+    found = measure_horizon(CoarseBasis.of(heat, panels))
+    panels.clear()
+    return found
+
+
+def measure_horizon(basis: CoarseBasis) -> Horizon:
+    """Find the slowest shape; rows of slow modes on few rows are held until one is seen."""
+    heat, before = basis.heat, basis.heat.context.tally.sweeps.get("interval", 0)
+    panels = Panels(heat.context)
+    roots = _roots(heat, panels, JOINED)
+    held = np.asarray(heat.isolated[:]) | _in_small_groups(heat, roots)
+    shape: Sequence[Mode] = ()
+    modes: Sequence[Mode] = ()
+    with heat.context.workers.progress.stage("interval", 3 * _MOST_STEPS):
+        for _ in range(_MOST_ROUNDS):
+            if heat.kernel.edges.n_points - int(held.sum()) < 2:
+                break
+            search = _search(basis, panels, held, roots)
+            modes = search.modes()
+            shape = _of_shape(modes)
+            if shape or not modes:
+                break
+            more = _carriers(search, modes) | _in_small_groups(heat, _roots(heat, panels, 1 / modes[-1].time))
+            held, before_count = held | more, int(held.sum())
+            if int(held.sum()) == before_count:
+                break
+    panels.clear()
+    n_sweeps = heat.context.tally.sweeps.get("interval", 0) - before
+    slowest = _reach(shape) if shape else min((mode.time for mode in modes), default=1.0)
+    chosen = int(np.clip(2 ** np.ceil(np.log2(PER_TIME * max(slowest, 1.0))), SHORTEST, LONGEST))
+    time = slowest if np.isfinite(slowest) and modes else None
+    return Horizon(chosen, time, bool(modes) and not shape, n_sweeps, int(held.sum()))
+
+
+def _search(basis: CoarseBasis, panels: Panels, held: np.ndarray, roots: Panel | None) -> ModeSearch:
+    """The slow modes of the rows that are not held, until the time of the slowest shape has settled."""
+    heat = basis.heat
+    rows = OrdinaryRows.of(heat, panels, held if held.any() else None, roots)
+    lost = _lost(heat, rows, panels) if held.any() else None
+    search = ModeSearch(basis, rows, panels, "interval", lost)
+    search.begin(min(_N_MODES, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
+    before = 0.0
+    for _ in range(_MOST_STEPS):
+        search.step()
+        shape = _of_shape(search.modes())
+        now = _reach(shape) if shape else float(search.decays[-1])
+        if abs(now - before) <= _SETTLED * abs(now):
+            break
+        before = now
+    return search
+
+
+def _of_shape(modes: Sequence[Mode]) -> list[Mode]:
+    """The modes that live on many rows, the slowest one first."""
+    return [mode for mode in modes if mode.share >= LEAST_SHARE and mode.decay < 1]
+
+
+def _reach(shape: Sequence[Mode]) -> float:
+    """The longest time before the first gap beyond `_LONG`; the longest one of all if there is none."""
+    times = sorted((mode.time for mode in shape), reverse=False)
+    for faster, slower in pairwise(times):
+        if slower > _LONG and slower > _GAP * faster:
+            return faster
+    return times[-1]
+
+
+def _roots(heat: HeatKernel, panels: Panels, least: float) -> Panel | None:
+    """First point of the component of each point, where entries of A below `least` do not join; None if all are one."""
+    kernel = heat.kernel
+    if least == JOINED and kernel.n_connected_components == 1:
+        return None
+    if least == JOINED:
+        from scalable_gpe.heat.kernel import shared_components
+
+        return shared_components(kernel, panels)
+    root = panels.of(heat.context.filled(len(heat.step_scale), np.float64, lambda a, b: np.sqrt(heat.step_scale[a:b])))
+
+    def entries(block: Block) -> np.ndarray:
+        whole = root.whole(block.indices)
+        own = np.repeat(whole[block.first : block.stop], np.diff(block.indptr))
+        values: np.ndarray = block.values * own * whole[block.indices]
+        return values
+
+    return component_roots(kernel.edges, heat.context, panels, least=least, values_of=entries)
+
+
+def _in_small_groups(heat: HeatKernel, roots: Panel | None) -> np.ndarray:
+    """Mask of the rows in groups of less than 1 % of the rows."""
+    n_points = heat.kernel.edges.n_points
+    if roots is None:
+        return np.zeros(n_points, np.bool_)
+    sizes = np.zeros(n_points)
+    for start, stop in pieces(n_points):
+        np.add.at(sizes, roots.rows(start, stop), heat.weights[start:stop])
+    small = sizes < LEAST_SHARE * heat.total_weight
+    return np.concatenate([small[roots.rows(start, stop)] for start, stop in pieces(n_points)])
+
+
+def _carriers(search: ModeSearch, modes: Sequence[Mode]) -> np.ndarray:
+    """Mask of the rows that modes of few rows live on."""
+    assert search.current is not None
+    heat, vectors = search.basis.heat, search.current.vectors
+    local = np.array([mode.share < LEAST_SHARE for mode in modes])
+
+    def squares(piece: tuple[int, int]) -> np.ndarray:
+        found: np.ndarray = vectors.rows(*piece)[:, local] ** 2 / heat.step_scale[slice(*piece)][:, None]
+        return found
+
+    blocks = row_pieces(heat.context, vectors.shape[0])
+    largest = np.max([squares(piece).max(axis=0) for piece in blocks], axis=0)
+    return np.concatenate([(squares(piece) > _CARRIED * largest).any(axis=1) for piece in blocks])
+
+
+def _lost(heat: HeatKernel, rows: OrdinaryRows, panels: Panels) -> Panel:
+    """The share of the heat of each row that goes to rows that are held."""
+    n_points = heat.kernel.edges.n_points
+    top, image = panels.new((n_points, 1), np.float64), panels.new((n_points, 1), np.float64)
+    blocks = row_pieces(heat.context, n_points)
+
+    def ordinary(piece: tuple[int, int]) -> None:
+        out, free = top.room(*piece), ~rows.are_held(*piece)
+        out[:, 0] = free * rows.top.rows(*piece) * np.sqrt(heat.step_scale[slice(*piece)])
+        top.put(piece[0], out)
+
+    heat.context.workers.map(ordinary, blocks, count=False)
+    sweep(heat.kernel, Product(StepScale(heat)), top, image, heat.context, purpose="interval")
+    lost = panels.new((n_points,), np.float64)
+
+    def divide(piece: tuple[int, int]) -> None:
+        out, own = lost.room(*piece), top.rows(*piece)[:, 0]
+        kept = np.divide(image.rows(*piece)[:, 0], own, out=np.ones(len(out)), where=own > 0)
+        out[:] = np.clip(1 - kept, 0.0, 1.0)
+        lost.put(piece[0], out)
+
+    heat.context.workers.map(divide, blocks, count=False)
+    return lost

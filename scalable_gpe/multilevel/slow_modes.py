@@ -1,0 +1,239 @@
+"""Slow modes: the eigenvectors of A with the largest eigenvalues, by LOBPCG with the cycles of the solver.
+
+Vectors are panels Z = S M^(1/2) x, so that inner products of x are ``Z' S^-2 M^-1 Z``. In every step the space of the
+current vectors, their preconditioned residuals and the last changes is searched for the best vectors (Knyazev, 2001).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.sums import CHUNK, row_pieces
+from scalable_gpe.graph.edges import Block
+from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.heat.ordinary import OrdinaryRows
+from scalable_gpe.heat.sweep import sweep
+from scalable_gpe.multilevel.aggregates import RANGE, Aggregates
+from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
+from scalable_gpe.storage.blocks import ranges
+
+_DEPENDENT = 1e-11  # directions with a smaller share of the space that is searched are left out
+_NOISE_ROWS = 8191
+_COARSE_STEPS = 8  # products with the coarse inverse that find where to begin
+
+
+@dataclass(frozen=True)
+class Laplacian:
+    """``out = source - A source``, where A acts between rows that are not held, and heat for others stays."""
+
+    heat: HeatKernel
+    rows: OrdinaryRows
+    lost: Panel | None = None
+
+    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
+        from scalable_gpe.loops import sparse
+
+        rows = block.first, block.stop
+        scale = np.where(self.rows.are_held(*rows), 0.0, self.heat.step_scale[slice(*rows)])
+        sparse.product(block.indptr, block.indices, block.values, source, scale, out)
+        kept = 1.0 if self.lost is None else 1 - self.lost.rows(*rows)[:, None]
+        np.subtract(source[slice(*rows)] * kept, out, out=out)
+
+
+class Mode(NamedTuple):
+    """How fast a mode decays, 1 - eigenvalue; the share of the rows that it lives on; its residual."""
+
+    decay: float
+    share: float
+    residual: float
+
+    @property
+    def time(self) -> float:
+        """The steps within which it decays."""
+        return 1 / self.decay if self.decay > 0 else np.inf
+
+
+@dataclass
+class Subspace:
+    """Some vectors, and what I - A makes of them."""
+
+    vectors: Panel
+    images: Panel
+
+    def retire(self) -> None:
+        """Drop the panels."""
+        self.vectors.retire()
+        self.images.retire()
+
+
+@dataclass
+class ModeSearch:
+    """LOBPCG for the slow modes of the rows that are not held; `decays` ascend."""
+
+    basis: CoarseBasis
+    rows: OrdinaryRows
+    panels: Panels
+    purpose: str
+    lost: Panel | None = None
+    decays: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    current: Subspace | None = None
+    _last: Subspace | None = None
+    _cycle: Cycle | None = None
+
+    def begin(self, n_modes: int, seed: int = 0) -> None:
+        """Begin with the slow modes of the coarse level."""
+        solver = self.basis.solver(NEARLY_ONE)
+        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, self.purpose, solver)
+        heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
+        coarse = np.random.default_rng(seed).standard_normal((aggregates.count, n_modes))
+        mass = np.sqrt(self.basis.mass)[:, None]
+        constant = mass / np.linalg.norm(mass)
+        for _ in range(_COARSE_STEPS):
+            coarse = coarse - constant * (constant.T @ coarse)
+            coarse = mass * solver.solve(mass * coarse)
+            coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
+        shared = self.panels.of(np.ascontiguousarray(coarse / mass))
+        vectors = self.panels.new((heat.kernel.edges.n_points, n_modes), np.float64)
+        noise = np.random.default_rng([seed, 1]).standard_normal((_NOISE_ROWS, n_modes))
+
+        def spread(piece: tuple[int, int]) -> None:
+            labels = _global_labels(aggregates, *piece)
+            out = vectors.room(*piece)
+            out[:] = np.where(labels[:, None] >= 0, shared.whole()[labels], 0.0)
+            out += 1e-3 * noise[np.arange(*piece) % _NOISE_ROWS] * np.abs(out).max()  # rows without an aggregate
+            out *= (top.rows(*piece) * np.sqrt(heat.step_scale[slice(*piece)]))[:, None]
+            vectors.put(piece[0], out)
+
+        heat.context.workers.map(spread, row_pieces(heat.context, vectors.shape[0]), count=False)
+        shared.retire()
+        self._search([self._subspace(vectors)], n_modes)
+
+    def step(self) -> None:
+        """One step: three products."""
+        assert self.current is not None and self._cycle is not None
+        residuals = self._residuals()
+        changes = self.panels.new(residuals.shape, np.float64)
+        changes = self._cycle.apply(None, residuals, changes)
+        residuals.retire()
+        spaces = [self.current, self._subspace(changes), *([] if self._last is None else [self._last])]
+        self._search(spaces, self.current.vectors.shape[1])
+
+    def modes(self) -> list[Mode]:
+        """What is known of each vector."""
+        assert self.current is not None
+        heat, vectors, images = self.basis.heat, self.current.vectors, self.current.images
+        decays, n_rows = self.decays, heat.total_weight
+
+        def moments(piece: tuple[int, int]) -> np.ndarray:
+            squares = vectors.rows(*piece) ** 2 / heat.step_scale[slice(*piece)][:, None]
+            off = (images.rows(*piece) - vectors.rows(*piece) * decays) ** 2 / heat.step_scale[slice(*piece)][:, None]
+            fourth = squares**2 / heat.weights[slice(*piece)][:, None]
+            return np.stack([squares.sum(axis=0), fourth.sum(axis=0), off.sum(axis=0)])
+
+        parts = heat.context.workers.map(moments, row_pieces(heat.context, vectors.shape[0]), count=False)
+        second, fourth, off = np.sum(parts, axis=0)
+        shares = second**2 / np.where(fourth > 0, fourth, 1.0) / n_rows
+        residuals = np.sqrt(off / np.where(second > 0, second, 1.0))
+        return [Mode(*map(float, one)) for one in zip(decays, shares, residuals, strict=True)]
+
+    def _subspace(self, vectors: Panel) -> Subspace:
+        """The part of some vectors on the rows that count, and what I - A makes of it: one product."""
+        part = self.rows.part(vectors, self.panels)
+        images = self.panels.new(part.shape, np.float64)
+        heat = self.basis.heat
+        sweep(heat.kernel, Laplacian(heat, self.rows, self.lost), part, images, heat.context, purpose=self.purpose)
+        return Subspace(part, images)
+
+    def _residuals(self) -> Panel:
+        assert self.current is not None
+        vectors, images, decays = self.current.vectors, self.current.images, self.decays
+        out = self.panels.new(vectors.shape, np.float64)
+
+        def subtract(piece: tuple[int, int]) -> None:
+            rows = out.room(*piece)
+            rows[:] = images.rows(*piece) - vectors.rows(*piece) * decays
+            out.put(piece[0], rows)
+
+        context = self.basis.heat.context
+        context.workers.map(subtract, row_pieces(context, out.shape[0]), count=False)
+        return out
+
+    def _search(self, spaces: list[Subspace], n_modes: int) -> None:
+        """Find the best vectors in some subspaces together."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(limits=1, user_api="blas"):
+            inner, energy = self._gram(spaces)
+            values, shares = _lowest(inner, energy, n_modes)
+            found = self._combined(spaces, shares)
+            changes = None
+            if len(spaces) > 1:
+                later = shares.copy()
+                later[: spaces[0].vectors.shape[1]] = 0
+                changes = self._combined(spaces[1:], later[spaces[0].vectors.shape[1] :])
+        for space in spaces:
+            space.retire()
+        self.current, self._last, self.decays = found, changes, values
+
+    def _gram(self, spaces: Sequence[Subspace]) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products of all vectors, and with what I - A makes of them; chunks are added in order."""
+        heat = self.basis.heat
+
+        def products(piece: tuple[int, int]) -> list[np.ndarray]:
+            found = []
+            for start, stop in ranges(piece[1] - piece[0], CHUNK):
+                rows = piece[0] + start, piece[0] + stop
+                left = np.hstack([one.vectors.rows(*rows) for one in spaces])
+                right = np.hstack([left, *(one.images.rows(*rows) for one in spaces)])
+                found.append((left / heat.step_scale[slice(*rows)][:, None]).T @ right)
+            return found
+
+        parts = heat.context.workers.map(products, row_pieces(heat.context, spaces[0].vectors.shape[0]), count=False)
+        total = np.zeros_like(parts[0][0])
+        for part in parts:
+            for chunk in part:
+                total += chunk
+        inner, energy = np.hsplit(total, 2)
+        return (inner + inner.T) / 2, (energy + energy.T) / 2
+
+    def _combined(self, spaces: Sequence[Subspace], shares: np.ndarray) -> Subspace:
+        """Combinations of the vectors of all subspaces, and of their images."""
+        context, shape = self.basis.heat.context, (spaces[0].vectors.shape[0], shares.shape[1])
+        made = Subspace(self.panels.new(shape, np.float64), self.panels.new(shape, np.float64))
+        sources = [one.vectors for one in spaces], [one.images for one in spaces]
+
+        def combine(piece: tuple[int, int]) -> None:
+            for target, panels in zip((made.vectors, made.images), sources, strict=True):
+                out = target.room(*piece)
+                for start, stop in ranges(piece[1] - piece[0], CHUNK):
+                    rows = np.hstack([one.rows(piece[0] + start, piece[0] + stop) for one in panels])
+                    out[start:stop] = rows @ shares
+                target.put(piece[0], out)
+
+        context.workers.map(combine, row_pieces(context, shape[0]), count=False)
+        return made
+
+
+def _global_labels(aggregates: Aggregates, start: int, stop: int) -> np.ndarray:
+    """Numbers of the aggregates of some rows among all of them; -1 for rows without one."""
+    labels, number = aggregates.labels.rows(start, stop), np.arange(start, stop) // RANGE
+    return np.where(labels >= 0, labels + aggregates.offsets[number], -1)
+
+
+def _lowest(inner: np.ndarray, energy: np.ndarray, n_modes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest values of ``energy v = value inner v``, and such v; dependent directions are left out."""
+    length = np.sqrt(np.maximum(np.diag(inner), 0.0))
+    scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    values, vectors = np.linalg.eigh(inner * np.outer(scale, scale))
+    kept = values > _DEPENDENT * values[-1]
+    basis = scale[:, None] * (vectors[:, kept] / np.sqrt(values[kept]))
+    decays, rotation = np.linalg.eigh(basis.T @ energy @ basis)
+    shares = basis @ rotation[:, :n_modes]
+    missing = n_modes - shares.shape[1]
+    if missing > 0:
+        shares = np.hstack([shares, np.zeros((len(shares), missing))])
+        decays = np.concatenate([decays, np.full(missing, 2.0)])
+    return decays[:n_modes], np.ascontiguousarray(shares)

@@ -1,0 +1,236 @@
+"""(I - cA)^-1 B with c = 1 - 1/T: a fixed number of cycles of two levels, accelerated with fixed coefficients.
+
+The contraction of a cycle is measured once per heat kernel and horizon, on a few random vectors; the coefficients of
+the acceleration and the number of cycles follow from it. So a solution is one linear map, the same for every column,
+and whatever is computed from it later (new rows, more columns) speaks of one operator.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.sums import chunk_products, chunk_totals, row_pieces, sum_rows
+from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
+from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
+
+PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps that measure the spectrum of a cycle
+_MARGIN, _MARGIN_ABOVE = 1.1, 1.02  # what is seen of a spectrum lies inside of it
+_SLOW = 0.8  # contraction from which a warning says that the data are hard
+_PROBE_SEED = 0x5EED_0F_C
+
+
+@dataclass(frozen=True)
+class SolverPlan:
+    """How (I - cA) X = B is solved; stored before the first column.
+
+    Attributes
+    ----------
+    low, high : float
+        The interval of the spectrum of a cycle.
+    n_cycles : int
+        Number of cycles.
+    n_levels : int
+        Number of levels, that of the rows included.
+    n_sweeps : int
+        Passes over K that measured the plan.
+    """
+
+    horizon: float
+    low: float
+    high: float
+    n_cycles: int
+    n_levels: int
+    n_sweeps: int
+
+    @property
+    def acceleration(self) -> Acceleration:
+        """The acceleration of the cycles."""
+        return Acceleration(self.low, self.high)
+
+    @property
+    def contraction(self) -> float:
+        """Factor by which each cycle reduces the error."""
+        return self.acceleration.contraction
+
+    @property
+    def remaining(self) -> float:
+        """The error after the last cycle, relative to the change in it."""
+        return self.contraction / (1 - self.contraction)
+
+    @property
+    def warning(self) -> str | None:
+        """What to tell the user about data on which the cycles converge slowly, or None."""
+        if self.contraction < _SLOW:
+            return None
+        return (
+            f"all scales need {self.n_cycles} cycles: each one reduces the error to {self.contraction:.0%} only. The "
+            "result is as exact as `tol` says, but takes longer. A smaller `horizon` needs fewer cycles."
+        )
+
+
+class Iterate(NamedTuple):
+    """The solution after some cycles, and after one cycle less."""
+
+    step: int
+    now: Panel
+    before: Panel | None
+
+
+class HeatSolver:
+    """Solves (I - cA) X = B for panels B, as a plan says."""
+
+    def __init__(self, basis: CoarseBasis, plan: SolverPlan, panels: Panels, purpose: str = "sketch") -> None:
+        self.basis, self.plan, self._panels, self._purpose = basis, plan, panels, purpose
+        self._c = 1 - 1 / plan.horizon
+        self._coarse = basis.solver(self._c)
+
+    def solve(
+        self, right: Panel, begun: Iterate | None = None, offer: Callable[[Iterate], None] | None = None
+    ) -> Iterate:
+        """The solution, and that of a cycle before; `offer` gets each iterate, `begun` is one that it got."""
+        cycle = Cycle(self.basis, self._c, self._panels, self._purpose, self._coarse)
+        shares = self.plan.acceleration.steps(self.plan.n_cycles)
+        found = begun
+        for step in range(0 if begun is None else begun.step, len(shares)):
+            now, target = (None, None) if found is None else (found.now, found.before)
+            if target is None:
+                target = self._panels.new(right.shape, right.dtype)
+            # the vectors before the first two steps are zero
+            used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
+            found = Iterate(step + 1, cycle.apply(now, right, target, used), now)
+            if offer is not None:
+                offer(found)
+        cycle.retire()
+        assert found is not None
+        return found
+
+
+def plan_solver(
+    basis: Callable[[], CoarseBasis], horizon: float, tol: float, context: Context, name: str
+) -> SolverPlan:
+    """Read the plan of a heat kernel and a horizon, or measure it and store it under `name`."""
+    known = context.store.read(name, SolverPlan)
+    if known is None:
+        known = measure_plan(basis(), horizon, tol)
+        context.store.commit(name, known)
+    return known
+
+
+def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
+    """Measure the spectrum of a cycle on random vectors, and choose the number of cycles."""
+    c, panels = 1 - 1 / horizon, Panels(basis.heat.context)
+    coarse = basis.solver(c)
+    with basis.heat.context.workers.progress.stage("interval", 3 * _PROBE_STEPS):
+        values = _ritz_values(basis, Cycle(basis, c, panels, "interval", coarse), panels)
+    panels.clear()
+    low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
+    n_cycles = Acceleration(low, high).cycles(tol)
+    return SolverPlan(horizon, low, high, n_cycles, 1 + coarse.n_levels, 3 * _PROBE_STEPS)
+
+
+def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray:
+    """Extreme eigenvalues of a cycle times I - cA, from conjugate gradients on random vectors."""
+    heat, zeros = basis.heat, _zeros(basis.heat, panels)
+    residual = without_top(basis, _random(heat, panels))
+    step = without_top(basis, cycle.apply(None, residual, _zeros(heat, panels)))
+    product, image = _inner(heat, residual, step), _zeros(heat, panels)
+    steps, ratios = [], []
+    for _ in range(_PROBE_STEPS):
+        image = cycle.residual(step, zeros, image)
+        energy = -_inner(heat, step, image)
+        length = np.divide(product, energy, out=np.zeros_like(product), where=energy > 0)
+        residual = _added(heat, residual, image, length)
+        fresh = without_top(basis, cycle.apply(None, residual, panels.new(residual.shape, np.float64)))
+        later = _inner(heat, residual, fresh)
+        ratio = np.divide(later, product, out=np.zeros_like(later), where=product > 0)
+        steps.append(length)
+        ratios.append(ratio)
+        step, product = _added(heat, fresh, step, ratio), later
+    return np.concatenate([_tridiagonal(*one) for one in zip(np.transpose(steps), np.transpose(ratios), strict=True)])
+
+
+def _tridiagonal(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:
+    """Eigenvalues of the matrix that conjugate gradients have made, until they ended."""
+    size = int(np.argmin(steps > 0)) if not (steps > 0).all() else len(steps)
+    if size == 0:
+        return np.ones(1)
+    diagonal = 1 / steps[:size]
+    diagonal[1:] += ratios[: size - 1] / steps[: size - 1]
+    beside = np.sqrt(np.maximum(ratios[: size - 1], 0.0)) / steps[: size - 1]
+    found: np.ndarray = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    return found
+
+
+def without_top(basis: CoarseBasis, vectors: Panel) -> Panel:
+    """The vectors without what lies along the top eigenvector, which replaces them."""
+    heat, top = basis.heat, basis.top
+
+    def along(start: int, stop: int) -> np.ndarray:
+        factor = top.rows(start, stop) / np.sqrt(heat.step_scale[start:stop])
+        return chunk_totals(vectors.rows(start, stop) * factor[:, None])
+
+    share = sum_rows(heat.context, vectors.shape[0], along) / vectors.shape[0]
+    with replaced(vectors) as left:
+
+        def leave_out(piece: tuple[int, int]) -> None:
+            out, factor = vectors.rows(*piece), top.rows(*piece) * np.sqrt(heat.step_scale[slice(*piece)])
+            out -= factor[:, None] * share
+            left.put(piece[0], out)
+
+        heat.context.workers.map(leave_out, row_pieces(heat.context, vectors.shape[0]), count=False)
+    return left
+
+
+def _random(heat: HeatKernel, panels: Panels) -> Panel:
+    """Random signs."""
+    from scalable_gpe.loops import random
+
+    panel, columns = panels.new((heat.kernel.edges.n_points, PROBES), np.float64), np.arange(PROBES)
+
+    def draw(piece: tuple[int, int]) -> None:
+        out = panel.room(*piece)
+        random.fill_bernoulli(out, heat.kernel.storage_order.user_row[slice(*piece)], columns, np.uint64(_PROBE_SEED))
+        out *= np.sqrt(heat.step_scale[slice(*piece)])[:, None]
+        panel.put(piece[0], out)
+
+    heat.context.workers.map(draw, row_pieces(heat.context, panel.shape[0]), count=False)
+    return panel
+
+
+def _zeros(heat: HeatKernel, panels: Panels) -> Panel:
+    panel = panels.new((heat.kernel.edges.n_points, PROBES), np.float64)
+
+    def clear(piece: tuple[int, int]) -> None:
+        out = panel.room(*piece)
+        out[:] = 0
+        panel.put(piece[0], out)
+
+    heat.context.workers.map(clear, row_pieces(heat.context, panel.shape[0]), count=False)
+    return panel
+
+
+def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
+    """Inner products of corresponding columns."""
+
+    def products(start: int, stop: int) -> np.ndarray:
+        return chunk_products(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])
+
+    return sum_rows(heat.context, left.shape[0], products)
+
+
+def _added(heat: HeatKernel, vectors: Panel, more: Panel, shares: np.ndarray) -> Panel:
+    """``vectors + shares * more``, which replaces `vectors`."""
+    with replaced(vectors) as total:
+
+        def add(piece: tuple[int, int]) -> None:
+            out = vectors.rows(*piece)
+            out += more.rows(*piece) * shares
+            total.put(piece[0], out)
+
+        heat.context.workers.map(add, row_pieces(heat.context, vectors.shape[0]), count=False)
+    return total

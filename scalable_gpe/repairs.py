@@ -1,0 +1,185 @@
+"""Repair of a store: the damaged stages of its finished runs are computed again, where that is possible."""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from scalable_gpe.embedding import plan_memory, run_stages, with_repairs
+from scalable_gpe.errors import DamageError, Message, StoreError
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph.build import GraphStage, Source
+from scalable_gpe.graph.duplicates import content, hash_rows
+from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
+from scalable_gpe.heat.sample_weight import SampleWeight
+from scalable_gpe.io.rows import open_rows
+from scalable_gpe.run_log import RunRecord
+from scalable_gpe.storage.backends import StorageOptions, check_options
+from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, input_name
+from scalable_gpe.storage.protocol import read_whole
+from scalable_gpe.storage.records import from_json, to_json
+from scalable_gpe.storage.zarr_store import Damage, ZarrStore
+
+
+class Repair(NamedTuple):
+    """The damage that a store had, and what is left of it; each entry names an array and says what is wrong."""
+
+    damage: list[Damage]
+    left: list[Damage]
+
+
+def repair(
+    store: Any,
+    X: Any = None,
+    *,
+    storage_options: StorageOptions | None = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> Repair:
+    """Find all damage of a store, and compute the damaged stages of its finished runs again.
+
+    Everything but the graph and the names is computed from what the store holds; the graph needs X. What cannot be
+    computed stays as it is, so that the rest can still be read.
+
+    Parameters
+    ----------
+    store : path or URL
+        The store of an earlier ``embed(..., store=...)``.
+    X : array-like, optional
+        The points that the store was made from. A graph from `neighbors=` is not repaired: call `embed` again.
+    storage_options : dict, optional
+        As in `embed`.
+    n_jobs : int, optional
+        Number of threads; all cores by default.
+    progress : None, False or callable(stage, done, total)
+        As in `embed`.
+
+    Returns
+    -------
+    Repair
+        The pair (damage, left): what was damaged, and what still is.
+
+    Examples
+    --------
+    >>> import os, tempfile, scalable_gpe as gpe
+    >>> store = os.path.join(tempfile.mkdtemp(), "run.zarr")
+    >>> result = gpe.embed(gpe.datasets.circle(200), n_components=8, power=4, store=store, progress=False)
+    >>> gpe.repair(store)
+    Repair(damage=[], left=[])
+    """
+    check_options(storage_options, store, X)
+    ZarrStore(store, read_only=True, storage_options=storage_options)  # a store that does not exist is not made
+    arrays = ZarrStore(store, storage_options=storage_options)
+    with arrays.exclusive(repaired=False), Workers(n_jobs, Progress(progress)) as workers:
+        damage = arrays.verify()
+        for run in _finished_runs(arrays) if damage else ():
+            _repair_run(run, damage, X, storage_options, arrays, workers)
+        left = arrays.verify() if damage else []
+        arrays.handle.forget_damage()
+        for one in left:
+            arrays.handle.note_damage(one.array)
+    return Repair(damage, left)
+
+
+@dataclass(frozen=True)
+class _StoredGraph(GraphStage):
+    """The graph of a run as the store holds it."""
+
+    run: RunRecord | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the run."""
+        return 0 if self.run is None or self.run.report is None else self.run.report.n_rows
+
+    @property
+    def n_neighbors(self) -> int:
+        """Number of neighbours in each list."""
+        return 1 if self.run is None or self.run.report is None else self.run.report.n_neighbors
+
+    @property
+    def source(self) -> Source:
+        """Fingerprint of the input, as the run has it."""
+        assert self.run is not None
+        return from_json(Source, self.run.keys.input)
+
+    @property
+    def name(self) -> str:
+        """Name of the graph."""
+        assert self.run is not None
+        return self.run.keys.graph
+
+    def make(self, context: Context) -> NeighborGraph:
+        """Raise: there is nothing to make it from."""
+        raise StoreError(Message(f"the graph {self.name!r} is not complete, and needs the points. Pass `X`."))
+
+
+def _finished_runs(store: ZarrStore) -> list[RunRecord]:
+    """The finished runs whose record can be read; the one that was used last stays the last."""
+    runs = []
+    for name in store.names(RUNS):
+        with contextlib.suppress(DamageError):
+            runs.append(store.peek(f"{RUNS}/{name}", RunRecord))
+    return sorted((run for run in runs if run is not None and run.finished), key=lambda run: run.last_used)
+
+
+def _repair_run(
+    run: RunRecord,
+    damage: list[Damage],
+    X: Any,
+    storage_options: StorageOptions | None,
+    store: ZarrStore,
+    workers: Workers,
+) -> None:
+    """Compute the damaged stages of one run again, if there is what they are made from."""
+    keys, parameters = run.keys, run.parameters
+    later = _below(damage, (keys.kernel, keys.heat, keys.sketch, keys.run_name, *run.arrays.values()))
+    graph = _below(damage, (keys.graph, input_name(keys.graph)))
+    labels = _below(damage, (NAMES, FEATURE_NAMES, ANNOTATIONS))
+    is_from_rows = from_json(Source, keys.input).neighbors is None
+    source: GraphStage = _StoredGraph(parameters.search, None, run=run)
+    if X is not None and is_from_rows:
+        source = GraphStage(parameters.search, open_rows(X, parameters.metric, storage_options=storage_options))
+        number = int(keys.graph.partition("-")[2] or 0)
+        source, later = replace(source.scaled(workers), number=number), [*later, *graph, *labels]
+    elif graph:
+        return
+    if not later:
+        return
+    try:
+        weight = _weight(run, store)
+    except DamageError:
+        return
+    context = Context(store, workers, plan_memory(parameters, source, workers, store.location))
+    if source.rows is not None:
+        _check_input(source, run, context)
+    for one in later:
+        store.repair(one.array, one.part)
+    with_repairs(store, lambda: run_stages(source, parameters, context, weight))
+
+
+def _below(damage: Iterable[Damage], results: Iterable[str]) -> list[Damage]:
+    """The damage of some results and of the arrays below them."""
+    return [one for one in damage if any(f"{one.array}/".startswith(f"{name}/") for name in results)]
+
+
+def _weight(run: RunRecord, store: ZarrStore) -> SampleWeight | None:
+    """The sample weights of a run, which only its heat kernel holds."""
+    if run.parameters.sample_weight is None:
+        return None
+    return SampleWeight(read_whole(store.open_table(f"{run.keys.heat}/weights")))
+
+
+def _check_input(source: GraphStage, run: RunRecord, context: Context) -> None:
+    """Refuse other points than those of the run, before anything is removed."""
+    known, rows = None, source.rows
+    assert rows is not None
+    with contextlib.suppress(DamageError):
+        known = context.store.peek(run.keys.graph, GraphMetadata)
+    same = to_json(source.source) == run.keys.input
+    if same and known is not None and known.content is not None:
+        same = known.content == content(hash_rows(rows, context))
+    if not same:
+        raise StoreError(Message("`X` does not hold the points that the store was made from. Pass those."))
