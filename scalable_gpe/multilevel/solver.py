@@ -20,6 +20,7 @@ from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 
 PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps that measure the spectrum of a cycle
 _MARGIN, _MARGIN_ABOVE = 1.1, 1.02  # what is seen of a spectrum lies inside of it
+_ROUNDING = 1e-20  # share of the first squared residual below which a direction has converged
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
 
@@ -139,11 +140,11 @@ def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray
     residual = without_top(basis, _random(heat, panels))
     step = without_top(basis, cycle.apply(None, residual, _zeros(heat, panels)))
     product, image = _inner(heat, residual, step), _zeros(heat, panels)
-    steps, ratios = [], []
+    steps, ratios, noise = [], [], _ROUNDING * product
     for _ in range(_PROBE_STEPS):
         image = cycle.residual(step, zeros, image)
         energy = -_inner(heat, step, image)
-        length = np.divide(product, energy, out=np.zeros_like(product), where=energy > 0)
+        length = np.divide(product, energy, out=np.zeros_like(product), where=(energy > 0) & (product > noise))
         residual = _added(heat, residual, image, length)
         fresh = without_top(basis, cycle.apply(None, residual, panels.new(residual.shape, np.float64)))
         later = _inner(heat, residual, fresh)
