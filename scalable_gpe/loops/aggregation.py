@@ -6,14 +6,15 @@ from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.row_product import row_product
 
 _FREE = -1
-_WEAK = 1e-3  # share of the strongest coupling of a row
+_WEAK = 1e-3  # share of the strongest coupling of a row below which a neighbour is not one
+_STRONG = 0.2  # share from which an aggregate begins with a neighbour
 
 
 def aggregate_rows(indptr, indices, coupling, n_strong):
     """Cut the rows of a symmetric matrix into aggregates of neighbours; return their labels and the number of them.
 
-    Rows are visited in order. A row whose neighbours are all free makes an aggregate with them: the `n_strong`
-    ones that it is coupled with most. A row that is left joins the neighbour that it is coupled with most. What is
+    Rows are visited in order. A row whose strong neighbours are all free makes an aggregate with them: the `n_strong`
+    ones that it is coupled with most, without those that it is coupled with far less than with the first. A row that is left joins the neighbour that it is coupled with most. What is
     still left makes aggregates of its own. Entries of a row with itself do not count; a row without neighbours gets the
     label -1.
     """
@@ -28,7 +29,7 @@ def aggregate_rows(indptr, indices, coupling, n_strong):
 
 @njit(nogil=True, cache=True)
 def _find_weakest(indptr, indices, coupling, n_strong, strongest, weakest):
-    """The weakest of the `n_strong` strongest couplings of each row; infinity for a row without any."""
+    """The weakest of the strong couplings of each row, `n_strong` at most; infinity for a row without any."""
     for i in range(len(weakest)):
         strongest[:] = 0.0
         for e in range(indptr[i], indptr[i + 1]):
@@ -40,7 +41,7 @@ def _find_weakest(indptr, indices, coupling, n_strong, strongest, weakest):
                 strongest[at] = coupling[e]
         weakest[i] = np.inf
         for value in strongest:
-            if value > 0:
+            if value > _STRONG * strongest[0]:
                 weakest[i] = value
 
 

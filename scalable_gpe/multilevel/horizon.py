@@ -38,7 +38,7 @@ SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float3
 PER_TIME = 8  # horizons per relaxation time
 MANY_ROWS, FIRST_OF_MANY = 50_000, 4
 LEAST_SHARE = 0.01  # of the rows that a shape lives on
-_N_MODES = 16
+N_MODES = 16
 _MOST_STEPS, _SETTLED = 12, 0.01  # of the search; relative change of the relaxation time at which it ends
 _MOST_ROUNDS = 6
 _LONG, _GAP = 4096, 64  # times beyond which a gap between modes ends the shape, and its factor
@@ -119,7 +119,7 @@ def _search(basis: CoarseBasis, panels: Panels, held: np.ndarray, roots: Panel |
     rows = OrdinaryRows.of(heat, panels, held if held.any() else None, roots)
     lost = _lost(heat, rows, panels) if held.any() else None
     search = ModeSearch(basis, rows, panels, "interval", lost)
-    search.begin(min(_N_MODES, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
+    search.begin(min(N_MODES, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
     before = 0.0
     for _ in range(_MOST_STEPS):
         search.step()

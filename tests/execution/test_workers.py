@@ -92,7 +92,8 @@ def test_threads_and_workers_in_this_process_leave_its_settings_as_they_were(tmp
     pytest.importorskip("distributed")
     (tmp_path / "run.py").write_text(IN_PROCESS)
     env = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
-    env.pop("OMP_NUM_THREADS", None)
+    for name in ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"):  # dask sets them in a process that starts workers
+        env.pop(name, None)
     child = subprocess.run([sys.executable, tmp_path / "run.py"], capture_output=True, text=True, check=True, env=env)
     assert child.stdout.split("\n")[0] == "[] {2} [1, 0]"
 
