@@ -19,7 +19,7 @@ from scalable_gpe.markup import card, card_or_text
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.lazy import lazy_vector
-from scalable_gpe.storage.mapped import mapped, pieces
+from scalable_gpe.storage.mapped import empty_in_lines, mapped, pieces
 from scalable_gpe.storage.memory import MemoryStore
 from scalable_gpe.storage.protocol import ArrayStore, Table, read_whole
 
@@ -66,7 +66,7 @@ class Context:
         It has an entry per row, which are used in any order; or it is larger, and tasks use it `in_order`.
         """
         if not self.plan.maps_arrays:
-            return np.empty(shape, dtype)
+            return empty_in_lines(shape, dtype)
         return mapped.empty(self.scratch_folder, shape, dtype, self.plan.mapped_bytes(), in_order=in_order)
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scalable_gpe.storage.mapped import MappedBytes, mapped
+from scalable_gpe.storage.mapped import MappedBytes, empty_in_lines, mapped
 
 _MOST_BLOCKS = 4096
 _MOST_RUNS = 4096  # of a block that are remembered
@@ -186,7 +186,7 @@ class PanelCache:
         if found is not None:
             return found
         if mapped_bytes is None:
-            return np.empty(table.shape, table.dtype)
+            return empty_in_lines(table.shape, table.dtype)
         # a worker reads only the shards that its blocks touch
         return mapped.empty(tempfile.gettempdir(), table.shape, table.dtype, mapped_bytes, reserved=False)
 

@@ -14,9 +14,9 @@ def aggregate_rows(indptr, indices, coupling, n_strong):
     """Cut the rows of a symmetric matrix into aggregates of neighbours; return their labels and the number of them.
 
     Rows are visited in order. A row whose strong neighbours are all free makes an aggregate with them: the `n_strong`
-    ones that it is coupled with most, without those that it is coupled with far less than with the first. A row that is left joins the neighbour that it is coupled with most. What is
-    still left makes aggregates of its own. Entries of a row with itself do not count; a row without neighbours gets the
-    label -1.
+    ones that it is coupled with most, without those that it is coupled with far less than with the first. A row that is
+    left joins the neighbour that it is coupled with most. What is still left makes aggregates of its own. Entries of a
+    row with itself do not count; a row without neighbours gets the label -1.
     """
     n_rows = len(indptr) - 1
     labels, joined = np.full(n_rows, _FREE, np.int32), np.full(n_rows, _FREE, np.int32)

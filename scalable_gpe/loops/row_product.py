@@ -67,7 +67,7 @@ def _prefetch_row(builder: Any, row: Any, width: int, itemsize: int) -> None:
         prefetch(builder, builder.gep(row, [ir.Constant(INDEX, offset)]), cache=1)
 
 
-_product_32, _product_16, _product_4, _product_1 = (_product_of(width) for width in (32, 16, 4, 1))
+_product_32, _product_16, _product_8, _product_4, _product_1 = (_product_of(width) for width in (32, 16, 8, 4, 1))
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -81,6 +81,9 @@ def row_product(data, indices, start, stop, Z, out):
     while column + 16 <= width:
         _product_16(data, indices, start, stop, Z, column, out)
         column += 16
+    while column + 8 <= width:
+        _product_8(data, indices, start, stop, Z, column, out)
+        column += 8
     while column + 4 <= width:
         _product_4(data, indices, start, stop, Z, column, out)
         column += 4

@@ -90,7 +90,7 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     """
     pieces = row_ranges(heat.kernel.edges.n_points)
     sampled = pieces[:: -(-len(pieces) // _SAMPLED)]
-    for n_rounds in range(1, _MOST_ROUNDS + 1):
+    for n_rounds in range(_first_rounds(heat, sampled[len(sampled) // 2], len(pieces)), _MOST_ROUNDS + 1):
         aggregates = _aggregate(heat, panels, n_rounds)
         parts = _coarse_rows(heat, aggregates, weight, sampled)
         n_entries = sum(len(part.values) for part in parts)
@@ -105,10 +105,25 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     return aggregates, csr_array((matrix + matrix.T) / 2)
 
 
+def _first_rounds(heat: HeatKernel, piece: tuple[int, int], n_pieces: int) -> int:
+    """The number of rounds after which the part of the coarse matrix inside one range is small."""
+    inside = _inside(heat.kernel.edges, piece, np.sqrt(heat.step_scale[slice(*piece)]))
+    n_strong = _n_strong(heat.kernel.edges.n_points)
+    for n_rounds in range(1, _MOST_ROUNDS):
+        own, count = _aggregate_range(inside, n_strong, n_rounds)
+        if _joined(inside, own, count).nnz <= _MOST_ENTRIES * inside.nnz or count * n_pieces <= DENSE:
+            return n_rounds
+    return _MOST_ROUNDS
+
+
+def _n_strong(n_points: int) -> int:
+    return N_STRONG if n_points <= _FEW_ROWS else 2 * N_STRONG
+
+
 def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
     """Aggregate the rows of each range, then the aggregates, as many times as `n_rounds` says."""
     n_points, edges = heat.kernel.edges.n_points, heat.kernel.edges
-    labels, n_strong = panels.new((n_points,), np.int32), N_STRONG if n_points <= _FEW_ROWS else 2 * N_STRONG
+    labels, n_strong = panels.new((n_points,), np.int32), _n_strong(n_points)
 
     def aggregate(piece: tuple[int, int]) -> list[int]:
         out, counts = labels.room(*piece), []
@@ -160,9 +175,10 @@ def _inside(edges: Edges, piece: tuple[int, int], root: np.ndarray) -> csr_array
 
 def _joined(coupling: csr_array, labels: np.ndarray, count: int) -> csr_array:
     """The couplings between aggregates."""
-    joined = np.flatnonzero(labels >= 0)
-    Z = csr_array((np.ones(len(joined)), (joined, labels[joined])), shape=(len(labels), count))
-    return csr_array(Z.T @ coupling @ Z)
+    rows, whole = Rows(0, coupling.indptr, coupling.indices, coupling.data), np.array([0, count])
+    joined = _coarse_part(rows, labels, np.ones(len(labels)), labels, whole, len(labels))
+    indptr = np.concatenate([[0], np.cumsum(joined.lengths)])
+    return csr_array((joined.values, joined.columns, indptr), shape=(count, count))
 
 
 class _CoarseRows(NamedTuple):
@@ -178,22 +194,28 @@ def _coarse_rows(
     heat: HeatKernel, aggregates: Aggregates, weight: Panel, pieces: list[tuple[int, int]]
 ) -> list[_CoarseRows]:
     """Rows of the coarse matrix for the aggregates of some ranges."""
-    from scalable_gpe.loops import aggregation
-
-    edges, n_coarse = heat.kernel.edges, aggregates.count
+    edges = heat.kernel.edges
 
     def coarse_rows(piece: tuple[int, int]) -> _CoarseRows:
         rows, own = rows_of(edges, *piece), aggregates.labels.rows(*piece)
-        members, n_own = np.argsort(own, kind="stable"), int(own.max()) + 1
-        starts = np.searchsorted(own[members], np.arange(n_own + 1))
-        columns, values = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
-        ends = aggregation.add_coarse_rows(
-            *(rows.indptr, rows.indices, rows.values, piece[0]),
-            weight.whole(rows.indices),
-            aggregates.labels.whole(rows.indices),
-            *(aggregates.offsets, RANGE, members, starts, np.zeros(n_coarse), columns, values),
-        )
-        last = int(ends[-1])
-        return _CoarseRows(np.diff(ends), columns[:last].copy(), values[:last].copy(), len(rows.indices))
+        values, labels = weight.whole(rows.indices), aggregates.labels.whole(rows.indices)
+        return _coarse_part(rows, own, values, labels, aggregates.offsets, RANGE)
 
     return heat.context.workers.map(coarse_rows, pieces, count=False)
+
+
+def _coarse_part(
+    rows: Rows, own: np.ndarray, weight: np.ndarray, labels: np.ndarray, offsets: np.ndarray, range_rows: int
+) -> _CoarseRows:
+    """Rows of ``Z' diag(weight) K diag(weight) Z`` from some rows of K, whose labels are `own`."""
+    from scalable_gpe.loops import aggregation
+
+    members, n_own = np.argsort(own, kind="stable"), int(own.max(initial=-1)) + 1
+    starts = np.searchsorted(own[members], np.arange(n_own + 1))
+    columns, values = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
+    ends = aggregation.add_coarse_rows(
+        *(rows.indptr, rows.indices, rows.values, rows.first, weight, labels, offsets, range_rows),
+        *(members, starts, np.zeros(int(offsets[-1])), columns, values),
+    )
+    last = int(ends[-1])
+    return _CoarseRows(np.diff(ends), columns[:last].copy(), values[:last].copy(), len(rows.indices))

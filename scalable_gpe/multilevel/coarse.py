@@ -18,7 +18,8 @@ DENSE = 600
 DAMPING = 1.1  # the middle of [0.2, 2], where steps scaled by the diagonal have to be short
 _ITERATIONS = 20  # products that find the interval of a level
 _SINGULAR = 1e-14  # share of the largest eigenvalue
-_TOL = 0.025  # of a coarse solution
+_TOL = 0.0125  # of a coarse solution
+_SPENT = 0.8  # of `tol`: the contraction is measured, not known
 HIGH = 1.05  # upper end of the spectrum of a cycle: 1, and the error of a coarse solution
 _LEAST_COLUMNS = 4  # of a thread
 _GRID = 128  # the interval is rounded outwards to 1/128
@@ -62,7 +63,7 @@ class Acceleration:
 
     def cycles(self, tol: float) -> int:
         """Number of cycles after which the error is about `tol`."""
-        return max(2, int(np.ceil(np.log(tol / 2) / np.log(self.contraction))))
+        return max(2, int(np.ceil(np.log(_SPENT * tol) / np.log(self.contraction))))
 
 
 def rounded_outwards(low: float) -> float:

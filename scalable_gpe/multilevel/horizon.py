@@ -38,9 +38,9 @@ SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float3
 PER_TIME = 8  # horizons per relaxation time
 MANY_ROWS, FIRST_OF_MANY = 50_000, 4
 LEAST_SHARE = 0.01  # of the rows that a shape lives on
-N_MODES = 16
+N_MODES = 8
 _MOST_STEPS, _SETTLED = 12, 0.01  # of the search; relative change of the relaxation time at which it ends
-_MOST_ROUNDS = 6
+_MOST_ROUNDS, _MOST_HELD = 6, 0.5  # rounds in which rows are held; share of them that leaves a shape
 _LONG, _GAP = 4096, 64  # times beyond which a gap between modes ends the shape, and its factor
 _CARRIED = 0.05  # share of a mode's largest square from which a row carries it
 
@@ -102,8 +102,8 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
             if shape or not modes:
                 break
             more = _carriers(search, modes) | _in_small_groups(heat, _roots(heat, panels, 1 / modes[-1].time))
-            held, before_count = held | more, int(held.sum())
-            if int(held.sum()) == before_count:
+            n_before, held = int(held.sum()), held | more
+            if int(held.sum()) == n_before or int(held.sum()) > _MOST_HELD * len(held):
                 break
     panels.clear()
     n_sweeps = heat.context.tally.sweeps.get("interval", 0) - before

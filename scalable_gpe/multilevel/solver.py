@@ -18,8 +18,9 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 
-PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps that measure the spectrum of a cycle
-_MARGIN, _MARGIN_ABOVE = 1.1, 1.02  # what is seen of a spectrum lies inside of it
+PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps, at most, that measure the spectrum of a cycle
+_FEWEST_STEPS, _SETTLED = 4, 0.96  # they end when the lowest value changes by less
+_MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of it
 _ROUNDING = 1e-20  # share of the first squared residual below which a direction has converged
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
@@ -125,13 +126,15 @@ def plan_solver(
 def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
     """Measure the spectrum of a cycle on random vectors, and choose the number of cycles."""
     c, panels = 1 - 1 / horizon, Panels(basis.heat.context)
+    before = basis.heat.context.tally.sweeps.get("interval", 0)
     coarse = basis.solver(c)
     with basis.heat.context.workers.progress.stage("interval", 3 * _PROBE_STEPS):
         values = _ritz_values(basis, Cycle(basis, c, panels, "interval", coarse), panels)
     panels.clear()
+    n_sweeps = basis.heat.context.tally.sweeps["interval"] - before
     low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
     n_cycles = Acceleration(low, high).cycles(tol)
-    return SolverPlan(horizon, low, high, n_cycles, 1 + coarse.n_levels, 3 * _PROBE_STEPS)
+    return SolverPlan(horizon, low, high, n_cycles, 1 + coarse.n_levels, n_sweeps)
 
 
 def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray:
@@ -140,8 +143,10 @@ def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray
     residual = without_top(basis, _random(heat, panels))
     step = without_top(basis, cycle.apply(None, residual, _zeros(heat, panels)))
     product, image = _inner(heat, residual, step), _zeros(heat, panels)
-    steps, ratios, noise = [], [], _ROUNDING * product
-    for _ in range(_PROBE_STEPS):
+    steps, ratios = list[np.ndarray](), list[np.ndarray]()
+    noise = _ROUNDING * product
+    found, lowest = np.ones(1), 1.0
+    while len(steps) < _PROBE_STEPS:
         image = cycle.residual(step, zeros, image)
         energy = -_inner(heat, step, image)
         length = np.divide(product, energy, out=np.zeros_like(product), where=(energy > 0) & (product > noise))
@@ -151,8 +156,17 @@ def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray
         ratio = np.divide(later, product, out=np.zeros_like(later), where=product > 0)
         steps.append(length)
         ratios.append(ratio)
+        found = _tridiagonals(np.transpose(steps), np.transpose(ratios))
+        if len(steps) >= _FEWEST_STEPS and found.min() > _SETTLED * lowest:
+            break
+        lowest = float(found.min())
         step, product = _added(heat, fresh, step, ratio), later
-    return np.concatenate([_tridiagonal(*one) for one in zip(np.transpose(steps), np.transpose(ratios), strict=True)])
+    return found
+
+
+def _tridiagonals(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:
+    """Eigenvalues of the matrices that conjugate gradients have made, one for each vector."""
+    return np.concatenate([_tridiagonal(*one) for one in zip(steps, ratios, strict=True)])
 
 
 def _tridiagonal(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:
