@@ -13,29 +13,26 @@ from scalable_gpe.errors import Message
 ThemeName = Literal["light", "dark"]
 THEMES = ("light", "dark")
 
-# Light: on white, the first 8 differ by 25 or more in CIELAB for each pair, also with deuteranopia and protanopia
-# (tests/test_plot.py), all 20 by 12 or more. Dark: the hues of matplotlib's tab10, brighter, then paler.
-_PALETTES = {
-    "light": (
-        *("#087adb", "#f5a11c", "#24ae5b", "#c83208", "#782b84", "#1eccff", "#862c38", "#ff9eb7", "#ab8f00", "#274ba7"),
-        *("#c77042", "#ae22c3", "#1ed2bc", "#ce6374", "#428228", "#9496f7", "#8b2c00", "#ba1f5f", "#4f6d8a", "#61d45c"),
-    ),
-    "dark": (
-        *("#4e9bd1", "#ff9a3c", "#5fc35f", "#f0605f", "#b18ad6", "#b07d6c", "#f19ad2", "#a5a5a5", "#d3d347", "#3fd0df"),
-        *("#a6cee8", "#ffc78f", "#a9e0a0", "#ffadaa", "#d0bbe8", "#d3b3a8", "#fbc7e5", "#d0d0d0", "#e6e69c", "#a9e6ee"),
-    ),
-}
-_GREYS = {"light": ("#a8a8a8", "#d9d9d9"), "dark": ("#6a6a72", "#45454d")}  # of "other" and "missing"
-_ROUNDS = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))  # each repeat mixes the palette with a grey level, by this share
+# on white, the first 8 differ by 25 or more in CIELAB for each pair, also with deuteranopia and protanopia
+# (tests/test_plot.py), all 20 by 12 or more; no palette of matplotlib has 20 colours that do
+_PALETTE = (
+    *("#087adb", "#f5a11c", "#24ae5b", "#c83208", "#782b84", "#1eccff", "#862c38", "#ff9eb7", "#ab8f00", "#274ba7"),
+    *("#c77042", "#ae22c3", "#1ed2bc", "#ce6374", "#428228", "#9496f7", "#8b2c00", "#ba1f5f", "#4f6d8a", "#61d45c"),
+)
+_BLACK, _WHITE = 0.0, 1.0
+_ROUNDS = ((_WHITE, 0.0), (_WHITE, 0.45), (_BLACK, 0.4))  # each repeat of the palette is mixed with this, by this share
 
-# from one point per pixel to the most: on white lightly to dark, on dark viridis without its darkest part
-DENSITIES = {
-    "light": ("#c9dcec", "#8fbcdb", "#5598c8", "#2b6cab", "#174a86", "#0b2b57", "#061633"),
-    "dark": (
-        *("#414487", "#375a8c", "#2e6f8e", "#26828e", "#1f958b", "#22a884"),
-        *("#3bbb75", "#63cb5f", "#95d840", "#cae11f", "#fde725"),
-    ),
-}
+_LIGHTER = {"light": 0.0, "dark": 0.3}  # share of white in the palette
+_GREYS = {"light": ("#a8a8a8", "#d9d9d9"), "dark": ("#6a6a72", "#45454d")}  # of "other" and "missing"
+VIRIDIS_PART = {"light": (0.0, 0.95), "dark": (0.2, 1.0)}  # of numbers: what can be seen on the background
+
+# matplotlib's maps at even steps, for pages and notebooks, which work without it
+_BLUES = ("#c6dbef", "#6aaed6", "#2070b4", "#08306b")  # its lightest quarter is left out
+_VIRIDIS = (
+    *("#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c"),
+    *("#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725"),
+)
+
 
 N_COLORS = 20  # labels with a colour of their own; more repeat the palette paler, then darker
 _FEW_NUMBERS = 20  # whole numbers with so few different values are labels
@@ -85,16 +82,18 @@ def label_colors(n_labels: int, theme: str = "light") -> tuple[str, ...]:
     >>> label_colors(2)
     ('#087adb', '#f5a11c')
     """
-    palette = _PALETTES[check_choice(theme, THEMES, "theme")]
-    return tuple(
-        _mixed(palette[i % N_COLORS], *_ROUNDS[i // N_COLORS % len(_ROUNDS)]) if i >= N_COLORS else palette[i]
-        for i in range(n_labels)
-    )
+    lighter = _LIGHTER[check_choice(theme, THEMES, "theme")]
+    rounds = [[_mixed(_mixed(color, _WHITE, lighter), *mix) for color in _PALETTE] for mix in _ROUNDS]
+    return tuple(rounds[i // N_COLORS % len(rounds)][i % N_COLORS] for i in range(n_labels))
 
 
 def _mixed(color: str, level: float, share: float) -> str:
     """A colour mixed with black (level 0) or white (level 1)."""
-    return "#" + "".join(f"{round((1 - share) * one + share * 255 * level):02x}" for one in channels(color))
+    return _hex((1 - share) * np.array(channels(color)) + share * 255 * level)
+
+
+def _hex(color: np.ndarray) -> str:
+    return "#" + "".join(f"{round(float(one)):02x}" for one in color)
 
 
 def channels(color: str) -> list[int]:
@@ -102,12 +101,20 @@ def channels(color: str) -> list[int]:
     return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def color_ramp(colors: Sequence[str], n_steps: int) -> np.ndarray:
-    """So many steps (n_steps x 3, uint8) from the first of some colours to the last."""
+def count_ramp(n_steps: int) -> np.ndarray:
+    """Colours (n_steps x 3, from 0 to 255) from the fewest points of a pixel to the most, on white."""
+    return _ramp(_BLUES, np.linspace(0, 1, n_steps))
+
+
+def number_ramp(theme: str) -> list[str]:
+    """Some colours, as ``#rrggbb``, from the lowest number to the highest."""
+    return [_hex(color) for color in _ramp(_VIRIDIS, np.linspace(*VIRIDIS_PART[theme], len(_VIRIDIS)))]
+
+
+def _ramp(colors: Sequence[str], shares: np.ndarray) -> np.ndarray:
     stops = np.array([channels(color) for color in colors], float)
-    at = np.linspace(0, len(stops) - 1, n_steps)
-    steps = np.stack([np.interp(at, np.arange(len(stops)), channel) for channel in stops.T], axis=1)
-    return np.round(steps).astype(np.uint8)
+    places = np.linspace(0, 1, len(stops))
+    return np.stack([np.interp(shares, places, channel) for channel in stops.T], axis=1)
 
 
 def color_column(color: Any, n_rows: int, max_labels: int | None = None) -> ColorColumn:

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.checks import Power
-from scalable_gpe.colors import DENSITIES, color_ramp
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import in_time, plain, power_title, powers_text, report_lines
 from scalable_gpe.markup import Html, card
-from scalable_gpe.png import data_address, png
+from scalable_gpe.png import density_picture
 from scalable_gpe.projection import limits_of, pixels, powers_of
 from scalable_gpe.spectral.filters import power_order
 
@@ -74,8 +73,4 @@ def thumbnail(points: np.ndarray) -> str:
     inside, limits = limits_of(plane, 0.999)
     side = int(np.clip(3 * np.sqrt(len(plane)), 48, _SIDE))  # few rows would be lost among many pixels
     _, counts = pixels(plane[inside], limits, side)
-    shades = np.zeros(counts.shape, np.uint8)
-    many = np.log1p(max(np.quantile(counts[counts > 0], 0.99), 1))
-    shades[counts > 0] = 1 + np.round(np.minimum(np.log1p(counts[counts > 0]) / many, 1) * 254).astype(np.uint8)
-    palette = np.vstack([[255, 255, 255], color_ramp(DENSITIES["light"], 255)]).astype(np.uint8)
-    return data_address(png(np.ascontiguousarray(shades.T[::-1]), palette))
+    return density_picture(counts)

@@ -37,12 +37,18 @@ def test_it_carries_the_plane_the_names_and_the_colours(result):
     names = [f"cell {i}" for i in range(900)]
     picture = gpe.plot.interactive(result, color=labels, color_label="kind", names=names)
     assert (picture.n_rows, picture.n_shown) == (900, 900) and "all 900 rows" in repr(picture)
-    assert "900 points, power 16" in picture.html and "principal axis 1 (across)" in picture.html
+    assert "900 points, power 16" in picture.html and data_of(picture)["axes"] == [
+        "principal axis 1",
+        "principal axis 2",
+    ]
     data = data_of(picture)
     rows = numbers(data["rows"], "<i4")
     assert sorted(rows) == list(range(900)) and (np.diff(rows) < 0).any()  # in random order
-    plane = np.stack([numbers(data[axis], "<f4") for axis in "xy"], axis=1)
-    np.testing.assert_allclose(plane, result.principal(2, power=16)[0][rows], rtol=1e-4, atol=1e-6)
+    (view,) = data["views"]
+    shares = np.stack([numbers(column, "<u2") for column in view["columns"]], axis=1) / 65535
+    plane = view["low"] + shares * np.subtract(view["high"], view["low"])
+    width = np.subtract(view["high"], view["low"]).max()
+    np.testing.assert_allclose(plane, result.principal(2, power=16)[0][rows], rtol=1e-4, atol=1e-5 * width)
     assert data["names"] == [names[row] for row in rows]
     assert data["color"]["labels"] == ["fizz", "plain"]
     assert (numbers(data["color"]["values"], "<i4") == (rows % 3 != 0)).all()
@@ -54,7 +60,23 @@ def test_numbers_and_missing_ones(result):
     data = data_of(gpe.plot.interactive(result, power=4, color=values, theme="dark"))
     shown = numbers(data["color"]["values"], "<f4")
     np.testing.assert_array_equal(shown, values[numbers(data["rows"], "<i4")].astype(np.float32))
-    assert data["theme"] == "dark" and data["names"] is None
+    assert data["names"] is None
+
+
+def test_a_far_row_can_be_found_at_the_edge():
+    points = np.random.default_rng(0).standard_normal((1000, 2)).astype(np.float32)
+    points[7] = 1e6
+    data = data_of(gpe.plot.interactive(points))
+    (view,) = data["views"]
+    at = list(numbers(data["rows"], "<i4")).index(7)
+    assert view["outside"] == 1 and [numbers(column, "<u2")[at] for column in view["columns"]] == [65535, 65535]
+    assert max(view["high"]) < 20
+
+
+def test_a_theme_of_its_own(result):
+    assert '<html lang="en" class="dark">' in gpe.plot.interactive(result, theme="dark").html
+    with pytest.raises(ValueError, match="theme must be"):
+        gpe.plot.interactive(result, theme="blue")
 
 
 def test_any_text_is_safe(result, tmp_path):
@@ -75,7 +97,7 @@ def test_many_rows_are_sampled():
     points = np.random.default_rng(0).standard_normal((60_000, 2)).astype(np.float32)
     picture = gpe.plot.interactive(points, color=np.arange(60_000) % 2000 // 1000)
     assert picture.n_shown == 50_000 and "a random sample of 50,000 of 60,000 rows" in picture.html
-    assert len(picture.html) < 2_000_000
+    assert len(picture.html) < 1_000_000
     rows = numbers(data_of(picture)["rows"], "<i4")
     assert len(set(rows)) == 50_000 and abs(rows.mean() - 30_000) < 500
 

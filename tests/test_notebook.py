@@ -4,12 +4,14 @@ import base64
 import re
 import time
 from dataclasses import replace
+from io import BytesIO
 
 import numpy as np
 import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import notebook
+from scalable_gpe.png import png
 
 TIME = re.compile(r">time</th><td[^>]*>([0-9.]+ s)<")
 NASTY = '</td><script>alert(1)</script><img src=x onerror="alert(1)">'
@@ -78,6 +80,13 @@ def test_a_large_embedding_is_sampled_and_quick(result, tmp_path):
     sample = notebook.sampled_rows(stored)
     assert 3_000 <= len(sample) <= 50_000 and sample.dtype == np.float32
     assert (np.isin(sample[:, 0], points[:, 0])).all()
+
+
+def test_the_picture_is_a_png_with_a_palette():
+    Image = pytest.importorskip("PIL.Image")
+    shades = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    palette = np.stack([np.arange(256)] * 3, axis=1).astype(np.uint8)[::-1].copy()
+    assert (np.asarray(Image.open(BytesIO(png(shades, palette))).convert("L")) == 255 - shades).all()
 
 
 def test_one_component_has_no_picture():

@@ -164,9 +164,9 @@ BELOW: dict[str, set[str]] = {
     "face": {"sketch", "spectral", "multilevel", "heat", "graph", "transform", "io", "execution", "storage", "loops"},
 }
 BELOW["accuracy"] = {"face", *BELOW["face"]}
-BELOW["html_report"] = BELOW["accuracy"] | {"accuracy"}
-BELOW["plot"] = BELOW["html_report"] | {"html_report"}
-BELOW["cli"] = BELOW["plot"] | {"plot"}
+BELOW["plot"] = BELOW["accuracy"] | {"accuracy"}
+BELOW["html_report"] = BELOW["plot"] | {"plot"}
+BELOW["cli"] = BELOW["html_report"] | {"html_report"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

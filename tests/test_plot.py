@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 from scalable_gpe import plot, projection
 from scalable_gpe.colors import color_column, label_colors
 from scalable_gpe.plot import embeddings
-from scalable_gpe.plot.figures import new_figure
+from scalable_gpe.plot.figures import new_figure, picture_of
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,9 @@ def test_the_principal_plane_on_white_without_a_frame(cloud, embedding):
     dark = plot.scatter(embedding, theme="dark")
     assert sum(dark.get_facecolor()[:3]) < 0.5 and sum(dark.figure.get_facecolor()[:3]) < 0.5
     assert drawn(dark.figure)[..., :3].mean() < 60 < 200 < drawn(ax.figure)[..., :3].mean()
+    style = pytest.importorskip("matplotlib.style")
+    with style.context("dark_background"):
+        assert plot.scatter(embedding).figure.get_facecolor() == (1, 1, 1, 1)  # whatever the style of the user
     plane = plot.scatter(cloud[0][:, :2])  # drawn as it is
     assert plane.get_xlabel() == "component 0"
 
@@ -186,13 +189,13 @@ def in_cielab(colors, seen_through):
 
 
 @pytest.mark.parametrize("eyes", [np.eye(3), PROTANOPIA, DEUTERANOPIA], ids=["all", "protanopia", "deuteranopia"])
-def test_colour_blind_readers_tell_labels_apart(eyes):
-    seen = in_cielab(rgb(label_colors(20)), eyes)
+@pytest.mark.parametrize(("theme", "background", "of_8", "of_20"), [("light", 100, 25, 12), ("dark", 0, 18, 4.5)])
+def test_colour_blind_readers_tell_labels_apart(eyes, theme, background, of_8, of_20):
+    seen = in_cielab(rgb(label_colors(20, theme)), eyes)
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=2) + 1e3 * np.eye(20)
-    assert apart[:8, :8].min() > 25
-    assert apart.min() > 12
-    on_white = np.linalg.norm(seen - [100, 0, 0], axis=1)
-    assert on_white.min() > 20
+    assert apart[:8, :8].min() > of_8
+    assert apart.min() > of_20
+    assert np.linalg.norm(seen - [background, 0, 0], axis=1).min() > 20
 
 
 def test_principal_axes_turn_the_points(cloud):
@@ -311,6 +314,13 @@ def test_mistakes(embedding, cloud):
         plot.scatter(cloud[0][:, :1])
     with pytest.raises(ValueError, match="theme must be"):
         plot.scatter(cloud[0], theme="blue")
+
+
+def test_a_picture_of_a_page_is_small():
+    figure = new_figure(3, 3)
+    figure.subplots().imshow(np.random.default_rng(0).random((300, 300, 3)))
+    large, small = picture_of(figure, 10**6), picture_of(figure, 20_000)
+    assert large.startswith("data:image/webp;base64,") and 5_000 < len(small) <= 20_000 < len(large)
 
 
 def test_without_matplotlib(monkeypatch, cloud):

@@ -47,7 +47,7 @@ def report(options: ReportOptions) -> None:
     """Write the page of a run."""
     import scalable_gpe as gpe
     from scalable_gpe.accuracy import LEAST_POINTS
-    from scalable_gpe.html_report.page import check_path
+    from scalable_gpe.plot.document import check_path
 
     check_path(options.page)  # before the audit, which takes a while
     colors = read_colors(options)

@@ -1,10 +1,7 @@
 """One HTML file about a run: parameters, figures, audit, charts and an explorer; below 2 MB, without network.
 
-Script, charts and PNG writer are our own, 19 kB of assets: a page with bokeh 3.9 and inline resources takes 1.66 MB
-before its first coordinate (9.7 MB against our 9.2 MB for 60,000 rows, 16 components and 3 powers in 16 bits), and a
+The script is our own: a page with bokeh 3.9 and inline resources takes 1.66 MB before its first coordinate, and a
 policy with hashes refuses its choice of axes, which needs 'unsafe-eval', and its styles, which need 'unsafe-inline'.
-Static pictures of matplotlib (349 kB each for these rows) fit five times into 2 MB, without zoom and without a choice
-of axes, and would make matplotlib a requirement.
 """
 
 import time
@@ -17,11 +14,9 @@ from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import plain
 from scalable_gpe.html_report import sections
-from scalable_gpe.html_report.document import asset, document
-from scalable_gpe.html_report.palette import style_rules
-from scalable_gpe.html_report.view import View, sampled_view
-from scalable_gpe.io.files import check_target
-from scalable_gpe.markup import Html, element, joined, text
+from scalable_gpe.html_report.sample import sampled_explorer
+from scalable_gpe.markup import element, joined, text
+from scalable_gpe.plot.document import check_path, document, write_page
 
 
 def write_report(
@@ -35,9 +30,10 @@ def write_report(
 ) -> Path:
     """Write one HTML page about a run: a single file, smaller than 2 MB, that needs no network.
 
-    The page shows the parameters, the report, the seconds of each stage, the audit, what other epsilons would mean, the
-    effective rank of A^p, the density of all rows at each power, and an explorer to zoom into with a choice of
-    components. The explorer draws a random sample of at most 60,000 rows; the page says how many.
+    The page shows the parameters, the report, the audit, what other epsilons would mean, the effective rank of A^p, all
+    rows at each power, and an explorer to zoom into with a choice of components. The explorer draws a random sample of
+    at most 50,000 rows; the page says how many. The charts need matplotlib (extra ``plot``): without it, the page says
+    so in their place.
 
     Parameters
     ----------
@@ -71,57 +67,33 @@ def write_report(
         raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
     if not isinstance(audit, bool | Audit):
         raise TypeError(f"audit must be True, False or an Audit; got {type(audit).__name__}.")
-    target = check_path(path)
-    view = sampled_view(embedding, color, color_label)
-    page = _page(embedding, _measured(embedding, audit), view, title)
-    unfinished = target.with_name(f".unfinished-{target.name}")
-    unfinished.write_text(page, encoding="utf-8", newline="\n")
-    unfinished.replace(target)
-    return target
-
-
-def check_path(path: Any) -> Path:
-    """Check that a page can be written to a path."""
-    target = check_target(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"a page ends in .html; got {str(target)!r}.")
-    return target
+    check_path(path)
+    explorer = sampled_explorer(embedding, color, color_label)
+    figures = _measured(embedding, audit)
+    parts = [
+        ("embedding", "Embedding", sections.pictures(embedding, explorer, color)),
+        ("accuracy", "Accuracy", sections.accuracy(figures)),
+        ("choices", "Epsilon and power", sections.choices(embedding)),
+        ("details", "Parameters and report", sections.details(embedding)),
+    ]
+    links = [element("li", element("a", text(name), href=f"#{key}")) for key, name, _ in parts]
+    heading = title or f"Embedding of {explorer.n_rows:,} rows in {embedding.parameters['n_components']} dimensions"
+    body = [
+        element("h1", text(heading)),
+        element("p", text(_origin(embedding)), class_="note"),
+        element("nav", element("ul", *links), aria_label="Sections"),
+        sections.tiles(embedding, figures),
+        sections.warnings(embedding),
+        *(element("section", element("h2", text(name)), content, id=key) for key, name, content in parts),
+        element("footer", text("This page contains everything it shows. It loads nothing from elsewhere.")),
+    ]
+    return write_page(document(heading, body=joined(body), data=explorer.data()), path)
 
 
 def _measured(embedding: Embedding, audit: bool | Audit) -> Audit | None:
     if isinstance(audit, Audit):
         return audit
     return make_audit(embedding) if audit and embedding.graph.storage_order.n_points >= LEAST_POINTS else None
-
-
-def _page(embedding: Embedding, audit: Audit | None, view: View, title: str) -> str:
-    style = asset("page.css") + style_rules(() if view.color is None else view.color.shades("light"))
-    heading = title or f"Embedding of {view.n_rows:,} rows in {view.n_components} dimensions"
-    return document(
-        heading, body=_main(embedding, audit, view, heading), style=style, data=view.to_json(), script=asset("page.js")
-    )
-
-
-def _main(embedding: Embedding, audit: Audit | None, view: View, heading: str) -> Html:
-    parts = [
-        ("embedding", "Embedding", sections.explorer(view)),
-        ("accuracy", "Accuracy", sections.accuracy(audit)),
-        ("choices", "Epsilon and power", sections.choices(embedding)),
-        ("stages", "Cost", sections.stages(embedding)),
-        ("details", "Parameters and report", sections.details(embedding)),
-    ]
-    links = [element("li", element("a", text(name), href=f"#{key}")) for key, name, _ in parts]
-    header = element(
-        "header",
-        element("h1", text(heading)),
-        element("p", text(_origin(embedding)), class_="soft"),
-        element("nav", element("ul", *links), aria_label="Sections"),
-        sections.tiles(embedding, audit),
-        sections.warnings(embedding),
-    )
-    body = joined(element("section", element("h2", text(name)), content, id=key) for key, name, content in parts)
-    footer = element("footer", text("This page contains everything it shows. It loads nothing from elsewhere."))
-    return element("main", header, body, footer)
 
 
 def _origin(embedding: Embedding) -> str:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.colors import ColorColumn
-from scalable_gpe.plot.shades import color_map, palette
-from scalable_gpe.plot.themes import Theme
+from scalable_gpe.plot.shades import FAINTEST, color_map, density_map, palette
 from scalable_gpe.projection import Limits
 
 _FILLED = 0.5  # spread single points until this share of the pixels beside points is filled
@@ -20,7 +19,7 @@ def has_datashader() -> bool:
 
 
 def datashade(
-    points: np.ndarray, column: ColorColumn | None, limits: list[Limits], n_pixels: int, theme: Theme
+    points: np.ndarray, column: ColorColumn | None, limits: list[Limits], n_pixels: int, theme: str
 ) -> np.ndarray:
     """The picture of some points: red, green, blue, opacity of each pixel, the lowest row first.
 
@@ -35,17 +34,16 @@ def datashade(
             'engine="datashader" needs datashader; install it with: pip install "scalable-gpe[datashader]"'
         ) from None
     canvas = datashader.Canvas(n_pixels, n_pixels, x_range=limits[0], y_range=limits[1])
-    lowest = int(255 * theme.faintest)
     if column is None:
         counts = canvas.points(_frame(points), "x", "y")
-        shown = transfer_functions.shade(counts, cmap=list(theme.density), how="eq_hist")
+        shown = transfer_functions.shade(counts, cmap=_hexes(density_map(theme).colors), how="eq_hist")
     elif column.labels:
         votes = canvas.points(_frame(points, column), "x", "y", datashader.count_cat("color"))
-        colors = [_hex(color) for color in palette(column, theme)]
-        shown = transfer_functions.shade(votes, color_key=colors, how="eq_hist", min_alpha=lowest)
+        colors = _hexes(palette(column, theme))
+        shown = transfer_functions.shade(votes, color_key=colors, how="eq_hist", min_alpha=int(255 * FAINTEST))
     else:
         means = canvas.points(_frame(points, column), "x", "y", datashader.mean("color"))
-        colors = [_hex(color) for color in color_map(theme).colors]
+        colors = _hexes(color_map(theme).colors)
         shown = transfer_functions.shade(means, cmap=colors, how="linear", span=(column.low, column.high))
     shown = transfer_functions.dynspread(shown, threshold=_FILLED, max_px=_SPREAD)
     values = np.ascontiguousarray(shown.values)
@@ -63,5 +61,7 @@ def _frame(points: np.ndarray, column: ColorColumn | None = None) -> Any:
     return frame
 
 
-def _hex(color: np.ndarray) -> str:
-    return "#" + "".join(f"{round(255 * float(channel)):02x}" for channel in color[:3])
+def _hexes(colors: np.ndarray) -> list[str]:
+    from matplotlib.colors import to_hex
+
+    return [to_hex(color) for color in colors]

@@ -55,7 +55,7 @@ def epsilon_sweep(table: Mapping[str, npt.ArrayLike], *, epsilon: float | None =
     for number, (name, label) in enumerate(_SHARES.items()):
         values = np.asarray(table[name], dtype=float)
         if np.isfinite(values).any():
-            shares.plot(x, np.maximum(values, 1e-12), "s--", ms=3, color=f"C{number + 2}", label=label)
+            shares.plot(x, np.maximum(values, 1e-12), "s--", ms=3, color=f"C{2 * number + 2}", label=label)
     shares.set(yscale="log", ylabel="share", ylim=(1e-6, 2))
     if epsilon is not None:
         ax.axvline(checks.check_positive(epsilon, "epsilon"), color="0.4", lw=1, label=f"epsilon = {epsilon:.3g}")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column
+from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, label_colors
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
 from scalable_gpe.plot.datashading import datashade, has_datashader
@@ -18,13 +18,11 @@ from scalable_gpe.plot.figures import (
     axes_for,
     make_room,
     new_figure,
-    set_background,
     set_frame,
+    themed,
     write_note,
-    write_title,
 )
-from scalable_gpe.plot.shades import MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
-from scalable_gpe.plot.themes import Theme, theme_of
+from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
 from scalable_gpe.projection import Limits, PointArray, Projection, limits_of, pixels, points_of, powers_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
@@ -33,7 +31,6 @@ _FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a
 _PANELS = 4  # in one row
 _PIXELS = (150, 600)  # fewest and most of a density
 _THIN = 0.02  # share of the pixels that have points, below which a shape is so thin that they are drawn larger
-_FEW_VOTES = 64  # labels up to which votes are counted in a table
 
 Components = Sequence[int] | Literal["principal"]
 Engine = Literal["auto", "matplotlib", "datashader"]
@@ -109,26 +106,28 @@ def scatter(
     >>> gpe.plot.scatter(result, power=256).get_xlabel()
     'principal axis 1'
     """
-    look = theme_of(theme)
     checks.check_choice(engine, _ENGINES, "engine")
-    # the default title says which power was taken
-    projection, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
-    n_rows = len(projection.points)
-    column = None if color is None else color_column(color, n_rows, max_labels)
-    inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
-    given, ax = ax, axes_for(ax, solid=len(limits) == 3)
-    set_background(ax, look, whole=given is None)
-    notes = _draw(ax, projection, column, inside, limits, look, engine)
-    if legend:
-        add_legend([ax], column, color_label, look)
-        if given is None:
-            make_room(ax)
-    set_frame(ax, limits, projection.names, look)
-    if column is not None and N_COLORS < len(column.labels) <= MAX_LEGEND and len(limits) == 2:
-        write_labels(ax, projection.points[inside], column[inside], look)
-    write_title(ax, title if title is not None else default_title(n_rows, chosen), look)
-    if notes:
-        write_note(ax, ", ".join(notes), look)
+    with themed(theme):
+        # the default title says which power was taken
+        log_level = logging.INFO if title is None else logging.WARNING
+        projection, chosen = projected(embedding, components, power, log_level)
+        n_rows = len(projection.points)
+        column = None if color is None else color_column(color, n_rows, max_labels)
+        inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
+        given, ax = ax, axes_for(ax, solid=len(limits) == 3)
+        if given is not None and theme == "dark":
+            ax.set_facecolor("black")
+        notes = _draw(ax, projection, column, inside, limits, theme, engine)
+        if legend:
+            add_legend([ax], column, color_label, theme)
+            if given is None:
+                make_room(ax)
+        set_frame(ax, limits, projection.names)
+        if column is not None and N_COLORS < len(column.labels) <= MAX_LEGEND and len(limits) == 2:
+            write_labels(ax, projection.points[inside], column[inside])
+        ax.set_title(title if title is not None else default_title(n_rows, chosen), fontsize=11)
+        if notes:
+            write_note(ax, ", ".join(notes))
     return ax
 
 
@@ -187,7 +186,7 @@ def powers(
     >>> len(plot.powers(result).axes)
     2
     """
-    look, points = theme_of(theme), powers_of(embedding)
+    points = powers_of(embedding)
     n_rows, n_components = next(iter(points.values())).shape
     column = None if color is None else color_column(color, n_rows, max_labels)
     n_across = min(_PANELS, len(points))
@@ -195,29 +194,28 @@ def powers(
     solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None
     colorbars = column is None and solid is None and n_rows > _FEW  # one beside each panel
     width = (4.9 if colorbars else 4) * n_across + (0.4 if column is None else 1.2)
-    figure = new_figure(width, height=0.4 + 4 * n_down)
-    panels = figure.subplots(n_down, n_across, squeeze=False, subplot_kw=solid).ravel()
-    for panel in panels[len(points) :]:
-        panel.remove()
-    panels = panels[: len(points)]
-    for panel, power in zip(panels, points, strict=True):
-        set_background(panel, look, whole=True)
-        scatter(
-            embedding,
-            components=components,
-            color=color,
-            power=power,
-            title=power_title(power),
-            legend=False,
-            ax=panel,
-            theme=theme,
-            max_labels=max_labels,
-            engine=engine,
-        )
-    add_legend(panels, column, color_label, look)
-    make_room(panels[-1])
-    heading = title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions"
-    figure.suptitle(heading, color=look.ink)
+    with themed(theme):
+        figure = new_figure(width, height=0.4 + 4 * n_down)
+        panels = figure.subplots(n_down, n_across, squeeze=False, subplot_kw=solid).ravel()
+        for panel in panels[len(points) :]:
+            panel.remove()
+        panels = panels[: len(points)]
+        for panel, power in zip(panels, points, strict=True):
+            scatter(
+                embedding,
+                components=components,
+                color=color,
+                power=power,
+                title=power_title(power),
+                legend=False,
+                ax=panel,
+                theme=theme,
+                max_labels=max_labels,
+                engine=engine,
+            )
+        add_legend([*panels[n_across:], *panels[:n_across]], column, color_label, theme)  # beside the first row
+        make_room(panels[n_across - 1])
+        figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
     figure.get_layout_engine().set(h_pad=0.1)  # between that title and those of the panels
     return figure
 
@@ -233,7 +231,7 @@ def _draw(
     column: ColorColumn | None,
     inside: np.ndarray,
     limits: list[Limits],
-    theme: Theme,
+    theme: str,
     engine: Engine,
 ) -> list[str]:
     """Draw points or their density; return what the reader must know about points that are not shown."""
@@ -256,18 +254,18 @@ def _draw(
     return notes
 
 
-def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None, theme: Theme) -> None:
+def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None, theme: str) -> None:
     """Draw small solid points, in random order: a label that is drawn last would hide the others. Grey comes first."""
     order = np.random.default_rng(0).permutation(len(points))
     if column is not None and column.n_grey:
         n_own = len(column.labels) - column.n_grey
         order = order[np.argsort(column.values[order] < n_own, kind="stable")]
     size = float(np.clip(40_000 / max(len(points), 1), 0.8, 25)) * min(1.0, _side(ax) / 4) ** 2
-    colors = theme.single if column is None else point_colors(column, theme)[order]
+    colors = label_colors(1, theme)[0] if column is None else point_colors(column, theme)[order]
     ax.scatter(*points[order].T, s=size, lw=0, c=colors, rasterized=True)
 
 
-def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limits: list[Limits], theme: Theme) -> None:
+def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limits: list[Limits], theme: str) -> None:
     """Draw pixels whose shade is the logarithm of the points in them; coloured by the column where there is one."""
     from matplotlib.colors import LogNorm
 
@@ -281,7 +279,7 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     shades = _pixel_colors(column, pixel, counts.size, theme)
     many = np.quantile(counts[counts > 0], 0.95)  # a few crowded pixels would make the others pale
     depth = np.minimum(np.log1p(counts.ravel()) / np.log1p(many), 1)
-    opacity = np.where(counts.ravel() > 0, theme.faintest + (1 - theme.faintest) * depth, 0)
+    opacity = np.where(counts.ravel() > 0, FAINTEST + (1 - FAINTEST) * depth, 0)
     image = np.concatenate([shades, opacity[:, None]], axis=1)[source].transpose(1, 0, 2)
     ax.imshow(image, origin="lower", extent=extent, interpolation="nearest")
 
@@ -316,7 +314,7 @@ def _side(ax: Any) -> float:
     return float(min(extent.width, extent.height) / ax.figure.dpi)
 
 
-def _pixel_colors(column: ColorColumn, pixel: np.ndarray, n_pixels: int, theme: Theme) -> np.ndarray:
+def _pixel_colors(column: ColorColumn, pixel: np.ndarray, n_pixels: int, theme: str) -> np.ndarray:
     """Colour of each pixel: that of the mean number, or of the most frequent label."""
     if column.labels:
         winners: np.ndarray = palette(column, theme)[_winners(column.values, pixel, n_pixels)]
@@ -331,10 +329,6 @@ def _pixel_colors(column: ColorColumn, pixel: np.ndarray, n_pixels: int, theme: 
 def _winners(values: np.ndarray, pixel: np.ndarray, n_pixels: int) -> np.ndarray:
     """The most frequent label of each pixel, the first one of several."""
     n_labels = int(values.max(initial=0)) + 1
-    if n_labels <= _FEW_VOTES:  # one table of all votes; its size does not depend on the number of rows
-        table = np.bincount(pixel * n_labels + values, minlength=n_pixels * n_labels)
-        first: np.ndarray = table.reshape(n_pixels, n_labels).argmax(axis=1)
-        return first
     most, winner = np.zeros(n_pixels, np.int64), np.zeros(n_pixels, np.int64)
     pairs, votes = np.unique(pixel * n_labels + values, return_counts=True)
     np.maximum.at(most, pairs // n_labels, votes)

@@ -1,24 +1,70 @@
 """Figures and axes: made here, so that matplotlib is imported only when something is drawn."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
-from scalable_gpe.plot.themes import Theme
+from scalable_gpe.checks import check_choice
+from scalable_gpe.colors import THEMES
+from scalable_gpe.png import data_address
 from scalable_gpe.projection import Limits
 
+SOFT = "0.55"  # grey of what is not data, on white and on black
 _LEGEND = 1.0  # inches beside the square of a figure
+_PAGE_DPI, _PAGE_PIXELS = 110, 1_000_000  # at most, of a figure within a page
+
+
+def has_matplotlib() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def picture_of(figure: Any, max_bytes: int) -> str:
+    """Address that holds a figure as WebP; the figure is closed, so that no notebook shows it again."""
+    dpi = min(_PAGE_DPI, (_PAGE_PIXELS / figure.get_size_inches().prod()) ** 0.5)
+    address = _address_of(figure, dpi)
+    while len(address) > max_bytes:
+        dpi *= 0.9 * (max_bytes / len(address)) ** 0.5
+        address = _address_of(figure, dpi)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close(figure)
+    return address
+
+
+def _address_of(figure: Any, dpi: float) -> str:
+    stream = BytesIO()
+    figure.savefig(stream, format="webp", dpi=dpi, pil_kwargs={"quality": 85})
+    return data_address(stream.getvalue(), "webp")
+
+
+@contextmanager
+def themed(theme: str) -> Iterator[None]:
+    """Draw with matplotlib's colours for dark backgrounds, or with its default ones in their place."""
+    check_choice(theme, THEMES, "theme")
+    _require_matplotlib()
+    from matplotlib import rc_context, rcParamsDefault, style
+
+    dark = style.library["dark_background"]
+    with rc_context(dark if theme == "dark" else {name: rcParamsDefault[name] for name in dark}):
+        yield
+
+
+def _require_matplotlib() -> None:
+    if not has_matplotlib():
+        raise ImportError('plot needs matplotlib; install it with: pip install "scalable-gpe[plot]"')
 
 
 def new_figure(width: float, height: float) -> Any:
     """Make an empty figure, in inches."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError('plot needs matplotlib; install it with: pip install "scalable-gpe[plot]"') from None
+    _require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     if "matplotlib.pyplot" in sys.modules:  # this process shows figures itself, as a notebook does
         figure = sys.modules["matplotlib.pyplot"].figure(figsize=(width, height), layout="constrained")
     else:
@@ -51,15 +97,7 @@ def is_solid(ax: Any) -> bool:
     return hasattr(ax, "set_zlim")
 
 
-def set_background(ax: Any, theme: Theme, *, whole: bool) -> None:
-    """Set the background of axes, and of the `whole` figure if it is ours; axes of the user stay white or dark."""
-    if whole:
-        ax.figure.set_facecolor(theme.background)
-    if whole or theme.name == "dark":
-        ax.set_facecolor(theme.background)
-
-
-def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str], theme: Theme) -> None:
+def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str]) -> None:
     """Set limits and names of the axes; a unit has the same length on each.
 
     Two axes have a quiet frame without numbers, as pictures of UMAP have: what counts is who is near whom.
@@ -78,9 +116,9 @@ def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str], theme: Th
         return
     ax.set(xticks=[], yticks=[])
     for side, spine in ax.spines.items():
-        spine.set(visible=side in ("left", "bottom"), color=theme.soft, linewidth=0.6)
-    ax.xaxis.label.set(color=theme.soft, fontsize=9, ha="left", x=0.0)
-    ax.yaxis.label.set(color=theme.soft, fontsize=9, ha="left", y=0.0)
+        spine.set(visible=side in ("left", "bottom"), color=SOFT, linewidth=0.6)
+    ax.xaxis.label.set(color=SOFT, fontsize=9, ha="left", x=0.0)
+    ax.yaxis.label.set(color=SOFT, fontsize=9, ha="left", y=0.0)
 
 
 def _move_exponent(axis: Any, limit: Limits) -> str:
@@ -92,14 +130,9 @@ def _move_exponent(axis: Any, limit: Limits) -> str:
     return f" (1e{exponent})"
 
 
-def write_title(ax: Any, text: str, theme: Theme) -> None:
-    """Write the title of axes."""
-    ax.set_title(text, color=theme.ink, fontsize=11)
-
-
-def write_note(ax: Any, text: str, theme: Theme) -> None:
+def write_note(ax: Any, text: str) -> None:
     """Write a small text into a corner: below flat axes, where no points are."""
-    style = {"transform": ax.transAxes, "fontsize": 8, "color": theme.soft}
+    style = {"transform": ax.transAxes, "fontsize": 8, "color": SOFT}
     if is_solid(ax):
         ax.text2D(0.0, 0.98, text, ha="left", va="top", **style)
     else:

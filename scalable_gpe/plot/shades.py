@@ -5,28 +5,30 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.colors import ColorColumn, channels
+from scalable_gpe.colors import VIRIDIS_PART, ColorColumn, channels
 from scalable_gpe.plot.figures import is_solid
-from scalable_gpe.plot.themes import Theme
 
 _COLUMN = 20  # labels in one column of a legend
+FAINTEST = 0.5  # opacity of a coloured pixel with one point
 MAX_LEGEND = 60  # labels of a legend; a last line counts the others
 _MAX_LETTERS = 40  # of a label in the legend
 
 
-def color_map(theme: Theme) -> Any:
+def color_map(theme: str) -> Any:
     """Colours of numbers: viridis, without the part that cannot be seen on the background."""
+    return _part_of("viridis", *VIRIDIS_PART[theme])
+
+
+def density_map(theme: str) -> Any:
+    """Colours of points per pixel: on white lightly to dark."""
+    return _part_of("Blues", 0.25, 1.0) if theme == "light" else color_map(theme)
+
+
+def _part_of(name: str, low: float, high: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    return ListedColormap(colormaps["viridis"](np.linspace(*theme.numbers, 256)), name="shades")
-
-
-def density_map(theme: Theme) -> Any:
-    """Colours of points per pixel."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("density", theme.density)
+    return ListedColormap(colormaps[name](np.linspace(low, high, 256)), name=name)
 
 
 def norm(column: ColorColumn) -> Any:
@@ -36,46 +38,46 @@ def norm(column: ColorColumn) -> Any:
     return Normalize(column.low, column.high)
 
 
-def palette(column: ColorColumn, theme: Theme) -> np.ndarray:
+def palette(column: ColorColumn, theme: str) -> np.ndarray:
     """One colour (red, green, blue, from 0 to 1) for each label."""
-    return np.array([channels(shade) for shade in column.shades(theme.name)]) / 255
+    return np.array([channels(shade) for shade in column.shades(theme)]) / 255
 
 
-def point_colors(column: ColorColumn, theme: Theme) -> np.ndarray:
+def point_colors(column: ColorColumn, theme: str) -> np.ndarray:
     """Colour of each row: of its label, or of its number; grey where a number is missing."""
     if column.labels:
         colors: np.ndarray = palette(column, theme)[column.values]
         return colors
     shown = np.asarray(color_map(theme)(norm(column)(np.nan_to_num(column.values))))[:, :3]
-    shown[np.isnan(column.values)] = 0.75 if theme.name == "light" else 0.4
+    shown[np.isnan(column.values)] = 0.75 if theme == "light" else 0.4
     return shown
 
 
-def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str, theme: Theme) -> None:
+def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str, theme: str) -> None:
     """Explain the colours, once for all panels."""
     if column is None:
         for panel in panels:
             for image in panel.get_images():
                 if image.get_array().ndim == 3:
                     continue  # a picture in colours of its own has no scale
-                _style_bar(panel.figure.colorbar(image, ax=panel, shrink=0.6, aspect=30), "points per pixel", theme)
+                _style_bar(panel.figure.colorbar(image, ax=panel, shrink=0.6, aspect=30), "points per pixel")
     elif column.labels:
         _add_labels(panels[-1], column, title, theme)
     else:
         from matplotlib.cm import ScalarMappable
 
         shown = ScalarMappable(norm(column), color_map(theme))
-        _style_bar(panels[-1].figure.colorbar(shown, ax=list(panels), shrink=0.6, aspect=30), title, theme)
+        _style_bar(panels[-1].figure.colorbar(shown, ax=list(panels), shrink=0.6, aspect=30), title)
 
 
-def _style_bar(bar: Any, title: str, theme: Theme) -> None:
-    bar.set_label(title, color=theme.ink, fontsize=9)
+def _style_bar(bar: Any, title: str) -> None:
+    bar.set_label(title, fontsize=9)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8, colors=theme.ink, length=2, which="both")
+    bar.ax.tick_params(labelsize=8, length=2, which="both")
     bar.ax.minorticks_off()
 
 
-def _add_labels(panel: Any, column: ColorColumn, title: str, theme: Theme) -> None:
+def _add_labels(panel: Any, column: ColorColumn, title: str, theme: str) -> None:
     """Names of the labels in columns beside the last panel; of very many, the most frequent."""
     from matplotlib.lines import Line2D
 
@@ -83,9 +85,8 @@ def _add_labels(panel: Any, column: ColorColumn, title: str, theme: Theme) -> No
     counts = np.bincount(column.values, minlength=n_labels)
     shown = np.sort(np.argsort(-counts, kind="stable")[:MAX_LEGEND])
     colors = palette(column, theme)
-    marks = [
-        Line2D([], [], marker="o", ms=5.5, mew=0, ls="", color=colors[i], label=_short(column.labels[i])) for i in shown
-    ]
+    dot: dict[str, Any] = {"marker": "o", "ms": 5.5, "mew": 0, "ls": ""}
+    marks = [Line2D([], [], color=colors[i], label=short_label(column.labels[i]), **dot) for i in shown]
     if len(shown) < n_labels:
         marks.append(Line2D([], [], ls="", label=f"and {n_labels - len(shown):,} more"))
     style = {
@@ -93,28 +94,27 @@ def _add_labels(panel: Any, column: ColorColumn, title: str, theme: Theme) -> No
         "fontsize": 9 if len(marks) <= _COLUMN else 8,
         "frameon": False,
         "ncols": -(-len(marks) // _COLUMN),
-        "labelcolor": theme.ink,
         "handletextpad": 0.2,
         "columnspacing": 0.8,
     }
     if is_solid(panel):  # whose own legend the layout would cut off
-        legend = panel.figure.legend(handles=marks, loc="outside right center", **style)
+        panel.figure.legend(handles=marks, loc="outside right center", **style)
     else:
-        legend = panel.legend(handles=marks, loc="center left", bbox_to_anchor=(1.0, 0.5), **style)
-    legend.get_title().set_color(theme.ink)
+        panel.legend(handles=marks, loc="center left", bbox_to_anchor=(1.0, 0.5), **style)
 
 
-def write_labels(ax: Any, points: np.ndarray, column: ColorColumn, theme: Theme) -> None:
+def write_labels(ax: Any, points: np.ndarray, column: ColorColumn) -> None:
     """Write each label at the median of its rows: colours that repeat are not enough to tell labels apart."""
     from matplotlib.patheffects import withStroke
 
-    halo = [withStroke(linewidth=2, foreground=theme.background)]
+    halo = [withStroke(linewidth=2, foreground=ax.get_facecolor())]
     for number, label in enumerate(column.labels[: len(column.labels) - column.n_grey]):
         mine = points[column.values == number]
         if len(mine):
             at = np.median(mine, axis=0)
-            ax.text(*at, _short(label), fontsize=7, color=theme.ink, ha="center", va="center", path_effects=halo)
+            ax.text(*at, short_label(label), fontsize=7, ha="center", va="center", path_effects=halo)
 
 
-def _short(label: str) -> str:
+def short_label(label: str) -> str:
+    """A label as matplotlib writes it plainly: a dollar would begin a formula, and a long one would widen figures."""
     return (label if len(label) <= _MAX_LETTERS else label[: _MAX_LETTERS - 1] + "…").replace("$", r"\$")

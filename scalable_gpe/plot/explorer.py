@@ -1,0 +1,135 @@
+"""Points to zoom into: the elements and the data of the script of pages, for `interactive` and for report pages.
+
+Coordinates are whole numbers from 0 to 65,535 along each axis: 2 bytes, and fine enough to zoom into.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.colors import ColorColumn, label_colors, number_ramp
+from scalable_gpe.markup import Html, element, text
+from scalable_gpe.plot.document import to_base64
+from scalable_gpe.projection import edges_of
+
+MAX_POINTS = 50_000  # that a browser draws without a pause
+_N_STEPS = 65_535
+_COVERAGE = 0.999  # share of the rows within the first view, along each axis
+_MAX_NAME = 60  # characters of the name of a row or of a label
+
+
+def view_data(title: str, points: np.ndarray) -> dict[str, Any]:
+    """What the script draws of some rows along some axes, in steps over three times the range of almost all of them.
+
+    Step 0 is `low` and 65,535 is `high`; rows that lie farther out are drawn there. `first` is the range of the first
+    view, before the reader zooms.
+    """
+    first = np.array([_widened(*edges_of(values, _COVERAGE)) for values in points.T.astype(np.float64)])
+    width = first[:, 1] - first[:, 0]
+    low, high = first[:, 0] - width, first[:, 1] + width
+    shares = (points - low) / (high - low)
+    steps = np.round(np.clip(shares, 0, 1) * _N_STEPS).astype("<u2")
+    return {
+        "title": _shortened(title),
+        "columns": [to_base64(column.tobytes()) for column in steps.T],
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "first": first.tolist(),
+        "outside": int(((shares < 0) | (shares > 1)).any(axis=1).sum()),
+    }
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """A range that is not empty, also when all rows are equal."""
+    margin = 0.0 if high > low else max(1e-6 * abs(low), 1e-30)
+    return low - margin, high + margin
+
+
+def drawn_rows(n_rows: int, most: int, column: ColorColumn | None) -> np.ndarray:
+    """Some rows in the order in which they are drawn: random, so that no label hides another, but grey labels first."""
+    rows = np.random.default_rng(0).permutation(n_rows)[:most]
+    if column is not None and column.n_grey:
+        rows = rows[np.argsort(column.values[rows] < len(column.labels) - column.n_grey, kind="stable")]
+    return rows
+
+
+def share_text(n_drawn: int, n_rows: int) -> str:
+    """How many of the rows are drawn."""
+    return f"all {n_rows:,} rows" if n_drawn == n_rows else f"a random sample of {n_drawn:,} of {n_rows:,} rows"
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Drawn rows in one or several views, the last of which is shown first, with their colours and names."""
+
+    views: Sequence[dict[str, Any]]  # of `view_data`
+    axes: Sequence[str]  # names, the same for all views
+    rows: np.ndarray  # numbers of the drawn rows
+    n_rows: int  # of the whole embedding
+    color: ColorColumn | None = None
+    color_label: str = ""
+    names: Sequence[Any] | None = None
+    theme: str = "light"  # of the points; the background comes from the style of the page
+
+    def html(self) -> Html:
+        """The picture and its controls, which the script of the page fills."""
+        canvas = element("canvas", id="canvas", tabindex=0, role="img", aria_label="The embedding")
+        stage = element("div", canvas, element("div", id="hover", hidden="hidden"), id="stage")
+        how = (
+            "Drag to move, double-click to zoom, or click the picture and use the wheel; + - 0 and the arrow keys work "
+            "too. A click on a label hides it."
+        )
+        controls = [
+            _choice("view", "view", [view["title"] for view in self.views], least=2),
+            _choice("x", "horizontal", self.axes, least=3),
+            _choice("y", "vertical", self.axes, least=3),
+            element("button", text("whole picture"), type="button", id="reset"),
+            element("strong", text(self.color_label)),
+            element("ul", id="legend"),
+            element("div", id="ramp"),
+            element("div", id="ends"),
+            element("p", id="status", class_="note", aria_live="polite"),
+            element("p", text(f"This picture shows {share_text(len(self.rows), self.n_rows)}. {how}"), class_="note"),
+            element("noscript", element("p", text("This picture needs JavaScript."))),
+        ]
+        return element("div", stage, element("div", *controls, id="controls"), id="explorer")
+
+    def data(self) -> dict[str, Any]:
+        """What the script draws."""
+        return {
+            "views": list(self.views),
+            "axes": list(self.axes),
+            "rows": to_base64(self.rows.astype("<i4").tobytes()),
+            "names": None if self.names is None else [_shortened(name) for name in self.names],
+            "color": None if self.color is None else _color_data(self.color, self.theme),
+            "color_label": _shortened(self.color_label),
+            "single": label_colors(1, self.theme)[0],
+        }
+
+
+def _choice(key: str, name: str, options: Sequence[str], *, least: int) -> Html:
+    """A list to choose from; hidden where there is no choice."""
+    entries = [element("option", text(option), value=place) for place, option in enumerate(options)]
+    hidden = {"hidden": "hidden"} if len(options) < least else {}
+    return element("label", text(name), element("select", *entries, id=key), for_=key, **hidden)
+
+
+def _color_data(color: ColorColumn, theme: str) -> dict[str, Any]:
+    if color.labels:
+        values = to_base64(color.values.astype("<i4").tobytes())
+        return {"labels": [_shortened(one) for one in color.labels], "shades": color.shades(theme), "values": values}
+    values = to_base64(color.values.astype("<f4").tobytes())
+    return {
+        "labels": None,
+        "ramp": number_ramp(theme),
+        "low": color.low,
+        "high": color.high,
+        "values": values,
+    }
+
+
+def _shortened(name: Any) -> str:
+    whole = str(name)
+    return whole if len(whole) <= _MAX_NAME else whole[: _MAX_NAME - 1] + "…"
