@@ -6,23 +6,22 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from scalable_gpe.cli.console import show_json, show_pairs, tell
-from scalable_gpe.cli.options import ConsoleOptions
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.console import show, table, tell
 from scalable_gpe.formatting import in_time
 
 
-def warm_up(options: ConsoleOptions) -> None:
-    """Run each kind of computation on few points; numba keeps the machine code on disk."""
+@command(examples=("scalable-gpe warm-up",))
+def warm_up() -> None:
+    """Compile all loops once, for an image or a login node: later processes find the machine code on disk."""
     began = time.perf_counter()
-    tell(options, "compiling ...")
+    tell("compiling ...")
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of points that were not made to be embedded
         _compile_all(Path(folder))
     seconds, cache = time.perf_counter() - began, _cache_folder()
-    if options.json:
-        show_json({"seconds": seconds, "cache": str(cache)})
-    else:
-        show_pairs("all loops are compiled", [("time", in_time(seconds)), ("cache", str(cache))])
+    lines = [("time", in_time(seconds)), ("cache", str(cache))]
+    show(table("all loops are compiled", lines), {"seconds": seconds, "cache": str(cache)})
 
 
 def _compile_all(folder: Path) -> None:
