@@ -155,9 +155,9 @@ def check_power(value: object, name: str = "power") -> int:
 
 def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
     """Check one power or "all", or several different ones; return a tuple in the order given."""
-    if isinstance(value, Integral) or (isinstance(value, str) and value == ALL):
+    if isinstance(value, Integral | str):
         return (_one_power(value, name),)
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if not isinstance(value, Iterable):
         raise TypeError(
             Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r} ({_kind(value)}).")
         )
@@ -172,7 +172,14 @@ def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
 
 
 def _one_power(value: object, name: str) -> Power:
-    return ALL if isinstance(value, str) and value == ALL else check_power(value, name)
+    if not isinstance(value, str):
+        return check_power(value, name)
+    if value != ALL:
+        way_out = f"Pass `{name}='all'` for all scales at once, or a number."
+        raise ValueError(
+            Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r}. {way_out}")
+        )
+    return ALL
 
 
 def check_of_all(value: object, powers: Sequence[Power], name: str) -> int | str:

@@ -53,24 +53,26 @@ def take(given: dict[str, Any], parameters: Iterable[click.Parameter]) -> dict[s
 # --- values: click names the option of an error ---------------------------------------------------
 
 
-def count(value: Any) -> int:
-    """Read a positive whole number: 1000, 1_000 or 1e3."""
+def count(value: Any, word: str | None = None) -> Any:
+    """Read a positive whole number, 1000, 1_000 or 1e3, or a word."""
     text = str(value)
+    if text == word:
+        return text
     try:
         number = float(text) if "e" in text.lower() else int(text)
         if number == int(number) and number >= 1:
             return int(number)
     except (ValueError, OverflowError):
         pass
-    raise click.BadParameter(f"{text!r} is not a positive whole number.")
+    raise click.BadParameter(f"{text!r} is not a positive whole number{f' or {word}' if word else ''}.")
 
 
-def count_or(*words: str) -> Callable[[Any], int | str]:
-    """Read a positive whole number or one of these words."""
-    return lambda value: value if value in words else count(value)
+def count_or(word: str) -> Callable[[Any], Any]:
+    """Read a positive whole number or this word."""
+    return lambda value: count(value, word)
 
 
-def count_or_path(text: str) -> int | str:
+def count_or_path(text: str) -> Any:
     """Read a positive whole number, or leave the text as it is."""
     try:
         return count(text)
@@ -151,8 +153,8 @@ SIZES = (
     several(
         "--power",
         "P",
-        "all, powers of A, or auto (all)",
-        type=count_or("all", "auto"),
+        "all, or powers of A (all)",
+        type=count_or("all"),
         default=["all"],
         callback=lambda _, __, values: values[0] if len(values) == 1 else list(values),
     ),

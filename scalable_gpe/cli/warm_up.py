@@ -40,7 +40,7 @@ def _compile_all(folder: Path) -> None:
     embed(X[:, :3], method="kdtree", epsilon="local", normalization="symmetric", sketch="bernoulli")
     local = embed(X, epsilon="local", precision="double", power=[16, "all"])
     local.transform(X[:100] + 0.01)
-    embed(np.concatenate([X, X[:200]]), metric="cosine", power="auto")
+    embed(np.concatenate([X, X[:200]]), metric="cosine")
     gpe.diffusion_map(result.heat, 4)
     gpe.spectrum(result.heat)
     _compile_for_clusters(folder / "scratch.zarr")

@@ -23,9 +23,9 @@ from scalable_gpe.html_report.charts import (
 from scalable_gpe.html_report.view import View, spread
 from scalable_gpe.markup import Html, element, joined, shortened, table, text
 from scalable_gpe.projection import powers_of
+from scalable_gpe.spectral.density import FEW_DIRECTIONS
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
-from scalable_gpe.spectral.power_choice import FEW_DIRECTIONS
 
 _MAX_BARS = 20
 _MAX_LABEL = 100  # characters of the name of a colour

@@ -303,14 +303,6 @@ def test_report(tmp_path, capsys):
     assert "All figures of the audit" in page.read_text(encoding="utf-8")
 
 
-def test_power_auto(tmp_path, capsys):
-    assert cli.main(["embed", "points.npy", str(tmp_path / "s.zarr"), "--power", "auto", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["parameters"]["power"] == "auto" and printed["report"]["power"] >= 1
-    assert cli.main(["embed", "points.npy", str(tmp_path / "t.zarr"), "--power", "auto", "4"]) == 1
-    assert "--power must be a whole number" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["embed", "estimate", "info", "audit", "plot", "report", "export", "demo"])
 def test_each_command_has_help_with_an_example(command, capsys):
     assert cli.main([command, "--help"]) == 0
@@ -471,6 +463,7 @@ def test_a_mistake_in_a_real_process(folder):
         ([], "Missing command"),
         (["embed"], "Missing argument 'INPUT'"),
         (["embed", "a", "b", "--power", "x"], "Invalid value for '--power': 'x' is not a positive whole number"),
+        (["embed", "a", "b", "--power", "4", "auto"], "'auto' is not a positive whole number or all"),
         (["embed", "a", "b", "-k", "0"], "'0' is not a positive whole number"),
         (["estimate", "5", "1e999"], "'1e999' is not a positive whole number"),
         (["fly"], "No such command 'fly'"),
@@ -555,7 +548,7 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert cli.main(["demo", "--points", "500", "--power", "auto"]) == 0
+    assert cli.main(["demo", "--points", "500"]) == 0
     printed = capsys.readouterr()
     assert "peak memory" in printed.out
     assert 'pip install "scalable-gpe[plot]"' in printed.err
