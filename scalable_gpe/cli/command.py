@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -25,16 +24,16 @@ def command(
     """
 
     def made(function: Callable[..., None]) -> Command:
-        return Command(
+        result = Command(
             function.__name__.replace("_", "-"),
             callback=function,
             params=[*parameters, *CONSOLE],
             help=function.__doc__,
             short_help=function.__doc__,
             epilog=list_examples(examples),
-            examples=examples,
-            resumes=resumes,
         )
+        result.examples, result.resumes = examples, resumes
+        return result
 
     return made
 
@@ -48,9 +47,8 @@ def list_examples(examples: Sequence[str]) -> str:
 class Command(click.Command):
     """A command that prints its errors and warnings in one line each."""
 
-    def __init__(self, *names: Any, examples: Sequence[str], resumes: str, **settings: Any) -> None:
-        super().__init__(*names, **settings)
-        self.examples, self.resumes = examples, resumes
+    examples: Sequence[str] = ()
+    resumes = ""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words after the command."""

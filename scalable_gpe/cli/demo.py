@@ -40,7 +40,8 @@ def demo(points: int, out: Path, picture: Path, n_jobs: int | None, memory_limit
     check_target(picture)
     path, store = out / f"branches-{points}.zarr", out / f"embedding-{points}.zarr"
     _write_points(path, points)
-    limit = parse_bytes(memory_limit) or _least_limit(points, sizes)
+    least = gpe.estimate(points, _N_FEATURES, **sizes)["smallest_limit"]
+    limit = parse_bytes(memory_limit) or int(max(10**9, 1.2 * least))
     tell(f"embedding into {store}, --memory-limit {in_bytes(limit)} ...")
     result = gpe.embed(path, store=store, memory_limit=limit, n_jobs=n_jobs, progress=progress(), **sizes)
     show_result(result, str(store))
@@ -51,13 +52,6 @@ def demo(points: int, out: Path, picture: Path, n_jobs: int | None, memory_limit
         f"  {PROGRAM} audit {store}                    how accurate it is\n"
         f"  {PROGRAM} embed your-points.npy run.zarr   your own points: .npy, .zarr, .csv, .parquet, .h5ad",
     )
-
-
-def _least_limit(n_points: int, sizes: dict[str, Any]) -> int:
-    """1 GB, or what this many points need."""
-    import scalable_gpe as gpe
-
-    return int(max(10**9, 1.2 * gpe.estimate(n_points, _N_FEATURES, **sizes)["smallest_limit"]))
 
 
 def _write_points(path: Path, n_points: int) -> None:

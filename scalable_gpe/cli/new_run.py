@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from scalable_gpe.embedding import Embedding
-    from scalable_gpe.io.files import Points
     from scalable_gpe.storage.backends import StorageOptions
 
 
@@ -91,9 +90,12 @@ def embed(
     from scalable_gpe.io.distances import read_distances
     from scalable_gpe.storage.backends import is_url
 
-    began = time.time()
+    began, reading = time.time(), take(given, POINTS)
+    points = None if x == "-" else gpe.read_points(x, storage_options=storage_options, **reading)
+    if points is not None and points.source != x:
+        tell(f"points: {points.source}")
     result = gpe.embed(
-        _read_points(x, storage_options=storage_options, **take(given, POINTS)),
+        points,
         store=store,
         storage_options=storage_options if is_url(store) else None,
         neighbors=None if neighbors is None else read_distances(neighbors),
@@ -104,17 +106,6 @@ def embed(
     if result.report["finished_at"] < began:
         tell("The store holds this run already, complete: nothing was computed.")
     show_result(result, store)
-
-
-def _read_points(path: str, **reading: Any) -> "Points | None":
-    import scalable_gpe as gpe
-
-    if path == "-":
-        return None
-    points = gpe.read_points(path, **reading)
-    if points.source != path:
-        tell(f"points: {points.source}")
-    return points
 
 
 def _read_weight(path: str | None) -> "np.ndarray | None":

@@ -54,20 +54,14 @@ def plot(path: str, what: str, theme: str, title: str | None, dpi: int, **given:
         result = open_run(**run)
         figure = _draw_points(what, result, theme=theme, title=title, **given, **colors)
     else:
-        _refuse_ignored(what, given)
+        if name := next((name for name, value in given.items() if value is not None), ""):
+            raise ValueError(Message(f"`{name}` is for --what powers and scatter; got --what {what}."))
         result = open_run(**run)
         figure = _draw_diagnostic(what, result, sizes)
         if title:
             (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(title)
     figure.savefig(target, dpi=dpi)
     show_written(target, result)
-
-
-def _refuse_ignored(what: str, given: dict[str, Any]) -> None:
-    """Refuse options that a picture without points would ignore."""
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(Message(f"`{name}` is for --what powers and scatter; got --what {what}."))
 
 
 def _draw_points(

@@ -36,12 +36,12 @@ def info(store: str, storage_options: "StorageOptions | None", verify: bool) -> 
     ]
     sizes = stored.sizes()
     latest = next((run for run in reversed(runs) if run["finished"]), None)
-    lines = [table(f"store {store}", [(name, in_bytes(size)) for name, size in sizes.items()])]
+    texts = [table(f"store {store}", [(name, in_bytes(size)) for name, size in sizes.items()])]
     for run in runs:
-        lines += _tables(run, is_latest=run is latest and len(runs) > 1)
+        texts += _tables(run, is_latest=run is latest and len(runs) > 1)
     if not runs or not runs[-1]["finished"]:
-        lines.append(f"{_how_far(runs)} Give the embed command again to resume it.")
-    show("\n".join(lines), {"store": store, "bytes": sizes, "runs": runs})
+        texts.append(f"{_how_far(runs)} Give the embed command again to resume it.")
+    show("\n".join(texts), {"store": store, "bytes": sizes, "runs": runs})
 
 
 def _tables(run: dict[str, Any], *, is_latest: bool) -> list[str]:

@@ -14,12 +14,14 @@ from scalable_gpe.formatting import in_time
 @command(examples=("scalable-gpe warm-up",))
 def warm_up() -> None:
     """Compile all loops once, for an image or a login node: later processes find the machine code on disk."""
+    from scalable_gpe.loops import sparse
+
     began = time.perf_counter()
     tell("compiling ...")
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of points that were not made to be embedded
         _compile_all(Path(folder))
-    seconds, cache = time.perf_counter() - began, _cache_folder()
+    seconds, cache = time.perf_counter() - began, sparse.product.stats.cache_path
     lines = [("time", in_time(seconds)), ("cache", str(cache))]
     show(table("all loops are compiled", lines), {"seconds": seconds, "cache": str(cache)})
 
@@ -58,10 +60,3 @@ def _compile_for_clusters(path: Path) -> None:
     table.write(0, np.ones((512, 16), np.float32))
     table.read(0, 256)
     sparse.touched(np.arange(512, dtype=np.int32), 256, np.zeros(2, np.bool_))
-
-
-def _cache_folder() -> Path:
-    """Where numba keeps the machine code."""
-    from scalable_gpe.loops import sparse
-
-    return Path(sparse.product.stats.cache_path)
