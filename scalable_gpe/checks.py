@@ -264,11 +264,11 @@ def _real(value: object, name: str) -> npt.NDArray[Any]:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def some(values: npt.NDArray[Any], most: int = 5, count: int | None = None) -> str:
+def some(values: npt.NDArray[Any], count: int | None = None) -> str:
     """Write the first few numbers, and how many more there are; of `count`, if these are the first of so many."""
     count = values.size if count is None else count
-    rest = f" and {count - most} more" if count > most else ""
-    return ", ".join(str(int(value)) for value in values[:most]) + rest
+    rest = f" and {count - 5} more" if count > 5 else ""
+    return ", ".join(str(int(value)) for value in values[:5]) + rest
 
 
 def rows_named(numbers: npt.NDArray[Any], count: int | None = None) -> str:
