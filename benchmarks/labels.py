@@ -63,8 +63,6 @@ def study(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for power in options.powers:
             found = [_prefixes(points[power], labels, rows) for points in embeddings]
             yield _figures(name, epsilon, f"power {power}", found)
-        chosen = [_chosen_power(heat, k) for k in COMPONENTS]
-        yield {"data": name, "kernel": epsilon, "what": "power='auto' takes", "mean": chosen, "sd": [0.0] * 3}
 
 
 def _heat(X: np.ndarray, graph: gpe.NeighborGraph, epsilon: str) -> gpe.HeatKernel:
@@ -82,12 +80,6 @@ def _map(heat: gpe.HeatKernel) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nearly converged eigenvectors are good enough
         return gpe.diffusion_map(heat, COMPONENTS[-1])[0]
-
-
-def _chosen_power(heat: gpe.HeatKernel, n_components: int) -> int:
-    from scalable_gpe.spectral.power_choice import power_curve
-
-    return power_curve(heat, 0, heat.context, f"{heat.name}/curve").choose(n_components)
 
 
 def _prefixes(points: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> list[float]:

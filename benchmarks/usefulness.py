@@ -28,7 +28,6 @@ import scalable_gpe as gpe
 from labels import FASHION
 from quality import FIGURES, figures
 from scalable_gpe.multilevel.horizon import horizon_of
-from scalable_gpe.spectral.power_choice import power_curve
 from truth import DATA, Truth, load, role
 
 POWERS = (16, 64, 256, 1024, 4096)
@@ -56,7 +55,6 @@ _METHODS = {
     "input": "input",
     "principal components": "PCA",
     **{f"power {power}": f"p = {power}" for power in POWERS},
-    'power="auto"': "auto",
     'power="all"': "**all**",
     WIDE: WIDE,
     "diffusion map": "diffusion map",
@@ -97,7 +95,6 @@ class Measured:
     n_classes: int
     horizon: int
     relaxation_time: float | None
-    auto_power: int
     seconds: float
 
     def vanished(self, method: str) -> bool:
@@ -162,7 +159,6 @@ def study(name: str, truth: Truth, options: argparse.Namespace) -> tuple[Measure
     components = [k for k in options.components if choosing or k == COMPONENTS]
     heat = _heat(truth)
     horizon = horizon_of(heat)
-    chosen = {k: power_curve(heat, 0, heat.context, f"{heat.name}/curve").choose(k) for k in components}
     values: dict[tuple[int, str, str], list[float]] = defaultdict(list)
 
     def add(k: int, method: str, points: np.ndarray) -> None:
@@ -176,12 +172,10 @@ def study(name: str, truth: Truth, options: argparse.Namespace) -> tuple[Measure
         for method, points in _others(truth, k, options):
             add(k, method, points)
     if "sketches" in options.parts:
-        powers = [one for one in {*POWERS, *chosen.values()} if not _vanishes(horizon.relaxation_time, one)]
-        for method, points in _sketches(heat, max(components), sorted(powers), options.seeds):
+        powers = [one for one in POWERS if not _vanishes(horizon.relaxation_time, one)]
+        for method, points in _sketches(heat, max(components), powers, options.seeds):
             for k in components:
                 add(k, method, points)
-        for k, figure in product(components, raw):
-            values[k, 'power="auto"', figure] = values[k, f"power {chosen[k]}", figure]
     if "eigenvectors" in options.parts:
         vectors, eigenvalues = _eigenvectors(heat, max(components))
         for k in components:
@@ -198,7 +192,6 @@ def study(name: str, truth: Truth, options: argparse.Namespace) -> tuple[Measure
         n_classes=len(np.unique(truth.labels[truth.rows])),
         horizon=horizon.horizon,
         relaxation_time=horizon.relaxation_time,
-        auto_power=chosen[COMPONENTS],
         seconds=time.perf_counter() - began,
     )
     return measured, [_figure(name, *key, value) for key, value in values.items()]
@@ -342,11 +335,10 @@ def _data_table(measured: list[Measured]) -> str:
             f"{one.n_classes:,}",
             _time_text(one.relaxation_time),
             str(one.horizon),
-            str(one.auto_power),
         ]
         for one in measured
     ]
-    head = ["data", "for", "size", "classes", "relaxation time", "horizon", '`power="auto"`']
+    head = ["data", "for", "size", "classes", "relaxation time", "horizon"]
     return _table(head, lines)
 
 

@@ -1,66 +1,49 @@
-"""Write docs/command-line-options.md from the parser: python docs/command_line_options.py."""
+"""Write docs/command-line-options.md from the commands: python docs/command_line_options.py."""
 
-import argparse
-import dataclasses
 import re
 from pathlib import Path
 
-from scalable_gpe.cli.commands import COMMANDS, make_parser
-from scalable_gpe.cli.options import ConsoleOptions
+import click
+
+from scalable_gpe.cli import COMMANDS
+from scalable_gpe.cli.command import Command
 
 PAGE = Path(__file__).parent / "command-line-options.md"
 _OPENING = """\
 # Options of the command line
 
-<!-- made by docs/command_line_options.py: change scalable_gpe/cli/options.py and run it again -->
+<!-- made by docs/command_line_options.py: change scalable_gpe/cli/ and run it again -->
 
-Defaults are in parentheses at the end of a line. Long options may be shortened as long as they stay unique, and
-`scalable-gpe COMMAND --help` prints the same. What the commands do, what they read and their exit statuses:
-[the command line](command-line.md).
+Defaults are in parentheses at the end of a line. `scalable-gpe COMMAND --help` prints the same. What the commands do,
+what they read and their exit statuses: [the command line](command-line.md).
 """
 
 
 def page() -> str:
     """The whole page."""
-    (parsers,) = (one.choices for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction))
-    return "\n".join([_OPENING, *(_section(one.name, parsers[one.name], one.examples) for one in COMMANDS)])
+    return "\n".join([_OPENING, *(_section(one) for one in COMMANDS)])
 
 
-def _section(name: str, parser: argparse.ArgumentParser, examples: tuple[str, ...]) -> str:
+def _section(command: Command) -> str:
     """One command: what it does, how it is called, its arguments and options."""
-    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-    positional = [action for action in actions if not action.option_strings]
-    call = " ".join(["scalable-gpe", name, *(_positional(action) for action in positional), "[options]"])
-    lines = [f"## {name}", "", str(parser.description), "", "```text", call, "", *examples, "```", ""]
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    call = " ".join(["scalable-gpe", command.name, *(one.metavar for one in arguments), "[options]"])
+    lines = [f"## {command.name}", "", command.help, "", "```text", call, "", *command.examples, "```", ""]
     lines += ["| argument or option | meaning |", "|---|---|"]
-    of_all = {field.name for field in dataclasses.fields(ConsoleOptions)}  # options of all commands come last
-    options = sorted((action for action in actions if action.option_strings), key=lambda one: one.dest in of_all)
-    lines += [f"| {_written(action)} | {_meaning(action)} |" for action in [*positional, *options]]
+    lines += [f"| `{one.metavar}` | {_meaning(one)} |" for one in arguments]
+    lines += [f"| {_written(one)} | {_meaning(one)} |" for one in options]
     return "\n".join([*lines, ""])
 
 
-def _positional(action: argparse.Action) -> str:
-    return f"[{action.metavar}]" if action.nargs == "?" else str(action.metavar)
-
-
-def _written(action: argparse.Action) -> str:
+def _written(option: click.Option) -> str:
     """All spellings of an option, and the name of its value."""
-    if not action.option_strings:
-        return f"`{_positional(action)}`"
-    return ", ".join(f"`{flag}{_value(action)}`" for flag in action.option_strings)
+    value = "" if option.is_flag else f" {option.metavar}"
+    return ", ".join(f"`{flag}{value}`" for flag in [*option.opts, *option.secondary_opts])
 
 
-def _value(action: argparse.Action) -> str:
-    """The value of an option as its usage line shows it."""
-    if action.nargs == 0:
-        return ""
-    name = action.metavar or ("{" + ",".join(action.choices) + "}" if action.choices else action.dest.upper())
-    return f" {name} ..." if action.nargs == "+" else f" {name}"
-
-
-def _meaning(action: argparse.Action) -> str:
-    text = str(action.help).replace("%%", "%").replace("|", "\\|")
-    return re.sub(r"--[a-z][a-z-]*", r"`\g<0>`", text)
+def _meaning(parameter: click.Parameter) -> str:
+    return re.sub(r"--[a-z][a-z-]*", r"`\g<0>`", parameter.help.replace("|", "\\|"))
 
 
 if __name__ == "__main__":

@@ -155,9 +155,9 @@ def check_power(value: object, name: str = "power") -> int:
 
 def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
     """Check one power or "all", or several different ones; return a tuple in the order given."""
-    if isinstance(value, Integral) or (isinstance(value, str) and value == ALL):
+    if isinstance(value, Integral | str):
         return (_one_power(value, name),)
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if not isinstance(value, Iterable):
         raise TypeError(
             Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r} ({_kind(value)}).")
         )
@@ -172,7 +172,14 @@ def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
 
 
 def _one_power(value: object, name: str) -> Power:
-    return ALL if isinstance(value, str) and value == ALL else check_power(value, name)
+    if not isinstance(value, str):
+        return check_power(value, name)
+    if value != ALL:
+        way_out = f"Pass `{name}='all'` for all scales at once, or a number."
+        raise ValueError(
+            Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r}. {way_out}")
+        )
+    return ALL
 
 
 def check_of_all(value: object, powers: Sequence[Power], name: str) -> int | str:
@@ -257,11 +264,11 @@ def _real(value: object, name: str) -> npt.NDArray[Any]:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def some(values: npt.NDArray[Any], most: int = 5, count: int | None = None) -> str:
+def some(values: npt.NDArray[Any], count: int | None = None) -> str:
     """Write the first few numbers, and how many more there are; of `count`, if these are the first of so many."""
     count = values.size if count is None else count
-    rest = f" and {count - most} more" if count > most else ""
-    return ", ".join(str(int(value)) for value in values[:most]) + rest
+    rest = f" and {count - 5} more" if count > 5 else ""
+    return ", ".join(str(int(value)) for value in values[:5]) + rest
 
 
 def rows_named(numbers: npt.NDArray[Any], count: int | None = None) -> str:

@@ -35,7 +35,7 @@ from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.multilevel.horizon import choose_first_power
-from scalable_gpe.parameters import AUTO, Parameters, check_parameters
+from scalable_gpe.parameters import Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
 from scalable_gpe.sketch.columns import SketchColumns
@@ -43,7 +43,6 @@ from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn
 from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
 from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.spectral.power_choice import PowerCurve, power_curve
 from scalable_gpe.storage.backends import StorageOptions, check_options, is_read_only
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import GROUPS, Keys, heat_name, input_name, kernel_name, run_key
@@ -416,11 +415,10 @@ def embed(
         Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
         gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means
         "global", or "local" if one epsilon would leave more than 6 % of the rows under-connected.
-    power : "all", int, a sequence of them, or "auto"
+    power : "all", int, or a sequence of them
         "all" is the sum of all powers from the first power m on, :math:`f(A) = A^m (I - c A)^{-1}` with
         :math:`c = 1 - 1/T`, in place of :math:`A^p`: all scales at once. An int p is one scale, fine if small, coarse
-        if large. Several in one run share their products, and ``points`` is then a dict. "auto" takes the smallest
-        power of two at which neighbours stand out from the noise of the sketch.
+        if large. Several in one run share their products, and ``points`` is then a dict.
     horizon : int or "auto"
         The horizon T of "all". "auto" takes the smallest power of two from eight relaxation times of the slowest shape
         of the data on; groups of less than 1 % of the rows do not count.
@@ -556,7 +554,6 @@ def run_stages(
     with log.stage("heat"):
         heat = complete(HeatStage(kernel, parameters.normalization, sample_weight=weight), context)
     with log.stage("sketch"):
-        parameters, curve = _choose_power(heat, parameters, context, keys.sketch)
         sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch), context)
     labels = Labels.of(source.rows)
     if not context.store.read_only:
@@ -573,8 +570,8 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
-    report = make_report(graph, kernel, heat, sketch, parameters, curve, tables, log.seconds, context.plan.crowded())
-    log.finish(report, arrays, parameters)
+    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.crowded())
+    log.finish(report, arrays)
     return _embedding(heat, tables, sketch, parameters, report, labels)
 
 
@@ -703,16 +700,6 @@ def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     later = ("first_power", first) if ALL in parameters.powers and first > 1 else ()
     run = run_key(sketch, parameters.n_components, parameters.power, *horizon, *wide, *later)
     return Keys(to_json(source.source), source.name, kernel, heat, sketch, run)
-
-
-def _choose_power(
-    heat: HeatKernel, parameters: Parameters, context: Context, name: str
-) -> tuple[Parameters, PowerCurve | None]:
-    """Choose the power for ``power="auto"``; return it with the curve that it was chosen from."""
-    if parameters.power != AUTO:
-        return parameters, None
-    curve = power_curve(heat, parameters.random_state, context, f"{name}/curve")
-    return parameters.with_power(curve.choose(parameters.n_components)), curve
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ class GaussianProcessEmbedding(_Estimator):
     ----------
     n_components : int
         Dimension k of the embedding.
-    power : int, "all" or "auto"
+    power : int or "all"
         The power p of A, or the sum of all powers up to the horizon; a single one.
     horizon : int or "auto"
         The horizon of "all".
@@ -308,8 +308,6 @@ class GaussianProcessEmbedding(_Estimator):
 
     def _sketching(self) -> SketchParameters:
         """Parameters of the sketch of a given kernel."""
-        if isinstance(self.power, str) and self.power == "auto":
-            raise ValueError(Message("`power='auto'` needs points or distances. Pass a whole number, or 'all'."))
         return check_sketch(
             self.n_components,
             self.power,

@@ -5,8 +5,7 @@ from numbers import Integral
 from typing import Any
 
 from scalable_gpe import checks
-from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import Message
+from scalable_gpe.checks import Power
 from scalable_gpe.execution.memory_plan import parse_bytes
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
@@ -64,10 +63,6 @@ class Parameters:
         """Whether the user passed a sequence of powers."""
         return isinstance(self.power, tuple)
 
-    def with_power(self, power: int) -> "Parameters":
-        """Return a copy with the power that was chosen for ``power="auto"``."""
-        return replace(self, powers=(power,))
-
     def for_rows(self, n_rows: int | None) -> "Parameters":
         """Return a copy with n_neighbors checked against `n_rows`; unchanged for None (precomputed lists)."""
         return self if n_rows is None else replace(self, n_neighbors=check_n_neighbors(self.n_neighbors, n_rows))
@@ -98,12 +93,8 @@ def check_parameters(
     memory_limit: Any,
 ) -> Parameters:
     """Check all arguments of `embed`, except the data and where to run."""
-    automatic = isinstance(power, str) and power == AUTO
-    if isinstance(power, str) and power not in (AUTO, ALL):
-        raise ValueError(Message(f"`power` must be a whole number, 'all', several of them, or 'auto'; got {power!r}."))
     seed = checks.check_random_state(random_state)
-    given_power = 1 if automatic else power
-    sketching = check_sketch(n_components, given_power, sketch, seed, precision, tol, horizon, n_sketch, first_power)
+    sketching = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch, first_power)
     search = check_search(
         n_neighbors=n_neighbors,
         metric=metric,
@@ -113,7 +104,6 @@ def check_parameters(
         n_rows=None,
         choices=(*METRICS, PRECOMPUTED),
     )
-    given = AUTO if automatic else sketching.powers[0] if isinstance(power, Integral | str) else sketching.powers
     return Parameters(
         n_components=sketching.n_components,
         powers=sketching.powers,
@@ -124,7 +114,7 @@ def check_parameters(
         metric=search.metric,
         method=search.method,
         recall=search.recall,
-        power=given,
+        power=sketching.powers[0] if isinstance(power, Integral | str) else sketching.powers,
         epsilon=check_epsilon(epsilon),
         normalization=checks.check_choice(normalization, NORMALIZATIONS, "normalization"),
         n_neighbors=search.n_neighbors,

@@ -84,8 +84,7 @@ def estimate(
         rows = open_rows(n_rows)
         n_rows, n_features = rows.n_rows, rows.n_features
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
-    one_scale = 16 if isinstance(power, str) and power == "auto" else power
-    sketching = check_sketch(n_components, one_scale, "gaussian", 0, "single", "auto", horizon, n_sketch)
+    sketching = check_sketch(n_components, power, "gaussian", 0, "single", "auto", horizon, n_sketch)
     size = ProblemSize(
         n_rows=n_rows,
         n_features=checks.check_count(n_features, "n_features"),

@@ -19,7 +19,6 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.parameters import AUTO, Parameters
 from scalable_gpe.sketch.columns import Plan
 from scalable_gpe.sketch.gaussian_process import SketchResult
-from scalable_gpe.spectral.power_choice import PowerCurve, PowerRow
 from scalable_gpe.storage import mapped
 from scalable_gpe.storage.protocol import Table
 
@@ -49,7 +48,6 @@ class Report:
     sinkhorn_residual: float | None
     converged: bool
     power: Power | tuple[Power, ...]
-    power_curve: tuple[PowerRow, ...] | None
     sweeps: dict[str, int]
     lambda_min: float | None
     polynomial_error: float | dict[Power, float]
@@ -79,7 +77,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
         shown = asdict(self) | {"warnings": list(self.warnings)}
-        for name in ("power", "power_curve", "interval"):
+        for name in ("power", "interval"):
             if isinstance(shown[name], tuple):
                 shown[name] = list(shown[name])
         return shown
@@ -91,7 +89,6 @@ def make_report(
     heat: HeatKernel,
     sketch: SketchResult,
     parameters: Parameters,
-    curve: PowerCurve | None,
     tables: dict[Power, Table],
     seconds: dict[str, float],
     memory_warning: str | None = None,
@@ -123,7 +120,6 @@ def make_report(
         sinkhorn_residual=heat.residual if bistochastic else None,
         converged=heat.converged,
         power=parameters.powers if parameters.several else parameters.powers[0],
-        power_curve=None if curve is None else curve.curve,
         sweeps={
             "heat": heat.n_iter,
             "interval": max((plan.n_probes for plan in plans.values()), default=0),
@@ -217,8 +213,6 @@ def _reasons(
         reasons["relaxation_time"] = "the horizon was given" if given else "the data have no shape that decays"
     elif sketch.horizon.is_bound:
         reasons["relaxation_time"] = "at most this: no slower mode lives on 1 % of the rows"
-    if parameters.power != AUTO:
-        reasons["power_curve"] = "the power was given"
     return reasons
 
 

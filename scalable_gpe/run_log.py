@@ -90,11 +90,10 @@ class RunLog:
             return
         self._store.commit(self._name, replace(finished, used_at=time.time()), arrays=list(finished.arrays.values()))
 
-    def finish(self, report: Report, arrays: dict[Power, str], parameters: Parameters) -> None:
+    def finish(self, report: Report, arrays: dict[Power, str]) -> None:
         """Record that the run is finished."""
         done = replace(
             self._record,
-            parameters=parameters,
             finished=True,
             seconds=dict(self.seconds),
             report=report,

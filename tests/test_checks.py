@@ -72,7 +72,9 @@ def test_many_offending_rows_are_counted():
         (lambda: checks.check_powers([]), ValueError, "power must hold at least one power"),
         (lambda: checks.check_powers([2, 2]), ValueError, "power must hold different powers"),
         (lambda: checks.check_powers([2, 0]), ValueError, "power must be at least 1"),
-        (lambda: checks.check_powers("64"), TypeError, "power must be a whole number, 'all', or several"),
+        (lambda: checks.check_powers("64"), ValueError, "power must be a whole number, 'all', or several"),
+        (lambda: checks.check_powers("auto"), ValueError, "got 'auto'. Pass power='all' for all scales at once, or a"),
+        (lambda: checks.check_powers([4, "auto"]), ValueError, "got 'auto'. Pass power='all' for all scales at once"),
         (lambda: checks.check_powers(2.5), TypeError, "power must be a whole number, 'all', or several"),
         (lambda: checks.check_powers(True), TypeError, "power must be a whole number"),
         (

@@ -189,6 +189,7 @@ ROOMS = {
     "distributed": ("execution/cluster",),
     "pynndescent": ("graph/",),
     "numba": ("loops/",),
+    "click": ("cli/",),
 }
 
 

@@ -180,7 +180,7 @@ def test_other_mistakes(torus):
     kernel = gpe.GaussianProcessEmbedding(2, metric="precomputed_kernel", power=2)
     with pytest.raises(ValueError, match="Leave store out"):
         clone(kernel).set_params(store="run.zarr").fit(D + 1)
-    with pytest.raises(ValueError, match="power='auto' needs points"):
+    with pytest.raises(ValueError, match="Pass power='all' for all scales at once"):
         clone(kernel).set_params(power="auto").fit(np.exp(-D))
     with pytest.raises(ValueError, match=r"positive kernel with some training row .* row 1"):
         kernel.fit(np.exp(-D)).transform(np.exp(-D[:3]) * [[1], [0], [1]])

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.cli.commands import COMMANDS
+from scalable_gpe.cli import COMMANDS
 from scalable_gpe.report import Report
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -109,4 +109,4 @@ def test_the_options_of_the_command_line_are_current():
     assert read("command-line-options.md") == module.page(), "run python docs/command_line_options.py"
     for command in COMMANDS:
         assert f"\n## {command.name}\n" in module.page()
-        assert all(f"`{flag}" in module.page() for flag in command.flags())
+        assert all(f"`{flag}" in module.page() for one in command.params for flag in one.opts if flag.startswith("-"))

@@ -1,84 +1,55 @@
-"""The command line: `scalable-gpe COMMAND`; `commands` lists them."""
+"""The command line: `scalable-gpe COMMAND`; each module holds a group of commands."""
 
-import logging
-import os
-import shlex
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
-from scalable_gpe.cli.commands import make_parser
-from scalable_gpe.cli.console import PROGRAM, in_options, plain_warnings, say
-from scalable_gpe.cli.options import ConsoleOptions, RemoteOptions
-from scalable_gpe.cli.parser import OptionNames, parse
+import click
+
+from scalable_gpe import __version__
+from scalable_gpe.cli.command import list_examples
+from scalable_gpe.cli.console import PROGRAM, say
+from scalable_gpe.cli.demo import demo
+from scalable_gpe.cli.new_run import embed, estimate
+from scalable_gpe.cli.picture import plot
+from scalable_gpe.cli.stored_run import audit, export, report, transform
+from scalable_gpe.cli.stores import info, repair
+from scalable_gpe.cli.warm_up import warm_up
+
+COMMANDS = (embed, estimate, info, repair, audit, plot, report, export, transform, demo, warm_up)
+
+_ENDING = """
+Interrupted runs resume: give the same command again.
+
+exit status: 0 done, 1 an error (one line says which), 2 a wrong command line, 130 interrupted"""
+
+
+class _Program(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in their own order; click sorts them."""
+        return list(self.commands)
+
+
+program = _Program(
+    PROGRAM,
+    commands={str(one.name): one for one in COMMANDS},
+    help="Gaussian process embeddings: coordinates whose straight-line distances approximate the diffusion distance "
+    "of the data.",
+    epilog=f"{list_examples([one.examples[0] for one in COMMANDS])}\n{_ENDING}",
+    no_args_is_help=False,
+    subcommand_metavar="COMMAND ...",
+    context_settings={"max_content_width": 120, "help_option_names": ["-h", "--help"]},
+)
+click.version_option(__version__, message="%(prog)s %(version)s")(program)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = make_parser()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a command line may continue
-        import argcomplete
-
-        argcomplete.autocomplete(parser)
-    command, options = parse(parser, words)
-    names = OptionNames(command.options)
     try:
-        with plain_warnings(names), _log_level(quiet=options.quiet):
-            command.run(options)
-            sys.stdout.flush()
-        return 0
-    except KeyboardInterrupt:
-        _silence_zarr()
-        say(f"{PROGRAM}: interrupted. {_how_to_resume(options, words)}")
-        return 130
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        if options.debug:
-            raise
-        say(f"{PROGRAM}: error: {_explain(error, names)}")
-        return 1
-
-
-@contextmanager
-def _log_level(*, quiet: bool) -> Iterator[None]:
-    """Log errors only, if a command is to be quiet; a program that calls `main` gets its level back."""
-    logger = logging.getLogger("scalable_gpe")
-    level = logger.level
-    logger.setLevel(logging.ERROR if quiet else level)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _explain(error: Exception, names: OptionNames) -> str:
-    """The text of an error; an unexpected one also with its class."""
-    if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
-        return in_options(error, names)
-    return f"{type(error).__name__}: {in_options(error, names)} (--debug shows where)"
-
-
-def _silence_zarr() -> None:
-    """Hide what Python prints about zarr's reads that an interruption leaves unfinished."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-
-
-def _how_to_resume(options: ConsoleOptions, words: list[str]) -> str:
-    """What an interrupted command leaves behind, and the command that resumes it."""
-    from scalable_gpe.storage.backends import is_url
-
-    store = options.resumable
-    if store is None or not (is_url(store) or Path(store).exists()):
-        return "Nothing was left behind."
-    hint = f"Finished work stays in {store}; give the same command again to resume."
-    if "--no-resume" in words:
-        hint = f"Give the same command again to start over; without --no-resume, it continues from what {store} holds."
-    if isinstance(options, RemoteOptions) and options.storage_options:
-        return hint  # they may hold secrets, which a log must not repeat
-    return f"{hint}\n  {PROGRAM} {shlex.join(word for word in words if word != '--no-resume')}"
+        return program.main(words, prog_name=PROGRAM, standalone_mode=False, obj=words) or 0
+    except click.UsageError as error:
+        text = error.format_message()
+        if isinstance(error, click.NoSuchOption) and error.possibilities:
+            text = f"{error.message} (did you mean {error.possibilities[0]}?)"
+        say(f"{error.ctx.get_usage() if error.ctx else ''}\n{PROGRAM}: error: {text}")
+        return error.exit_code

@@ -2,29 +2,19 @@
 
 import json
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from scalable_gpe.cli.options import ConsoleOptions
-from scalable_gpe.cli.parser import OptionNames
+import click
+
 from scalable_gpe.errors import Message
 
 PROGRAM = "scalable-gpe"
 
 
-def in_options(raised: BaseException, names: OptionNames) -> str:
-    """Return the text of an error or warning as one line; arguments that it marks are written as options.
-
-    Examples
-    --------
-    >>> from scalable_gpe.cli.options import EmbedOptions
-    >>> error = ValueError(Message("`n_neighbors` must be at most 4. Pass `power=2`."))
-    >>> in_options(error, OptionNames(EmbedOptions))
-    '--n-neighbors must be at most 4. Pass --power 2.'
-    """
-    text = raised.args[0] if raised.args else None
-    return _one_line(text.render(names) if isinstance(text, Message) else str(raised))
+def in_options(raised: BaseException | str, as_option: Callable[[str, str | None], str]) -> str:
+    """Return the text of an error or warning as one line; arguments that it marks are written as options."""
+    text = raised.args[0] if isinstance(raised, BaseException) and raised.args else None
+    return _one_line(text.render(as_option) if isinstance(text, Message) else str(raised))
 
 
 def _printable(text: str) -> str:
@@ -32,26 +22,32 @@ def _printable(text: str) -> str:
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-def show(text: str) -> None:
-    """Print a result."""
-    print(_printable(text))
+def show(text: str, data: object) -> None:
+    """Print a result: a text, or with --json its data for other programs."""
+    print(_printable(json.dumps(data, indent=2) if is_given("json") else text), flush=True)
 
 
-def show_pairs(title: str, pairs: list[tuple[str, str]]) -> None:
-    """Print a result as a small table."""
+def table(title: str, pairs: list[tuple[str, str]]) -> str:
+    """Return a small table, with an empty line after it."""
     width = max((len(name) for name, _ in pairs), default=0)
-    show("\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""]))
+    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""])
 
 
-def show_json(value: object, indent: int | None = 2) -> None:
-    """Print a result for other programs."""
-    show(json.dumps(value, indent=indent))
+def is_given(switch: str) -> bool:
+    """Whether the command has this switch: quiet, json or debug."""
+    return bool(click.get_current_context().meta[switch])
 
 
-def tell(options: ConsoleOptions, text: str) -> None:
-    """Print a line about the work, unless --quiet or --json."""
-    if not options.quiet and not options.json:
-        print(_printable(text), flush=True)
+def progress() -> bool | None:
+    """The `progress` argument of the library."""
+    return False if is_given("quiet") else None
+
+
+def tell(text: str, data: object = None) -> None:
+    """Print about the work, unless --quiet; with --json, print only the data."""
+    wanted = data is not None if is_given("json") else not is_given("quiet")
+    if wanted:
+        show(text, data)
 
 
 def say(text: str) -> None:
@@ -62,17 +58,6 @@ def say(text: str) -> None:
 def caution(text: str) -> None:
     """Print a warning as one line."""
     say(f"{PROGRAM}: warning: {_one_line(text)}")
-
-
-@contextmanager
-def plain_warnings(names: OptionNames) -> Iterator[None]:
-    """Print warnings as one line each, without the line of code."""
-    with warnings.catch_warnings():
-        # numpy's and Python's warnings come as a text or as a Warning
-        warnings.showwarning = lambda message, *_, **__: caution(
-            in_options(message, names) if isinstance(message, Warning) else str(message)
-        )
-        yield
 
 
 def _one_line(text: str) -> str:

@@ -4,9 +4,12 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.console import PROGRAM, say, tell
+import click
+
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.console import PROGRAM, progress, say, tell
 from scalable_gpe.cli.new_run import show_result
-from scalable_gpe.cli.options import DemoOptions
+from scalable_gpe.cli.options import N_JOBS, SIZES, count, option
 from scalable_gpe.formatting import in_bytes
 
 if TYPE_CHECKING:
@@ -16,35 +19,34 @@ if TYPE_CHECKING:
 
 _N_FEATURES = 30
 _SEED = 5
+_PATH = click.Path(path_type=Path, readable=False)
 
 
-def demo(options: DemoOptions) -> None:
-    """Embed a cycle with branches that no plane shows, print the report and draw a picture."""
+@command(
+    *SIZES,
+    option("--points", "N", "points in 30 dimensions (200,000)", type=count, default=200_000),
+    option("--out", "DIR", "folder for points and store (./gpe-demo)", type=_PATH, default="gpe-demo"),
+    option("--picture", "FILE", "the picture (./gpe-demo.png)", type=_PATH, default="gpe-demo.png"),
+    N_JOBS,
+    resumes="out",
+    examples=("scalable-gpe demo --points 1_000_000 --out /tmp/gpe-demo",),
+)
+def demo(points: int, out: Path, picture: Path, n_jobs: int | None, memory_limit: str | None, **sizes: Any) -> None:
+    """Embed generated points out of core, print the report and draw a picture."""
     import scalable_gpe as gpe
+    from scalable_gpe.execution.memory_plan import parse_bytes
     from scalable_gpe.io.files import check_target
 
-    check_target(options.picture)
-    points = options.out / f"branches-{options.points}.zarr"
-    store = options.out / f"embedding-{options.points}.zarr"
-    _write_points(points, options)
-    memory_limit = _memory_limit(options)
-    tell(options, f"embedding into {store}, --memory-limit {in_bytes(memory_limit)} ...")
-    result = gpe.embed(
-        points,
-        n_components=options.n_components,
-        n_neighbors=options.n_neighbors,
-        power=options.one_or_several_powers,
-        horizon=options.horizon,
-        n_sketch=options.n_sketch,
-        store=store,
-        memory_limit=memory_limit,
-        n_jobs=options.n_jobs,
-        progress=options.progress,
-    )
-    show_result(options, result, str(store))
-    _draw(options, result, points)
+    check_target(picture)
+    path, store = out / f"branches-{points}.zarr", out / f"embedding-{points}.zarr"
+    _write_points(path, points)
+    least = gpe.estimate(points, _N_FEATURES, **sizes)["smallest_limit"]
+    limit = parse_bytes(memory_limit) or int(max(10**9, 1.2 * least))
+    tell(f"embedding into {store}, --memory-limit {in_bytes(limit)} ...")
+    result = gpe.embed(path, store=store, memory_limit=limit, n_jobs=n_jobs, progress=progress(), **sizes)
+    show_result(result, str(store))
+    _draw(picture, result, path, points)
     tell(
-        options,
         "next:\n"
         f"  {PROGRAM} report {store} page.html         one page about this run, with a picture to zoom into\n"
         f"  {PROGRAM} audit {store}                    how accurate it is\n"
@@ -52,53 +54,33 @@ def demo(options: DemoOptions) -> None:
     )
 
 
-def _memory_limit(options: DemoOptions) -> int:
-    """The limit that was given, or 1 GB, or what this many points need."""
-    import scalable_gpe as gpe
-    from scalable_gpe.execution.memory_plan import parse_bytes
-
-    given = parse_bytes(options.memory_limit)
-    if given is not None:
-        return given
-    plan = gpe.estimate(
-        options.points,
-        _N_FEATURES,
-        n_components=options.n_components,
-        n_neighbors=options.n_neighbors,
-        power=options.one_or_several_powers,
-        horizon=options.horizon,
-        n_sketch=options.n_sketch,
-    )
-    return int(max(10**9, 1.2 * plan["smallest_limit"]))
-
-
-def _write_points(path: Path, options: DemoOptions) -> None:
+def _write_points(path: Path, n_points: int) -> None:
     """Generate the points block by block, unless they exist."""
     from scalable_gpe import datasets
 
     if path.exists():
-        tell(options, f"points exist: {path}")
+        tell(f"points exist: {path}")
         return
-    tell(options, f"writing {options.points:,} points in {_N_FEATURES} dimensions to {path} ...")
+    tell(f"writing {n_points:,} points in {_N_FEATURES} dimensions to {path} ...")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"unfinished-{path.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    datasets.write(unfinished, datasets.branches, options.points, n_features=_N_FEATURES, random_state=_SEED)
+    datasets.write(unfinished, datasets.branches, n_points, n_features=_N_FEATURES, random_state=_SEED)
     unfinished.rename(path)
 
 
-def _draw(options: DemoOptions, result: "Embedding", points: Path) -> None:
+def _draw(picture: Path, result: "Embedding", points: Path, n_points: int) -> None:
     """Draw the points before and after; without matplotlib, print a hint."""
     from scalable_gpe import datasets
 
-    parts, truth = datasets.branches_truth(options.points, _N_FEATURES, random_state=_SEED)
+    parts, truth = datasets.branches_truth(n_points, _N_FEATURES, random_state=_SEED)
     try:
         figure = _picture(result, _principal_plane(points), parts, truth)
     except ImportError as error:
         say(f"{PROGRAM}: no picture: {error}")
         return
-    figure.savefig(options.picture, dpi=110)
-    tell(options, f"picture: {options.picture}")
+    figure.savefig(picture, dpi=110)
+    tell(f"picture: {picture}")
 
 
 def _picture(result: "Embedding", plane: "np.ndarray[Any, Any]", parts: Any, truth: "np.ndarray[Any, Any]") -> Any:

@@ -4,75 +4,114 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.console import show_json, show_pairs, tell
-from scalable_gpe.cli.options import ConsoleOptions, EmbedOptions, EstimateOptions
-from scalable_gpe.cli.points import read_points
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.console import progress, show, table, tell
+from scalable_gpe.cli.options import (
+    FILE,
+    N_JOBS,
+    POINTS,
+    SIZES,
+    STORAGE_OPTIONS,
+    Argument,
+    count,
+    count_or,
+    count_or_path,
+    number_or_word,
+    option,
+    switch_off,
+    take,
+)
 from scalable_gpe.formatting import in_bytes, in_time, report_lines
 
 if TYPE_CHECKING:
     import numpy as np
 
     from scalable_gpe.embedding import Embedding
-    from scalable_gpe.io.files import Points
+    from scalable_gpe.storage.backends import StorageOptions
 
 
-def embed(options: EmbedOptions) -> None:
-    """Embed the rows of a file into a store."""
+@command(
+    Argument("x", "INPUT", "points: .npy, .zarr, .csv, .tsv, .parquet or .h5ad; - for none (--neighbors-file)"),
+    Argument("store", "STORE", "a zarr store (path or URL), created if it does not exist"),
+    *SIZES,
+    STORAGE_OPTIONS,
+    *POINTS,
+    option(
+        "--epsilon", "E", "bandwidth: a number, auto, global, local or bgh (auto)", type=number_or_word, default="auto"
+    ),
+    option(
+        "--first-power",
+        "M",
+        "smallest power of --power all (auto: 4 from 50,000 rows on, else 1)",
+        type=count_or("auto"),
+        default="auto",
+    ),
+    option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)", default="bistochastic"),
+    option("--sketch", "NAME", "gaussian or bernoulli (gaussian)", default="gaussian"),
+    option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)", default="euclidean"),
+    option(
+        "neighbors --neighbors-file",
+        "FILE",
+        "precomputed neighbours: scipy sparse .npz of distances, or .h5ad",
+        type=FILE,
+    ),
+    option("--sample-weight", "FILE", "a weight above 0 for each row: .npy (1 each)", type=FILE),
+    option("--random-state", "SEED", "seed of everything random (0)", type=int, default=0),
+    option("--precision", "NAME", "single or double (single)", default="single"),
+    option(
+        "--tol",
+        "T",
+        "error of distances left to the polynomial or solver (1e-4, all scales 1e-2)",
+        type=number_or_word,
+        default="auto",
+    ),
+    option("--method", "NAME", "auto, kdtree, brute, cells or pynndescent (auto)", default="auto"),
+    option("--recall", "R", "share of true neighbours to aim at (0.95)", type=float, default=0.95),
+    N_JOBS,
+    switch_off("resume", "start over: replace what the store holds once the new graph and kernel are complete"),
+    resumes="store",
+    examples=(
+        "scalable-gpe embed points.npy run.zarr --n-components 32 --power 16 64 --memory-limit 2GB",
+        "scalable-gpe embed table.csv run.zarr --index name",
+        "scalable-gpe embed cells.h5ad run.zarr --key obsm/X_pca",
+        "scalable-gpe embed - run.zarr --neighbors-file lists.npz",
+    ),
+)
+def embed(
+    x: str,
+    store: str,
+    storage_options: "StorageOptions | None",
+    neighbors: str | None,
+    sample_weight: str | None,
+    **given: Any,
+) -> None:
+    """Embed the rows of a file into a store, in bounded memory; an interrupted run resumes."""
     import scalable_gpe as gpe
+    from scalable_gpe.io.distances import read_distances
     from scalable_gpe.storage.backends import is_url
 
-    began = time.time()
+    began, reading = time.time(), take(given, POINTS)
+    points = None if x == "-" else gpe.read_points(x, storage_options=storage_options, **reading)
+    if points is not None and points.source != x:
+        tell(f"points: {points.source}")
     result = gpe.embed(
-        _read_points(options),
-        n_components=options.n_components,
-        n_neighbors=options.n_neighbors,
-        epsilon=options.epsilon,
-        power=options.one_or_several_powers,
-        horizon=options.horizon,
-        first_power=options.first_power,
-        n_sketch=options.n_sketch,
-        normalization=options.normalization,
-        sketch=options.sketch,
-        metric=options.metric,
-        neighbors=_read_neighbors(options),
-        random_state=options.random_state,
-        precision=options.precision,
-        tol=options.tol,
-        method=options.method,
-        recall=options.recall,
-        store=options.store,
-        storage_options=options.storage_options if is_url(options.store) else None,
-        memory_limit=options.memory_limit,
-        n_jobs=options.n_jobs,
-        resume=options.resume,
-        progress=options.progress,
-        sample_weight=_read_weight(options),
+        points,
+        store=store,
+        storage_options=storage_options if is_url(store) else None,
+        neighbors=None if neighbors is None else read_distances(neighbors),
+        sample_weight=_read_weight(sample_weight),
+        progress=progress(),
+        **given,
     )
     if result.report["finished_at"] < began:
-        tell(options, "The store holds this run already, complete: nothing was computed.")
-    show_result(options, result, options.store)
+        tell("The store holds this run already, complete: nothing was computed.")
+    show_result(result, store)
 
 
-def _read_points(options: EmbedOptions) -> "Points | None":
-    if options.input == "-":
-        return None
-    points = read_points(options.input, options, options.storage_options)
-    if points.source != options.input:
-        tell(options, f"points: {points.source}")
-    return points
-
-
-def _read_neighbors(options: EmbedOptions) -> Any:  # a sparse matrix of scipy, which has no types
-    from scalable_gpe.io.distances import read_distances
-
-    return None if options.neighbors_file is None else read_distances(options.neighbors_file)
-
-
-def _read_weight(options: EmbedOptions) -> "np.ndarray | None":
+def _read_weight(path: str | None) -> "np.ndarray | None":
     from scalable_gpe.errors import Message
     from scalable_gpe.io.npy import map_npy
 
-    path = options.sample_weight
     if path is None:
         return None
     if not path.endswith(".npy") or not os.path.isfile(path):
@@ -80,41 +119,35 @@ def _read_weight(options: EmbedOptions) -> "np.ndarray | None":
     return map_npy(path)
 
 
-def show_result(options: ConsoleOptions, result: "Embedding", store: str) -> None:
+def show_result(result: "Embedding", store: str) -> None:
     """Print what a run measured."""
-    if options.json:
-        show_json({"store": store, "parameters": result.parameters, "report": result.report})
-    elif not options.quiet:
-        shape = f"{result.report['n_rows']:,} rows in {result.parameters['n_components']} dimensions"
-        show_pairs(f"{shape}, in {store}", report_lines(result.report, result.parameters["memory_limit"]))
+    report, parameters = result.report, result.parameters
+    title = f"{report['n_rows']:,} rows in {parameters['n_components']} dimensions, in {store}"
+    lines = report_lines(report, parameters["memory_limit"])
+    tell(table(title, lines), {"store": store, "parameters": parameters, "report": report})
 
 
-def estimate(options: EstimateOptions) -> None:
-    """Print what a run will cost."""
+@command(
+    Argument("n_rows", "N", "rows; or a file, for a trial with some of its rows", type=count_or_path),
+    Argument("n_features", "[D]", "columns; not with a file", type=count, required=False),
+    *SIZES,
+    examples=(
+        "scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",
+        "scalable-gpe estimate points.npy    # seconds from a trial with some of its rows",
+    ),
+)
+def estimate(n_rows: int | str, n_features: int | None, **sizes: Any) -> None:
+    """Print the memory, disk and time that a run with a store will need."""
     import scalable_gpe as gpe
 
-    plan = gpe.estimate(
-        options.n_rows,
-        options.n_features,
-        n_neighbors=options.n_neighbors,
-        n_components=options.n_components,
-        power=options.one_or_several_powers,
-        horizon=options.horizon,
-        n_sketch=options.n_sketch,
-        memory_limit=options.memory_limit,
-    )
-    if options.json:
-        show_json(plan)
-        return
-    shape = options.n_rows if options.n_features is None else f"{options.n_rows:,} rows x {options.n_features} columns"
-    where = "on this machine, from a trial" if options.n_features is None else "on two cores"
-    show_pairs(
-        f"{shape} to {options.n_components} dimensions",
-        [
-            ("memory", in_bytes(plan["memory"])),
-            ("smallest --memory-limit", in_bytes(plan["smallest_limit"])),
-            ("store on disk", in_bytes(plan["disk"])),
-            ("sweeps over K", f"{plan['sweeps']} in {plan['panels']} panel{'s' * (plan['panels'] > 1)} of columns"),
-            ("time, roughly", f"{in_time(plan['seconds'])} {where}"),
-        ],
-    )
+    plan = gpe.estimate(n_rows, n_features, **sizes)
+    shape = n_rows if n_features is None else f"{n_rows:,} rows x {n_features} columns"
+    where = "on this machine, from a trial" if n_features is None else "on two cores"
+    lines = [
+        ("memory", in_bytes(plan["memory"])),
+        ("smallest --memory-limit", in_bytes(plan["smallest_limit"])),
+        ("store on disk", in_bytes(plan["disk"])),
+        ("sweeps over K", f"{plan['sweeps']} in {plan['panels']} panel{'s' * (plan['panels'] > 1)} of columns"),
+        ("time, roughly", f"{in_time(plan['seconds'])} {where}"),
+    ]
+    show(table(f"{shape} to {sizes['n_components']} dimensions", lines), plan)

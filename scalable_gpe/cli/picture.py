@@ -1,98 +1,87 @@
 """scalable-gpe plot: a picture of a finished run."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.options import PlotOptions
-from scalable_gpe.cli.store_info import open_run
-from scalable_gpe.cli.stored_run import Colors, measure, read_colors, show_written
+import click
+
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.options import AUDIT, COLOR, RUN, Argument, count, count_or, option, several, take
+from scalable_gpe.cli.stored_run import measure, open_run, read_colors, show_written
+from scalable_gpe.errors import Message
 
 if TYPE_CHECKING:
     from scalable_gpe.embedding import Embedding
 
 Figure = Any  # matplotlib has no types
+_PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
+_OF_POINTS = (
+    *COLOR,
+    several("--components", "C", "two or three columns (the principal axes)", type=click.IntRange(min=0)),
+    option("--power", "P", "one power only (powers: each; scatter: all, or the largest)", type=count_or("all")),
+    option("--max-labels", "L", "keep the L most frequent labels and join the others", type=count),
+)
 
 
-def plot(options: PlotOptions) -> None:
-    """Draw a run."""
+@command(
+    *RUN,
+    Argument("path", "OUT", "the picture: .png, .pdf, .svg or another format of matplotlib"),
+    option("--what", "NAME", f"{', '.join(_PICTURES)} (powers)", type=click.Choice(_PICTURES), default="powers"),
+    *_OF_POINTS,
+    option(
+        "--theme", "NAME", "light or dark background (light)", type=click.Choice(["light", "dark"]), default="light"
+    ),
+    option("--title", "TITLE", "title of the picture"),
+    option("--dpi", "DPI", "dots per inch (120)", type=count, default=120),
+    *AUDIT,
+    examples=(
+        "scalable-gpe plot run.zarr picture.png",
+        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 2 --power 256",
+        "scalable-gpe plot run.zarr picture.png --color labels.csv --column kind",
+        "scalable-gpe plot run.zarr epsilon.png --what epsilon",
+    ),
+)
+def plot(path: str, what: str, theme: str, title: str | None, dpi: int, **given: Any) -> None:
+    """Draw a run: the embedding, the choice of epsilon, the spectrum or the audit."""
     from scalable_gpe.io.files import check_target
 
-    path = Path(options.picture)
-    path = path if path.suffix else path.with_name(f"{path.name}.png")  # as matplotlib does
-    check_target(path)
-    of_points = options.what in ("powers", "scatter")
-    if not of_points:
-        _refuse_ignored(options)
-    colors = read_colors(options)
-    result = open_run(options)
-    figure = _draw_points(options, result, colors) if of_points else _DIAGNOSTICS[options.what](options, result)
-    if options.title and not of_points:
-        (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(options.title)
-    figure.savefig(path, dpi=options.dpi)
-    show_written(options, path, result)
+    target = Path(path)
+    target = target if target.suffix else target.with_name(f"{target.name}.png")  # as matplotlib does
+    check_target(target)
+    run, sizes = take(given, RUN), take(given, AUDIT)
+    if what in ("powers", "scatter"):
+        colors = read_colors(**take(given, COLOR))
+        result = open_run(**run)
+        figure = _draw_points(what, result, theme=theme, title=title, **given, **colors)
+    else:
+        if name := next((name for name, value in given.items() if value is not None), ""):
+            raise ValueError(Message(f"`{name}` is for --what powers and scatter; got --what {what}."))
+        result = open_run(**run)
+        figure = _draw_diagnostic(what, result, sizes)
+        if title:
+            (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(title)
+    figure.savefig(target, dpi=dpi)
+    show_written(target, result)
 
 
-def _refuse_ignored(options: PlotOptions) -> None:
-    """Refuse options that a picture without points would ignore."""
-    given = {
-        "--color": options.color,
-        "--column": options.column,
-        "--components": options.components,
-        "--power": options.power,
-        "--max-labels": options.max_labels,
-    }
-    for flag, value in given.items():
-        if value is not None:
-            raise ValueError(f"{flag} is for --what powers and scatter; got --what {options.what}.")
-
-
-def _draw_points(options: PlotOptions, result: "Embedding", colors: Colors) -> Figure:
+def _draw_points(
+    what: str, result: "Embedding", *, power: int | str | None, components: list[int] | None, **options: Any
+) -> Figure:
     from scalable_gpe import plot
 
-    components: Sequence[int] | Literal["principal"] = options.components or "principal"
-    theme: Literal["light", "dark"] = "dark" if options.theme == "dark" else "light"
-    if options.what == "powers" and options.power is None:
-        return plot.powers(
-            result,
-            components=components,
-            color=colors.values,
-            color_label=colors.label,
-            title=options.title,
-            theme=theme,
-            max_labels=options.max_labels,
-        )
-    axes = plot.scatter(
-        result,
-        components=components,
-        power=options.power,
-        color=colors.values,
-        color_label=colors.label,
-        title=options.title,
-        theme=theme,
-        max_labels=options.max_labels,
-    )
-    return axes.figure
+    columns: Any = components or "principal"
+    if what == "powers" and power is None:
+        return plot.powers(result, components=columns, **options)
+    return plot.scatter(result, components=columns, power=power, **options).figure
 
 
-def _draw_epsilon(options: PlotOptions, result: "Embedding") -> Figure:
-    from scalable_gpe import epsilon_sweep, plot
-
-    return plot.epsilon_sweep(epsilon_sweep(result.graph), epsilon=result.kernel.epsilon).figure
-
-
-def _draw_spectrum(options: PlotOptions, result: "Embedding") -> Figure:
-    from scalable_gpe import plot, spectrum
+def _draw_diagnostic(what: str, result: "Embedding", sizes: dict[str, int]) -> Figure:
+    from scalable_gpe import epsilon_sweep, plot, spectrum
     from scalable_gpe.projection import powers_of
 
+    if what == "epsilon":
+        return plot.epsilon_sweep(epsilon_sweep(result.graph), epsilon=result.kernel.epsilon).figure
+    if what == "audit":
+        return plot.audit(measure(result, **sizes))
     k, powers = result.parameters["n_components"], [one for one in powers_of(result) if isinstance(one, int)]
     return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers).figure
-
-
-def _draw_audit(options: PlotOptions, result: "Embedding") -> Figure:
-    from scalable_gpe import plot
-
-    return plot.audit(measure(options, result))
-
-
-_DIAGNOSTICS = {"epsilon": _draw_epsilon, "spectrum": _draw_spectrum, "audit": _draw_audit}

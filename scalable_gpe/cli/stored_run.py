@@ -1,108 +1,151 @@
 """scalable-gpe audit, report, export and transform: what is done with a finished run."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.console import caution, say, show, show_json, tell
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.console import caution, is_given, progress, say, show, tell
 from scalable_gpe.cli.options import (
-    AuditOptions,
-    ColorOptions,
-    ExportOptions,
-    PlotOptions,
-    ReportOptions,
-    RunOptions,
-    TransformOptions,
+    AUDIT,
+    COLOR,
+    FILE,
+    OVERWRITE,
+    POINTS,
+    RUN,
+    Argument,
+    count_or,
+    option,
+    switch_off,
+    take,
 )
-from scalable_gpe.cli.points import read_points
-from scalable_gpe.cli.store_info import open_run
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from scalable_gpe.accuracy import Audit
     from scalable_gpe.embedding import Embedding
+    from scalable_gpe.io.points import Points
+    from scalable_gpe.storage.backends import StorageOptions
 
 
-def audit(options: AuditOptions) -> None:
-    """Measure how accurate an embedding is."""
-    points = None if options.input is None else read_points(options.input, options, options.storage_options)
-    found = measure(options, open_run(options, points))
-    if options.json:
-        show_json(found)
-    else:
-        show(str(found))
+def open_run(
+    store: str, storage_options: "StorageOptions | None", run: str | None, points: "Points | None" = None
+) -> "Embedding":
+    """Open a finished run of a store; later work on it shows progress bars."""
+    import scalable_gpe as gpe
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    if run is None and len(ZarrStore(store, read_only=True, storage_options=storage_options).names("runs")) > 1:
+        caution(f"{store} holds several runs; this is the latest. --run chooses another, info lists them.")
+    return gpe.open(store, points, run=run, storage_options=storage_options, progress=progress())
 
 
-def measure(options: AuditOptions | PlotOptions | ReportOptions, result: "Embedding") -> "Audit":
-    """Audit an embedding with the sizes of the options; say so first, as it may take longer than the embedding."""
+def measure(result: "Embedding", *, n_probes: int, n_exact: int, random_state: int) -> "Audit":
+    """Audit an embedding; say so first, as it may take longer than the embedding."""
     import scalable_gpe as gpe
 
-    if options.progress is not False:
-        say(f"comparing {options.n_exact} rows with exact diffusion distances; fewer (--n-exact) take less time ...")
-    return gpe.audit(result, n_probes=options.n_probes, n_exact=options.n_exact, random_state=options.random_state)
+    if not is_given("quiet"):
+        say(f"comparing {n_exact} rows with exact diffusion distances; fewer (--n-exact) take less time ...")
+    return gpe.audit(result, n_probes=n_probes, n_exact=n_exact, random_state=random_state)
 
 
-def report(options: ReportOptions) -> None:
-    """Write the page of a run."""
+def read_colors(color: str | None, column: str | None) -> dict[str, Any]:
+    """Read a column of a file: the arguments `color` and `color_label` of pictures."""
+    from scalable_gpe.io.columns import read_column
+
+    if color is not None:
+        return {"color": read_column(color, column), "color_label": column or Path(color).stem}
+    if column is not None:
+        raise ValueError("--column names a column of the file of --color, which was not given.")
+    return {}
+
+
+def show_written(path: Path, result: "Embedding") -> None:
+    """Print what was written, and the warnings of the run as its report holds them."""
+    for text in result.report.get("warnings", []):
+        caution(text)
+    tell(f"written: {path}", {"written": str(path)})
+
+
+@command(
+    *RUN,
+    *AUDIT,
+    *POINTS,
+    option("x --input", "FILE", "the points, for a run that was computed from neighbours alone", type=FILE),
+    examples=("scalable-gpe audit run.zarr", "scalable-gpe audit run.zarr --json > audit.json"),
+)
+def audit(x: str | None, **given: Any) -> None:
+    """Measure how accurate the embedding of a store is, with 95 % intervals."""
+    import scalable_gpe as gpe
+
+    run, reading = take(given, RUN), take(given, POINTS)
+    points = None if x is None else gpe.read_points(x, storage_options=run["storage_options"], **reading)
+    found = measure(open_run(**run, points=points), **given)
+    show(str(found), found)
+
+
+@command(
+    *RUN,
+    Argument("path", "PAGE", "the page, such as page.html"),
+    *COLOR,
+    *AUDIT,
+    switch_off("audit", "skip the audit, which takes most of the time"),
+    examples=(
+        "scalable-gpe report run.zarr page.html",
+        "scalable-gpe report run.zarr page.html --color labels.csv --column kind --no-audit",
+    ),
+)
+def report(path: str, audit: bool, **given: Any) -> None:
+    """Write one HTML page about a run, which needs no network: report, audit, spectrum, interactive picture."""
     import scalable_gpe as gpe
     from scalable_gpe.accuracy import LEAST_POINTS
     from scalable_gpe.plot.document import check_path
 
-    check_path(options.page)  # before the audit, which takes a while
-    colors = read_colors(options)
-    result = open_run(options)
+    check_path(path)  # before the audit, which takes a while
+    colors = read_colors(**take(given, COLOR))
+    result = open_run(**take(given, RUN))
     enough = result.graph.storage_order.n_points >= LEAST_POINTS
-    found = measure(options, result) if options.audit and enough else False
-    path = gpe.write_report(result, options.page, audit=found, color=colors.values, color_label=colors.label)
-    show_written(options, path, result)
+    found = measure(result, **given) if audit and enough else False
+    show_written(gpe.write_report(result, path, audit=found, **colors), result)
 
 
-def export(options: ExportOptions) -> None:
-    """Write an embedding for other tools."""
+@command(
+    *RUN,
+    Argument("path", "OUT", "the file; its ending chooses the format: .h5ad, .zarr, .npy, .parquet or .csv"),
+    option("--power", "P", "which power of several (all, or the largest; AnnData: each)", type=count_or("all")),
+    switch_off("graph", "leave out distances and connectivities"),
+    OVERWRITE,
+    examples=(
+        "scalable-gpe export run.zarr cells.h5ad    # obsm X_gpe, obsp distances and connectivities, for scanpy",
+        "scalable-gpe export run.zarr embedding.npy --power 64",
+    ),
+)
+def export(path: str, **given: Any) -> None:
+    """Write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy, .parquet or .csv."""
     import scalable_gpe as gpe
 
-    result = open_run(options)
-    path = gpe.export(result, options.out, power=options.power, graph=options.graph, overwrite=options.overwrite)
-    show_written(options, path, result)
+    result = open_run(**take(given, RUN))
+    show_written(gpe.export(result, path, **given), result)
 
 
-def transform(options: TransformOptions) -> None:
-    """Place new rows among those of a run."""
+@command(
+    *RUN,
+    Argument("x", "INPUT", "new rows: .npy, .zarr, .csv, .tsv, .parquet or .h5ad"),
+    Argument("path", "OUT", "the file for their embedding: .npy, .parquet or .csv"),
+    *POINTS,
+    option("--power", "P", "which power of several (all, or the largest)", type=count_or("all")),
+    OVERWRITE,
+    examples=(
+        "scalable-gpe transform run.zarr new.npy placed.npy",
+        "scalable-gpe transform run.zarr new.csv placed.csv --index name",
+    ),
+)
+def transform(x: str, path: str, **given: Any) -> None:
+    """Embed new rows among those of a store, some at a time, and write their embedding: .npy, .parquet or .csv."""
+    import scalable_gpe as gpe
     from scalable_gpe.exports import export_transformed
     from scalable_gpe.io.files import check_target
 
-    check_target(options.out)  # before a table is converted, which takes a while
-    points = read_points(options.input, options, options.storage_options)
-    result = open_run(options)
-    path = export_transformed(result, points, options.out, power=options.power, overwrite=options.overwrite)
-    show_written(options, path, result)
-
-
-def show_written(options: RunOptions, path: Path, result: "Embedding") -> None:
-    """Print what was written, and the warnings of the run as its report holds them."""
-    for text in result.report.get("warnings", []):
-        caution(text)
-    if options.json:
-        show_json({"written": str(path)}, indent=None)
-    else:
-        tell(options, f"written: {path}")
-
-
-@dataclass(frozen=True)
-class Colors:
-    """One value for each row, and the name of the column."""
-
-    values: "np.ndarray[Any, Any] | None" = None
-    label: str = ""
-
-
-def read_colors(options: ColorOptions) -> Colors:
-    """Read the column that the options name."""
-    from scalable_gpe.io.columns import read_column
-
-    if options.color is not None:
-        return Colors(read_column(options.color, options.column), options.column or Path(options.color).stem)
-    if options.column is not None:
-        raise ValueError("--column names a column of the file of --color, which was not given.")
-    return Colors()
+    check_target(path)  # before a table is converted, which takes a while
+    run, reading = take(given, RUN), take(given, POINTS)
+    points = gpe.read_points(x, storage_options=run["storage_options"], **reading)
+    result = open_run(**run)
+    show_written(export_transformed(result, points, path, **given), result)

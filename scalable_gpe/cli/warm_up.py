@@ -6,23 +6,24 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from scalable_gpe.cli.console import show_json, show_pairs, tell
-from scalable_gpe.cli.options import ConsoleOptions
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.console import show, table, tell
 from scalable_gpe.formatting import in_time
 
 
-def warm_up(options: ConsoleOptions) -> None:
-    """Run each kind of computation on few points; numba keeps the machine code on disk."""
+@command(examples=("scalable-gpe warm-up",))
+def warm_up() -> None:
+    """Compile all loops once, for an image or a login node: later processes find the machine code on disk."""
+    from scalable_gpe.loops import sparse
+
     began = time.perf_counter()
-    tell(options, "compiling ...")
+    tell("compiling ...")
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of points that were not made to be embedded
         _compile_all(Path(folder))
-    seconds, cache = time.perf_counter() - began, _cache_folder()
-    if options.json:
-        show_json({"seconds": seconds, "cache": str(cache)})
-    else:
-        show_pairs("all loops are compiled", [("time", in_time(seconds)), ("cache", str(cache))])
+    seconds, cache = time.perf_counter() - began, sparse.product.stats.cache_path
+    lines = [("time", in_time(seconds)), ("cache", str(cache))]
+    show(table("all loops are compiled", lines), {"seconds": seconds, "cache": str(cache)})
 
 
 def _compile_all(folder: Path) -> None:
@@ -41,7 +42,7 @@ def _compile_all(folder: Path) -> None:
     embed(X[:, :3], method="kdtree", epsilon="local", normalization="symmetric", sketch="bernoulli")
     local = embed(X, epsilon="local", precision="double", power=[16, "all"])
     local.transform(X[:100] + 0.01)
-    embed(np.concatenate([X, X[:200]]), metric="cosine", power="auto")
+    embed(np.concatenate([X, X[:200]]), metric="cosine")
     gpe.diffusion_map(result.heat, 4)
     gpe.spectrum(result.heat)
     _compile_for_clusters(folder / "scratch.zarr")
@@ -59,10 +60,3 @@ def _compile_for_clusters(path: Path) -> None:
     table.write(0, np.ones((512, 16), np.float32))
     table.read(0, 256)
     sparse.touched(np.arange(512, dtype=np.int32), 256, np.zeros(2, np.bool_))
-
-
-def _cache_folder() -> Path:
-    """Where numba keeps the machine code."""
-    from scalable_gpe.loops import sparse
-
-    return Path(sparse.product.stats.cache_path)

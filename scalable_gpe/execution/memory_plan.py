@@ -505,7 +505,7 @@ def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
     return 4 * n_features + in_bytes + lists + 40
 
 
-def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
+def parse_bytes(value: Any) -> int | None:
     """Bytes of a number or a text such as "2GB" (2e9) or "2GiB" (2**31).
 
     Examples
@@ -514,7 +514,7 @@ def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
     (1500000000, 536870912, None)
     """
     if value is None or not isinstance(value, str):
-        return None if value is None else int(checks.check_positive(value, name))
+        return None if value is None else int(checks.check_positive(value, "memory_limit"))
     from dask.utils import parse_bytes as parse
 
     try:
@@ -522,5 +522,5 @@ def parse_bytes(value: Any, name: str = "memory_limit") -> int | None:
     except ValueError:
         number = 0
     if number <= 0:
-        raise ValueError(Message(f"`{name}` must be bytes or a text such as '2GB'; got {value!r}."))
+        raise ValueError(Message(f"`memory_limit` must be bytes or a text such as '2GB'; got {value!r}."))
     return number

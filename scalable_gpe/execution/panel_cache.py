@@ -10,33 +10,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import numpy as np
 
 from scalable_gpe.storage.mapped import MappedBytes, empty_in_lines, mapped
+from scalable_gpe.storage.protocol import ScratchArray, Table
 
 _MOST_BLOCKS = 4096
 _MOST_RUNS = 4096  # of a block that are remembered
 _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
 
-
-class PanelTable(Protocol):
-    """A table of the store, as a panel uses it."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    shard_rows: int
-
-    @property
-    def run_rows(self) -> int: ...
-    @property
-    def gap_rows(self) -> int: ...
-    @property
-    def key(self) -> tuple[str, str]: ...
-    def read(self, start: int, stop: int) -> np.ndarray: ...
-    def read_into(self, start: int, out: np.ndarray) -> None: ...
-    def write(self, start: int, values: np.ndarray) -> None: ...
+PanelTable = Table | ScratchArray
 
 
 class CachedPanel:

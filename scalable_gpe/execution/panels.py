@@ -293,7 +293,7 @@ class Panels:
     def _of_saved(self, saved: SavedPanel) -> Panel:
         """A new panel with the values of a saved one."""
         store = self._context.store
-        table: Table | ScratchArray
+        table: PanelTable
         if saved.shape is None or saved.shard_rows is None:
             table = store.open_table(saved.name)
         else:

@@ -376,29 +376,6 @@ def settle_rows(X, names, first, last, candidates, n_candidates, neighbors, dist
 
 
 @search_loop
-def scan_block(sample, squares, first, last, block, block_squares, rows, neighbors, distances):
-    """Offer the rows that `block` holds (their numbers are `rows`) to the lists of some sampled rows."""
-    lanes = np.empty(_n_lanes(neighbors.shape[1]), np.float32)
-    values = np.empty(block.shape[0], np.float32)
-    product = np.dot(sample[first:last], block.T)
-    for i in range(first, last):
-        near, far = neighbors[i], distances[i]
-        _offer(
-            sample[i],
-            squares[i],
-            product[i - first],
-            block,
-            block_squares,
-            rows,
-            np.int32(-1),
-            near,
-            far,
-            values,
-            lanes,
-        )
-
-
-@search_loop
 def quantize_rows(X, first, last, mean, per_step, out):
     """Round the rows `first` to `last`, less a mean, to whole steps of at most 127; `out` may have more columns."""
     for row in range(first, last):

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+FEW_DIRECTIONS = 4.0  # effective rank below which a power is too large
+
 
 @dataclass(frozen=True)
 class Spectrum:

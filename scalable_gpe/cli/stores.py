@@ -1,0 +1,140 @@
+"""scalable-gpe info and repair: what a store holds, whether it is sound, and what can be computed again."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from scalable_gpe.cli.command import command
+from scalable_gpe.cli.console import progress, show, table
+from scalable_gpe.cli.options import FILE, N_JOBS, POINTS, STORE, option, switch
+from scalable_gpe.errors import Message, StoreError
+from scalable_gpe.formatting import in_bytes, plain, report_lines
+
+if TYPE_CHECKING:
+    from scalable_gpe.checks import Power
+    from scalable_gpe.run_log import RunRecord
+    from scalable_gpe.storage.backends import StorageOptions
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+
+@command(
+    *STORE,
+    switch("--verify", "read every chunk and list any damage (exit status 1)"),
+    examples=("scalable-gpe info run.zarr --json", "scalable-gpe info run.zarr --verify"),
+)
+def info(store: str, storage_options: "StorageOptions | None", verify: bool) -> None:
+    """Print what a store holds: parameters, finished stages, sizes, reports."""
+    from scalable_gpe.run_log import read_runs
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    stored = ZarrStore(store, read_only=True, storage_options=storage_options)
+    if verify:
+        _verify(store, stored)
+        return
+    runs = [
+        _describe(stored, name, record)
+        for name, record in sorted(read_runs(stored).items(), key=lambda one: one[1].last_used)
+    ]
+    sizes = stored.sizes()
+    latest = next((run for run in reversed(runs) if run["finished"]), None)
+    texts = [table(f"store {store}", [(name, in_bytes(size)) for name, size in sizes.items()])]
+    for run in runs:
+        texts += _tables(run, is_latest=run is latest and len(runs) > 1)
+    if not runs or not runs[-1]["finished"]:
+        texts.append(f"{_how_far(runs)} Give the embed command again to resume it.")
+    show("\n".join(texts), {"store": store, "bytes": sizes, "runs": runs})
+
+
+def _tables(run: dict[str, Any], *, is_latest: bool) -> list[str]:
+    """What is printed of a run: parameters, stages, and the report if it is finished."""
+    parameters = [(name, plain(value)) for name, value in run["parameters"].items() if name != "powers"]
+    state = "finished" if run["finished"] else "unfinished"
+    title = f"run {run['name']}: {state}{', the latest: other commands take it' if is_latest else ''}"
+    stages = [(stage, "done" if done else "to do") for stage, done in run["stages"].items()]
+    tables = [table(title, parameters), table("stages", stages)]
+    if run["report"]:
+        tables.append(table("report", report_lines(run["report"], run["parameters"].get("memory_limit"))))
+    return tables
+
+
+def _how_far(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "No stage is complete: a run is still in its first stage, graph, or stopped there."
+    stage = next(name for name, done in runs[-1]["stages"].items() if not done)
+    return f"The run is still in stage {stage}, or stopped there."
+
+
+def _verify(path: str, store: "ZarrStore") -> None:
+    """Read every chunk, and change nothing."""
+    damage = _listed(store.verify())
+    lines = [f"{one['array']}: {one['damage']}" for one in damage]
+    text = "\n".join(lines) or f"store {path}: every chunk reads back and matches its checksum"
+    show(text, {"store": path, "sound": not damage, "damage": damage})
+    if damage:
+        raise StoreError(f"{len(damage)} damages in {path}. `repair` computes what it can again.")
+
+
+def _listed(damage: Iterable[Any]) -> list[dict[str, str]]:
+    return [{"array": one.array, "damage": one.what} for one in damage]
+
+
+def _describe(store: "ZarrStore", name: str, record: "RunRecord") -> dict[str, Any]:
+    """Return one run; every part can be written as JSON."""
+    from scalable_gpe.graph.neighbors import GraphMetadata
+    from scalable_gpe.heat.kernel import KernelMetadata
+    from scalable_gpe.heat.normalization import HeatMetadata
+
+    keys, powers = record.keys, record.parameters.powers
+    stages = {
+        "graph": store.read(keys.graph, GraphMetadata) is not None,
+        "kernel": store.read(keys.kernel, KernelMetadata) is not None,
+        "heat": store.read(keys.heat, HeatMetadata) is not None,
+        "sketch": record.finished or all(_has_columns(store, keys.sketch, power) for power in powers),
+        "write": record.finished,
+    }
+    return {
+        "name": name,
+        "finished": record.finished,
+        "parameters": record.parameters.as_dict() | {"powers": list(powers)},
+        "stages": stages,
+        "arrays": {str(power): array for power, array in record.arrays.items()} or None,
+        "report": None if record.report is None else record.report.as_dict(),
+    }
+
+
+def _has_columns(store: "ZarrStore", sketch: str, power: "Power") -> bool:
+    """Whether a sketch holds columns of a power; their names are ranges, such as 0-16."""
+    from scalable_gpe.storage.keys import filter_name
+
+    # "all" is stored with its horizon: all-1024
+    names = [one for one in store.names(sketch) if one.partition("-")[0] == str(power)]
+    ranges = [one for name in names for one in store.names(filter_name(sketch, name))]
+    return any(one.partition("-")[0].isdigit() and "-" in one for one in ranges)
+
+
+@command(
+    *STORE,
+    *POINTS,
+    option("x --input", "FILE", "the points of the runs: a damaged graph needs them", type=FILE),
+    N_JOBS,
+    resumes="store",
+    examples=("scalable-gpe repair run.zarr", "scalable-gpe repair run.zarr --input points.npy"),
+)
+def repair(
+    store: str, storage_options: "StorageOptions | None", x: str | None, n_jobs: int | None, **reading: Any
+) -> None:
+    """Find the damage of a store and compute the damaged stages of its runs again, where that is possible."""
+    import scalable_gpe as gpe
+
+    points = None if x is None else gpe.read_points(x, storage_options=storage_options, **reading)
+    found = gpe.repair(store, points, storage_options=storage_options, n_jobs=n_jobs, progress=progress())
+    damage, left = map(_listed, found)
+    lines = [f"{one['array']}: {one['damage']}{' (left)' if one in left else ''}" for one in damage]
+    text = "\n".join(lines) or f"store {store}: nothing is damaged"
+    show(text, {"store": store, "damage": damage, "left": left})
+    if left:
+        raise StoreError(
+            Message(
+                f"{len(left)} damages are left in {store}. Pass the points as `X`, or run embed again with the "
+                "arguments of the run."
+            )
+        )
