@@ -46,6 +46,21 @@ def pytest_make_collect_report(collector):
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of a test with the mark `some(n)`, leave n cases in the fast suite, spread evenly; all others are slow."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("some"):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for same in cases.values():
+        n_fast = min(same[0].get_closest_marker("some").args[0], len(same))
+        fast = {(2 * i + 1) * len(same) // (2 * n_fast) for i in range(n_fast)}
+        for number, item in enumerate(same):
+            if number not in fast:
+                item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def close_figures():
     """Close the figures of a test: matplotlib warns when many stay open."""

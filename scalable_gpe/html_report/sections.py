@@ -16,7 +16,6 @@ from scalable_gpe.plot.explorer import Explorer
 from scalable_gpe.plot.figures import has_matplotlib, picture_of
 from scalable_gpe.plot.shades import short_label
 from scalable_gpe.projection import powers_of
-from scalable_gpe.spectral.density import FEW_DIRECTIONS
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
 
