@@ -71,11 +71,12 @@ def _write_points(path: Path, n_points: int) -> None:
 
 def _draw(picture: Path, result: "Embedding", points: Path, n_points: int) -> None:
     """Draw the points before and after; without matplotlib, print a hint."""
+    import scalable_gpe as gpe
     from scalable_gpe import datasets
 
     parts, truth = datasets.branches_truth(n_points, _N_FEATURES, random_state=_SEED)
     try:
-        figure = _picture(result, _principal_plane(points), parts, truth)
+        figure = _picture(result, gpe.read_points(points).values, parts, truth)
     except ImportError as error:
         say(f"{PROGRAM}: no picture: {error}")
         return
@@ -83,7 +84,7 @@ def _draw(picture: Path, result: "Embedding", points: Path, n_points: int) -> No
     tell(f"picture: {picture}")
 
 
-def _picture(result: "Embedding", plane: "np.ndarray[Any, Any]", parts: Any, truth: "np.ndarray[Any, Any]") -> Any:
+def _picture(result: "Embedding", points: Any, parts: Any, truth: "np.ndarray[Any, Any]") -> Any:
     """The plane of the data, that of the embedding at each power, and of all scales the pseudotime."""
     from scalable_gpe import plot
     from scalable_gpe.formatting import power_title
@@ -93,8 +94,8 @@ def _picture(result: "Embedding", plane: "np.ndarray[Any, Any]", parts: Any, tru
     n_panels = 1 + len(powers) + ("all" in powers)
     figure = new_figure(4.3 * n_panels + 1.2, 4.4)
     first, *others = figure.subplots(1, n_panels)
-    title = f"{len(plane):,} points: two principal components"
-    plot.scatter(plane, color=parts, title=title, legend=False, ax=first)
+    title = f"{points.shape[0]:,} points: two principal components"
+    plot.scatter(points, color=parts, title=title, legend=False, ax=first)
     for ax, power in zip(others, powers, strict=False):
         title = f"the embedding: {power_title(power)}"
         plot.scatter(result, power=power, color=parts, title=title, legend=power == next(iter(powers)), ax=ax)
@@ -103,16 +104,3 @@ def _picture(result: "Embedding", plane: "np.ndarray[Any, Any]", parts: Any, tru
         title, ax = "pseudotime, from the exit of the cycle", others[-1]
         plot.scatter(result, power="all", color=time, color_label="pseudotime", title=title, ax=ax)
     return figure
-
-
-def _principal_plane(path: Path) -> "np.ndarray[Any, Any]":
-    """Project the points on the two leading principal axes of a sample."""
-    import numpy as np
-
-    from scalable_gpe.io.rows import open_rows
-
-    rows = open_rows(path)
-    sample = rows.sample()
-    mean = sample.mean(axis=0)
-    axes = np.linalg.svd(sample - mean, full_matrices=False)[2][:2]
-    return np.concatenate([(rows.read(*piece) - mean) @ axes.T for piece in rows.steps(0, rows.n_rows)])
