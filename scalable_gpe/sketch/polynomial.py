@@ -24,7 +24,6 @@ _FLOOR, _DRIFT = 1.2e-7, 3e-9
 _SHARE = {"single": 0.2, "double": 1e-3}
 _NOISE = 0.5  # share of tol for rounding
 _SMALLEST_TAIL = {"single": 1e-10, "double": 2e-15}  # a smaller truncation error is far below rounding
-_MOST_FACTORS = 16
 _NOTHING_LEFT = 0.1  # relative error from which on a result is rounding
 _MOST_SWEEPS, _SWEEPS_PER_ROOT = 260, 8.125  # most sweeps: 260 up to power 1024, then 8.125 sqrt(power)
 
