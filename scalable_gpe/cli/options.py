@@ -115,13 +115,14 @@ class PointsOptions:
             help="whether the first line of a .csv file names the columns (decided from the file)",
         ),
     ]
-    delimiter: Annotated[
+    sep: Annotated[
         str | None,
         option(
+            "--sep",
             "--delimiter",
             type=CHARACTER,
             metavar="C",
-            help="character between the cells of a .csv file, or tab (decided from the file)",
+            help="character between the cells of a .csv file, or tab (a comma; in a .tsv file a tab)",
         ),
     ]
 

@@ -20,6 +20,6 @@ def read_points(path: str, options: PointsOptions, storage_options: "StorageOpti
         columns=options.columns,
         drop=options.drop,
         header=options.header,
-        delimiter=options.delimiter,
+        sep=options.sep,
         storage_options=storage_options,
     )

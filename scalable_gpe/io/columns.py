@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.csv_format import csv_format
+from scalable_gpe.io.csv_files import csv_format
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import HdfGroup, open_hdf5
 from scalable_gpe.io.npy import map_npy
@@ -45,20 +45,20 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
 
 def _csv_column(column: str | None, path: str) -> np.ndarray:
     csv = import_optional("pyarrow.csv", "tables", "a .csv file")
-    known = csv_format(path, header=True, argument="color")
-    every = [str(number) for number in range(len(known.names))]
+    written = csv_format(path, header=True, argument="color")
+    every = [str(number) for number in range(len(written.names))]
     table = csv.read_csv(
         path,
-        csv.ReadOptions(column_names=every, skip_rows=known.n_skipped),
-        csv.ParseOptions(delimiter=known.delimiter, newlines_in_values=True),
-        csv.ConvertOptions(include_columns=[every[_number(column, known.names, path)]]),
+        csv.ReadOptions(column_names=every, skip_rows=written.n_skipped),
+        csv.ParseOptions(delimiter=written.sep, newlines_in_values=True),
+        csv.ConvertOptions(include_columns=[every[_number(column, written.names, path)]]),
     )
     return _values(table.column(0))
 
 
 def _parquet_column(column: str | None, path: str) -> np.ndarray:
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    from scalable_gpe.io.tables import sound_parquet
+    from scalable_gpe.io.parquet_files import sound_parquet
 
     with sound_parquet(path, "color"):
         dataset = parquet.ParquetDataset(path)
@@ -80,7 +80,7 @@ def _values(values: Any) -> np.ndarray:
     """A column of pyarrow: numbers as they are, all else as labels."""
     import pyarrow.compute
 
-    from scalable_gpe.io.tables import is_numeric
+    from scalable_gpe.io.parquet_files import is_numeric
 
     if is_numeric(values.type):
         return np.asarray(values.to_numpy())
