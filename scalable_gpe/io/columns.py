@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.csv_files import csv_format
 from scalable_gpe.io.files import file_kind
-from scalable_gpe.io.hdf5 import HdfGroup, open_hdf5
+from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
@@ -93,11 +93,11 @@ def _obs_column(column: str | None, path: str) -> np.ndarray:
     import pandas
 
     with open_hdf5(path) as file:
-        obs = file.get("obs")
-        if not isinstance(obs, HdfGroup) or column is None or column not in obs:
-            names = first_names(obs) if isinstance(obs, HdfGroup) else "none"
+        obs = file.get("obs", {})
+        if not hasattr(obs, "keys") or column is None or column not in obs:
+            names = first_names(obs) if hasattr(obs, "keys") else "none"
             raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
-        values = pandas.Series(anndata.io.read_elem(obs.raw(column)))
+        values = pandas.Series(anndata.io.read_elem(obs[column]))
     if pandas.api.types.is_numeric_dtype(values.dtype):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)
     return np.asarray(values.astype(object).where(values.notna(), MISSING)).astype(str)

@@ -16,7 +16,7 @@ from typing import Any
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
 from scalable_gpe.io.npy import RemoteFile, map_npy
-from scalable_gpe.io.points import Points, check_names
+from scalable_gpe.io.points import Points
 from scalable_gpe.io.tables import TableOptions
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
 
@@ -97,12 +97,10 @@ def read_points(
     _check_table({"header": header, "sep": sep}, kind == "csv", ".csv or .tsv", text)
     if kind == "npy":
         return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
-    if kind == "zarr":
-        return _read_zarr(text, key, storage_options)
-    if kind == "h5ad":
-        from scalable_gpe.io.anndata_file import read_h5ad
+    if kind in ("zarr", "h5ad"):
+        from scalable_gpe.io.anndata_file import read_h5ad, read_zarr
 
-        return read_h5ad(text, key)
+        return read_zarr(text, key, storage_options) if kind == "zarr" else read_h5ad(text, key)
     return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep))
 
 
@@ -153,28 +151,6 @@ def file_kind(path: str) -> str:
     raise ValueError(
         Message(f"`X` must be a path that ends in {ENDINGS}; got {path!r}. Convert it, for instance with numpy.save.")
     )
-
-
-def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
-    """Open an array, or a matrix of an AnnData group."""
-    from scalable_gpe.io.anndata_file import choose_key, feature_names, read_sparse, row_names
-    from scalable_gpe.io.annotations import FileAnnotations
-    from scalable_gpe.io.zarr_input import open_array, open_node
-
-    node = open_node(path, storage_options)
-    names, annotations = None, None
-    if hasattr(node, "shape") and key is not None:
-        raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
-    if not hasattr(node, "shape") and "obs" in node:
-        key, names = choose_key(node, key, path), row_names(node, path)
-        annotations = FileAnnotations(key, path if is_url(path) else os.path.abspath(path), storage_options)
-    if key is None:
-        return Points(open_array(path, storage_options), None, path)
-    item = open_node(path, storage_options, key)
-    values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
-    check_names(names, values, path)
-    features = None if annotations is None else feature_names(node, key, path)
-    return Points(values, names, f"{key} of {path}", annotations, features)
 
 
 def check_target(path: Any, *, folder: bool = False) -> Path:

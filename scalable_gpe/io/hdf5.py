@@ -1,7 +1,8 @@
 """HDF5 files that others have written: only what the file itself holds is read.
 
 An HDF5 file can name other files: external links, datasets whose raw data or whose parts (virtual datasets) are
-elsewhere. Following them would read files that the user never named, so each link is looked at before it is followed.
+elsewhere. Following them would read files that the user never named, so a file with any of them is refused as a whole,
+before anything in it is read. The links that are left lead to places in the file itself.
 """
 
 import contextlib
@@ -18,99 +19,55 @@ _DEFLATE_RATIO = 1032  # the most that deflate can expand
 _HARMLESS = 2**28  # bytes that a chunk may expand to unseen
 _PIECE = 2**20
 _SLACK = 2**12
-_DEPTH = 8  # of what is given to another library
-_MOST_LINKS = 64  # soft links that are followed one after the other
 
 
-class HdfGroup:
-    """A group of an HDF5 file, read only; its parts are groups of this kind and datasets of h5py."""
-
-    def __init__(self, group: Any, path: str) -> None:
-        self._group = group
-        self._path = path
-
-    @property
-    def attrs(self) -> Any:
-        """Attributes of the group."""
-        return self._group.attrs
-
-    def keys(self) -> list[str]:
-        """Names of the parts, whether they can be read or not."""
-        return list(self._group.keys())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def __contains__(self, key: str) -> bool:
-        try:
-            return self._find(key) is not None
-        except ValueError:  # it is there, and refused when it is read
-            return True
-
-    def get(self, key: str) -> Any:
-        """A part of the group, or None."""
-        found = self._find(key)
-        if found is None or not hasattr(found, "keys"):
-            return found
-        return HdfGroup(found, self._path)
-
-    def __getitem__(self, key: str) -> Any:
-        found = self.get(key)
-        if found is None:
-            raise ValueError(Message(f"{self._path!r} holds no {key!r}. Write the file again."))
-        return found
-
-    def raw(self, key: str, depth: int = _DEPTH) -> Any:
-        """A part as h5py gives it, for another library to read; everything below it is checked."""
-        found = self._find(key)
-        if depth == 0:
-            raise ValueError(Message(f"{self._path!r}: the groups of {key!r} are too deep. Write it again."))
-        if hasattr(found, "keys"):
-            for name in found:
-                HdfGroup(found, self._path).raw(name, depth - 1)
-        elif found is not None:
-            check_chunks(found, self._path)
-        if (
-            found is not None and not hasattr(found, "keys") and found.attrs.get("categories")
-        ):  # early AnnData: a reference to the labels
-            check_own(found.file[found.attrs["categories"]], key, self._path)
-        return found
-
-    def _find(self, key: str) -> Any:
-        """Follow a path step by step; nothing of another file is opened."""
-        import h5py
-
-        node = self._group
-        steps = [step for step in reversed(key.split("/")) if step not in ("", ".")]
-        n_links = 0
-        while steps:
-            step = steps.pop()
-            link = node.get(step, getlink=True) if hasattr(node, "keys") else None
-            if link is None:
-                return None
-            if isinstance(link, h5py.SoftLink):
-                n_links += 1
-                if n_links > _MOST_LINKS:
-                    raise ValueError(Message(f"{self._path!r}: the links of {key!r} lead nowhere. Write it again."))
-                node = self._group.file if link.path.startswith("/") else node
-                steps += [one for one in reversed(link.path.split("/")) if one not in ("", ".")]
-            elif isinstance(link, h5py.HardLink):
-                node = node[step]
-            else:
-                raise _elsewhere(self._path, key, "is a link to another file")
-        if not hasattr(node, "keys"):
-            check_own(node, key, self._path)
-        return node
+@contextlib.contextmanager
+def open_hdf5(path: str) -> Iterator[Any]:
+    """Open an .h5ad file for reading, as a file of h5py; damage and links to other files are named."""
+    h5py = import_optional("h5py", "anndata", "an .h5ad file")
+    try:
+        with h5py.File(path, "r") as file:
+            _refuse_other_files(file, path)
+            yield file
+    except (OSError, KeyError, RuntimeError) as error:  # what HDF5 raises for damaged content
+        if getattr(error, "errno", None) or error.__cause__ is not None:
+            raise
+        raise ValueError(Message(f"{path!r} is not a sound .h5ad file: {error}. Write it again.")) from None
 
 
-def check_own(dataset: Any, key: str, path: str) -> None:
-    """Refuse a dataset whose values are in other files."""
-    if not hasattr(dataset, "shape"):
-        raise TypeError(Message(f"{key} of {path!r} is a type, not an array. Pass the key of a matrix."))
-    if dataset.shape is None:
-        raise TypeError(Message(f"{key} of {path!r} is empty: it has no shape. Pass the key of a matrix."))
-    if dataset.external or dataset.is_virtual:
-        raise _elsewhere(path, key, "has its values in other files")
+def _refuse_other_files(file: Any, path: str) -> None:
+    """Look at every link and every dataset of a file; no link is followed, and no value is read."""
+    import h5py
+
+    links: list[tuple[str, Any]] = []
+    file.visititems_links(lambda name, link: links.append((name, link)))  # which must not raise
+    for name, link in links:
+        if isinstance(link, h5py.ExternalLink):
+            raise _elsewhere(path, name, "is a link to another file")
+    for name, link in links:
+        if isinstance(link, h5py.HardLink):
+            _check_own(file[name], name, path)
+
+
+def _check_own(item: Any, name: str, path: str) -> None:
+    """Refuse a dataset whose values, or whose labels in early AnnData files, are in other files."""
+    import h5py
+
+    if not isinstance(item, h5py.Dataset):
+        return
+    if item.external or item.is_virtual:
+        raise _elsewhere(path, name, "has its values in other files")
+    labels = item.attrs.get("categories")
+    if isinstance(labels, h5py.Reference) and labels:
+        _check_own(item.file[labels], name, path)
+
+
+def _elsewhere(path: str, name: str, why: str) -> ValueError:
+    return ValueError(
+        Message(
+            f"{path!r}: {name!r} {why}, which is not followed. Copy the values into the file with h5repack or h5py."
+        )
+    )
 
 
 def check_chunks(dataset: Any, path: str) -> None:
@@ -143,22 +100,3 @@ def _expands(data: bytes, most: int) -> bool:
     except zlib.error:
         return False  # HDF5 says what is wrong
     return total > most
-
-
-def _elsewhere(path: str, key: str, why: str) -> ValueError:
-    return ValueError(
-        Message(f"{path!r}: {key!r} {why}, which is not followed. Copy the values into the file with h5repack or h5py.")
-    )
-
-
-@contextlib.contextmanager
-def open_hdf5(path: str) -> Iterator[HdfGroup]:
-    """Open an .h5ad file for reading; damage is named."""
-    h5py = import_optional("h5py", "anndata", "an .h5ad file")
-    try:
-        with h5py.File(path, "r") as file:
-            yield HdfGroup(file, path)
-    except (OSError, KeyError, RuntimeError) as error:  # what HDF5 raises for damaged content
-        if isinstance(error, RecursionError) or getattr(error, "errno", None) or error.__cause__ is not None:
-            raise
-        raise ValueError(Message(f"{path!r} is not a sound .h5ad file: {error}. Write it again.")) from None
