@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.csv_files import csv_format
+from scalable_gpe.io.csv_files import usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
@@ -45,14 +45,19 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
 
 def _csv_column(column: str | None, path: str) -> np.ndarray:
     csv = import_optional("pyarrow.csv", "tables", "a .csv file")
-    written = csv_format(path, header=True, argument="color")
-    every = [str(number) for number in range(len(written.names))]
-    table = csv.read_csv(
-        path,
-        csv.ReadOptions(column_names=every, skip_rows=written.n_skipped),
-        csv.ParseOptions(delimiter=written.sep, newlines_in_values=True),
-        csv.ConvertOptions(include_columns=[every[_number(column, written.names, path)]]),
-    )
+    import pyarrow
+
+    sep = usual_separator(path)
+    parsing = csv.ParseOptions(delimiter=sep, newlines_in_values=True)
+    try:
+        with csv.open_csv(path, parse_options=parsing) as reader:
+            names = reader.schema.names
+        found = names[_number(column, [name.strip() for name in names], path)]
+        table = csv.read_csv(path, parse_options=parsing, convert_options=csv.ConvertOptions(include_columns=[found]))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            Message(f"`color`: {path!r} is not a table with a header and {sep!r} between its cells: {error}")
+        ) from None
     return _values(table.column(0))
 
 

@@ -47,13 +47,13 @@ class CsvFormat:
     has_header: bool
 
 
-def csv_format(path: str, sep: str | None = None, header: bool | None = None, argument: str = "X") -> CsvFormat:
-    """How a text table is written; errors name the `argument` whose file this is."""
-    text = _first_lines(path, argument)
-    expected = _usual_separator(path) if sep is None else _check_separator(sep)
-    first, second, n_lines = _records(text, expected, path, argument)
+def csv_format(path: str, sep: str | None = None, header: bool | None = None) -> CsvFormat:
+    """How a text table is written."""
+    text = _first_lines(path)
+    expected = usual_separator(path) if sep is None else _check_separator(sep)
+    first, second, n_lines = _records(text, expected, path)
     if sep is None:
-        _refuse_other_separators(text, expected, path, argument)
+        _refuse_other_separators(text, expected, path)
     if header is None:
         header = _names_columns(first, second)
     if header is None:
@@ -82,7 +82,7 @@ def read_csv(path: str, options: TableOptions) -> Points:
 # --- the first lines ------------------------------------------------------------------------------
 
 
-def _first_lines(path: str, argument: str) -> str:
+def _first_lines(path: str) -> str:
     """The beginning of a text, with its first line whole."""
     import pyarrow
 
@@ -91,17 +91,17 @@ def _first_lines(path: str, argument: str) -> str:
             data = stream.read(_FIRST_LINES)
             is_whole = not stream.read(1)
     except (OSError, zlib.error) as error:
-        raise ValueError(Message(f"`{argument}`: {path!r} cannot be read: {error}. Write it again.")) from None
+        raise ValueError(Message(f"`X`: {path!r} cannot be read: {error}. Write it again.")) from None
     text = str(data.decode("utf-8-sig", errors="replace"))
     if not text.strip():
-        raise ValueError(Message(f"`{argument}`: {path!r} is empty. Pass a table with one point per row."))
+        raise ValueError(Message(f"`X`: {path!r} is empty. Pass a table with one point per row."))
     if not is_whole and len(text.splitlines()) == 1:
         size = f"{_FIRST_LINES // 2**20} MiB"
-        raise ValueError(Message(f"`{argument}`: the first line of {path!r} is longer than {size}. Is it a table?"))
+        raise ValueError(Message(f"`X`: the first line of {path!r} is longer than {size}. Is it a table?"))
     return text
 
 
-def _records(text: str, sep: str, path: str, argument: str) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+def _records(text: str, sep: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """The cells of the first two lines that are not empty, and where the first of them ends."""
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
     try:
@@ -109,11 +109,12 @@ def _records(text: str, sep: str, path: str, argument: str) -> tuple[tuple[str, 
         n_lines = lines.line_num
         second = next((cells for cells in lines if cells), [])
     except (csv.Error, StopIteration) as error:
-        raise ValueError(Message(f"`{argument}`: {path!r} is not a table: {error}. Check its quotes.")) from None
+        raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
     return tuple(cell.strip() for cell in first), tuple(second), n_lines
 
 
-def _usual_separator(path: str) -> str:
+def usual_separator(path: str) -> str:
+    """The character between cells, by the ending of a path."""
     return "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
@@ -123,18 +124,17 @@ def _check_separator(sep: object) -> str:
     return sep
 
 
-def _refuse_other_separators(text: str, expected: str, path: str, argument: str) -> None:
+def _refuse_other_separators(text: str, expected: str, path: str) -> None:
     """Refuse a text that another separator splits as well: its decimal commas are not separators."""
-    n_expected = len(_records(text, expected, path, argument)[0])
+    n_expected = len(_records(text, expected, path)[0])
     for sep in _OTHERS:
-        first, second, _ = _records(text, sep, path, argument)
+        first, second, _ = _records(text, sep, path)
         splits = len(first) > 1 and len(second) in (0, len(first))
         if sep != expected and splits and (n_expected == 1 or sep in ";\t|"):
-            given = f"Pass `sep={sep!r}`, or `sep={expected!r}` if the ending is right."
             raise ValueError(
                 Message(
-                    f"`{argument}`: the cells of {path!r} seem to be separated by {sep!r}, not by {expected!r} as its "
-                    f"ending says. {given if argument == 'X' else f'Write it with {expected!r} between the cells.'}"
+                    f"`X`: the cells of {path!r} seem to be separated by {sep!r}, not by {expected!r} as its ending "
+                    f"says. Pass `sep={sep!r}`, or `sep={expected!r}` if the ending is right."
                 )
             )
 

@@ -236,7 +236,7 @@ def test_the_command_line_chooses(tmp_path, capsys):
 
 def test_colours_from_other_separators(path):
     path.write_text("kind;size\nround;1,5\nflat;2\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"color: .* separated by ';', .* Write it with ',' between the cells"):
+    with pytest.raises(ValueError, match=r"color: .*t\.csv' is not a table with a header and ',' between its cells"):
         read_column(str(path), "kind")
     path.write_text("kind,size\nround,1\nflat,2\n", encoding="utf-8")
     assert read_column(str(path), "kind").tolist() == ["round", "flat"]
