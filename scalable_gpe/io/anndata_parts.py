@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.hdf5 import check_chunks
 from scalable_gpe.io.points import (
     BATCH_ROWS,
     check_disk,
@@ -44,7 +43,6 @@ def map_or_copy(dataset: Any, path: str) -> np.ndarray:
     step = max(1, min(chunk[0] * max(1, BATCH_ROWS // 4 // chunk[0]), max(chunk[0], _BATCH_BYTES // row_bytes)))
     dtype = narrowest_float([dataset.dtype])
     check_memory(max(step * row_bytes, math.prod(chunk) * dataset.dtype.itemsize), f"a chunk of {path!r}")
-    check_chunks(dataset, path)
     check_disk(dataset.size * np.dtype(dtype).itemsize)
     batches = (dataset[start : start + step] for start in range(0, dataset.shape[0], step))
     return spool(batches, dataset.shape[1], dtype)
@@ -87,7 +85,7 @@ def _index(table: Any, path: str) -> np.ndarray | None:
     item = table[name]
     if hasattr(item, "keys"):  # nullable text: values and a mask
         item = item["values"]
-    item = checked(item, path)
+    item = checked(item)
     check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of names")
     values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
     return name_array([str(value) for value in values])
@@ -118,7 +116,7 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
 
 def _sparse_part(group: Any, name: str, path: str) -> np.ndarray:
     """An array of a sparse matrix; only its numbers need not be whole: scipy converts NaN to some row number."""
-    item = checked(group[name], path)
+    item = checked(group[name])
     if item.dtype.kind not in ("fiub" if name == "data" else "iu"):
         raise TypeError(f"its {name} have dtype {item.dtype}")
     check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{name} of {path!r}")
@@ -133,12 +131,10 @@ def check_numeric(item: Any, key: str, path: str) -> None:
         raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
 
 
-def checked(item: Any, path: str) -> Any:
-    """A dataset of HDF5 or a zarr array, with chunks that do not expand; a zarr array without pickles."""
-    if not hasattr(item, "metadata"):
-        check_chunks(item, path)
-        return item
-    from scalable_gpe.io.zarr_input import bounded, check_codecs
+def checked(item: Any) -> Any:
+    """A dataset of HDF5, or a zarr array that holds no pickles."""
+    if hasattr(item, "metadata"):
+        from scalable_gpe.io.zarr_input import check_array
 
-    check_codecs(item)
-    return bounded(item)
+        check_array(item)
+    return item

@@ -6,19 +6,11 @@ before anything in it is read. The links that are left lead to places in the fil
 """
 
 import contextlib
-import math
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
-
-_DEFLATE = 1  # the number of the filter
-_DEFLATE_RATIO = 1032  # the most that deflate can expand
-_HARMLESS = 2**28  # bytes that a chunk may expand to unseen
-_PIECE = 2**20
-_SLACK = 2**12
 
 
 @contextlib.contextmanager
@@ -68,35 +60,3 @@ def _elsewhere(path: str, name: str, why: str) -> ValueError:
             f"{path!r}: {name!r} {why}, which is not followed. Copy the values into the file with h5repack or h5py."
         )
     )
-
-
-def check_chunks(dataset: Any, path: str) -> None:
-    """Refuse a compressed dataset whose chunks expand beyond their size: HDF5 itself would follow them."""
-    if dataset.chunks is None:
-        return
-    settings = dataset.id.get_create_plist()
-    n_deflate = sum(settings.get_filter(number)[0] == _DEFLATE for number in range(settings.get_nfilters()))
-    most = math.prod(dataset.chunks) * dataset.dtype.itemsize + _SLACK
-    suspects = []
-
-    def look(chunk: Any) -> None:
-        if chunk.size > 2 * most or (n_deflate and chunk.size * _DEFLATE_RATIO > max(most, _HARMLESS)):
-            suspects.append(chunk)
-
-    dataset.id.chunk_iter(look)
-    for chunk in suspects:
-        data = b"" if chunk.size > 2 * most else dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
-        if n_deflate > 1 or not data or (n_deflate and _expands(data, most)):
-            raise ValueError(Message(f"{path!r}: a chunk of {dataset.name!r} is larger than it says. Write it again."))
-
-
-def _expands(data: bytes, most: int) -> bool:
-    """Whether a stream of deflate gives more bytes than it may; they are counted, not kept."""
-    stream, total = zlib.decompressobj(), 0
-    try:
-        while data and total <= most:
-            total += len(stream.decompress(data, _PIECE))
-            data = stream.unconsumed_tail
-    except zlib.error:
-        return False  # HDF5 says what is wrong
-    return total > most
