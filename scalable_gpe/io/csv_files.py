@@ -51,7 +51,10 @@ def csv_format(path: str, sep: str | None = None, header: bool | None = None) ->
     """How a text table is written."""
     text = _first_lines(path)
     expected = usual_separator(path) if sep is None else _check_separator(sep)
-    first, second, n_lines = _records(text, expected, path)
+    try:
+        first, second, n_lines = _records(text, expected)
+    except (csv.Error, StopIteration) as error:
+        raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
     if sep is None:
         _refuse_other_separators(text, expected, path)
     if header is None:
@@ -101,15 +104,12 @@ def _first_lines(path: str) -> str:
     return text
 
 
-def _records(text: str, sep: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+def _records(text: str, sep: str) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """The cells of the first two lines that are not empty, and where the first of them ends."""
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
-    try:
-        first = next(cells for cells in lines if cells)
-        n_lines = lines.line_num
-        second = next((cells for cells in lines if cells), [])
-    except (csv.Error, StopIteration) as error:
-        raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
+    first = next(cells for cells in lines if cells)
+    n_lines = lines.line_num
+    second = next((cells for cells in lines if cells), [])
     return tuple(cell.strip() for cell in first), tuple(second), n_lines
 
 
@@ -126,17 +126,24 @@ def _check_separator(sep: object) -> str:
 
 def _refuse_other_separators(text: str, expected: str, path: str) -> None:
     """Refuse a text that another separator splits as well: its decimal commas are not separators."""
-    n_expected = len(_records(text, expected, path)[0])
-    for sep in _OTHERS:
-        first, second, _ = _records(text, sep, path)
-        splits = len(first) > 1 and len(second) in (0, len(first))
-        if sep != expected and splits and (n_expected == 1 or sep in ";\t|"):
+    has_one_column = len(_records(text, expected)[0]) == 1
+    for sep in _OTHERS if has_one_column else ";\t|":
+        if sep != expected and _splits(text, sep):
             raise ValueError(
                 Message(
                     f"`X`: the cells of {path!r} seem to be separated by {sep!r}, not by {expected!r} as its ending "
                     f"says. Pass `sep={sep!r}`, or `sep={expected!r}` if the ending is right."
                 )
             )
+
+
+def _splits(text: str, sep: str) -> bool:
+    """Whether a separator splits the first two lines into as many cells, and not into one."""
+    try:
+        first, second, _ = _records(text, sep)
+    except csv.Error:  # a cell that is too long: the lines of a wide table have another separator
+        return False
+    return len(first) > 1 and len(second) in (0, len(first))
 
 
 # --- the header -----------------------------------------------------------------------------------

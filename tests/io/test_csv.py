@@ -196,6 +196,13 @@ def test_what_is_written_is_read_back(seed, tmp_path, monkeypatch):
     np.testing.assert_array_equal(read_points(path, **options).values, X)
 
 
+def test_a_wide_table(path):
+    """Its lines are longer than a cell may be: another separator that is tried does not split them."""
+    names = [f"gene {number:07d}" for number in range(12_000)]
+    points = read(path, ",".join(names) + "\n" + ",".join(["1"] * 12_000) + "\n")
+    assert points.shape == (1, 12_000) and points.feature_names.tolist() == names
+
+
 def test_lines_that_cannot_be_read(path):
     with pytest.raises(ValueError, match=r"first line .* is longer than 4 MiB"):
         read(path, "1," * 3_000_000)
