@@ -6,6 +6,7 @@ from typing import Any
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import (
     check_numeric,
+    checked,
     choose_key,
     feature_names,
     map_or_copy,
@@ -28,7 +29,7 @@ def read_h5ad(path: str, key: str | None) -> Points:
             values = read_sparse(item, key, path)
         else:
             check_numeric(item, key, path)
-            values = map_or_copy(item, path)
+            values = map_or_copy(checked(item), path)
         return _points(file, values, key, path)
 
 

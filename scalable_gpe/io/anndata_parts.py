@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.hdf5 import check_own
 from scalable_gpe.io.points import (
     BATCH_ROWS,
     check_disk,
@@ -132,9 +133,14 @@ def check_numeric(item: Any, key: str, path: str) -> None:
 
 
 def checked(item: Any) -> Any:
-    """A dataset of HDF5, or a zarr array that holds no pickles."""
-    if hasattr(item, "metadata"):
-        from scalable_gpe.io.zarr_input import check_array
+    """A part of a file that holds nothing of other files (HDF5) and no pickles (zarr)."""
+    if not hasattr(item, "store"):
+        check_own(item)
+        return item
+    from scalable_gpe.io.zarr_input import check_array
 
-        check_array(item)
+    members = [item] if hasattr(item, "shape") else [member for _, member in item.members(max_depth=None)]
+    for array in members:
+        if hasattr(array, "shape"):
+            check_array(array)
     return item

@@ -214,7 +214,7 @@ def _write(file: Any, name: str, value: Any) -> None:
 
 def _copy(group: Any, name: str, file: Any, path: str) -> None:
     """Copy a table: as it is between two HDF5 files, else column by column."""
-    source = _checked_group(group[name])
+    source = checked(group[name])
     attributes = source.attrs
     plain = hasattr(source, "keys") and attributes.get("encoding-version") == "0.2.0"
     if plain and not (hasattr(group, "store") or hasattr(file, "store")):  # neither is zarr
@@ -233,11 +233,3 @@ def _copy(group: Any, name: str, file: Any, path: str) -> None:
         if column not in source:
             raise ValueError(Message(f"{name} of {path!r} has no column {column!r}. Write the file again."))
         _write(target, column, anndata.io.read_elem(source[column]))
-
-
-def _checked_group(group: Any) -> Any:
-    """A group; nothing below one of zarr is stored as pickles."""
-    for _, member in group.members(max_depth=None) if hasattr(group, "members") else ():
-        if hasattr(member, "shape"):
-            checked(member)
-    return group

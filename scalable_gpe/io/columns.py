@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.anndata_parts import checked
 from scalable_gpe.io.csv_files import usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
@@ -102,7 +103,7 @@ def _obs_column(column: str | None, path: str) -> np.ndarray:
         if not hasattr(obs, "keys") or column is None or column not in obs:
             names = first_names(obs) if hasattr(obs, "keys") else "none"
             raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
-        values = pandas.Series(anndata.io.read_elem(obs[column]))
+        values = pandas.Series(anndata.io.read_elem(checked(obs[column])))
     if pandas.api.types.is_numeric_dtype(values.dtype):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)
     return np.asarray(values.astype(object).where(values.notna(), MISSING)).astype(str)
