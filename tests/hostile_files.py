@@ -1,6 +1,5 @@
 """Make hostile files and read each of them: ``python hostile_files.py FOLDER BYTES`` prints the outcomes as JSON."""
 
-import bz2
 import gzip
 import io
 import json
@@ -9,7 +8,6 @@ import pickle
 import resource
 import sys
 import zipfile
-import zlib
 from functools import cache
 from pathlib import Path
 
@@ -170,76 +168,9 @@ for name, change in METADATA.items():
     CASES[name] = lambda path, change=change: zarr_array(path, change) and None
 
 
-def zstd_bomb():
-    """Repeated blocks of zstd: three bytes and a zero for each 128 KiB."""
-    block, n_blocks = 2**17, BOMB // 2**17
-    headers = [(block << 3) | 2 | (number == n_blocks - 1) for number in range(n_blocks)]
-    return b"".join(header.to_bytes(3, "little") + b"\0" for header in headers)
-
-
-@cache
-def zlib_bomb():
-    return zlib.compress(bytes(BOMB), 1)
-
-
 @cache
 def gzip_bomb():
     return gzip.compress(bytes(BOMB // 16), 1) * 16
-
-
-@case("zarr with a zstd chunk that names its size")
-def _(path):
-    chunk = zarr_array(path) / "c/0/0"
-    chunk.write_bytes(b"\x28\xb5\x2f\xfd\xa0" + BOMB.to_bytes(4, "little") + zstd_bomb())
-
-
-@case("zarr with a zstd chunk that hides its size")
-def _(path):
-    chunk = zarr_array(path) / "c/0/0"
-    chunk.write_bytes(b"\x28\xb5\x2f\xfd\x00\x38" + zstd_bomb())
-
-
-@case("zarr with a gzip chunk that expands")
-def _(path):
-    from zarr.codecs import GzipCodec
-
-    chunk = zarr_array(path, compressors=GzipCodec()) / "c/0/0"
-    chunk.write_bytes(gzip.compress(bytes(128)) + gzip_bomb())
-
-
-@case("zarr with a blosc chunk that expands")
-def _(path):
-    import numcodecs
-    from zarr.codecs import BloscCodec
-
-    chunk = zarr_array(path, compressors=BloscCodec()) / "c/0/0"
-    chunk.write_bytes(numcodecs.Blosc("zstd", 1).encode(bytes(BOMB)))
-
-
-@case("zarr with a shard that expands")
-def _(path):
-    shard = zarr_array(path, shards=(64, 2)) / "c/0/0"
-    data, bomb = shard.read_bytes()[: -16 * 4 - 4], b"\x28\xb5\x2f\xfd\x00\x38" + zstd_bomb()
-    index = np.array([[0, 20], [len(data), len(bomb)], [0, 20], [0, 20]], "<u8").tobytes()
-    import google_crc32c
-
-    shard.write_bytes(data + bomb + index + google_crc32c.value(index).to_bytes(4, "little"))
-
-
-@case("zarr of format 2 with a zlib chunk that expands")
-def _(path):
-    import numcodecs
-
-    chunk = zarr_array(path, zarr_format=2, compressors=numcodecs.Zlib()) / "0.0"
-    chunk.write_bytes(zlib_bomb())
-
-
-@case("zarr of format 2 with a bz2 chunk that expands")
-def _(path):
-    import numcodecs
-
-    chunk = zarr_array(path, zarr_format=2, compressors=numcodecs.BZ2()) / "0.0"
-    chunk.write_bytes(bz2.compress(bytes(2**23), 1) * 16)
 
 
 @case("zarr of format 2 with pickles")
@@ -296,14 +227,6 @@ def _(path):
 def _(path):
     with h5ad(path) as file:
         file.create_dataset("X", (2**20, 2**31), "f4", chunks=(1024, 1024))
-
-
-@case("h5ad with a chunk that expands")
-def _(path):
-    with h5ad(path) as file:
-        data = file.create_dataset("X", (64, 2), "f4", chunks=(16, 2), compression="gzip")
-        # older HDF5 has two bytes for the length of so small a chunk
-        data.id.write_direct_chunk((0, 0), zlib.compress(bytes(2**25), 9))
 
 
 @case("h5ad with a damaged chunk")

@@ -198,7 +198,5 @@ def test_links_to_other_files_are_not_followed(tmp_path):
     adata.write_h5ad(tmp_path / "cells.h5ad")
     with h5py.File(tmp_path / "cells.h5ad", "a") as file:
         file["obs/stolen"] = h5py.ExternalLink("other.h5", "secret")
-    result = embed(tmp_path / "cells.h5ad")
-    with pytest.raises(ValueError, match="is a link to another file"):
-        gpe.export(result, tmp_path / "out.h5ad")
-    assert not (tmp_path / "out.h5ad").exists()
+    with pytest.raises(ValueError, match="'obs/stolen' is a link to another file"):
+        embed(tmp_path / "cells.h5ad")

@@ -144,7 +144,10 @@ POINTS = (
         default=None,
     ),
     option(
-        "--delimiter", "C", "character between the cells of a .csv file, or tab (decided from the file)", type=character
+        "--sep --delimiter",
+        "C",
+        "character between the cells of a .csv file, or tab (a comma; in a .tsv file a tab)",
+        type=character,
     ),
 )
 SIZES = (

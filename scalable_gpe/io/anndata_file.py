@@ -1,170 +1,57 @@
-"""Matrices and names of AnnData files (.h5ad, .zarr), read without the anndata package.
+"""Points of AnnData files: .h5ad, or a folder of zarr."""
 
-For 200,000 x 50 float32, its own reading was measured against this (two cores, anndata 0.12): importing it takes 1 s
-and 90 MB, more than all of our reading (40 MB). Backed mode backs X alone and loads obsm whole. A compressed matrix is
-inflated again in every pass, 20 times slower than our copy, and 1,024 rows by number take 1 s instead of 1 ms. A sparse
-matrix (2,000 columns, 5 % of them filled) needs a third of our memory as `sparse_dataset`, but rows by number take 25
-(uncompressed) to 140 (gzip) times longer, and the neighbour search takes rows by number.
-"""
-
-import math
 import os
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from scalable_gpe.errors import Message
-from scalable_gpe.io.hdf5 import check_chunks, open_hdf5
-from scalable_gpe.io.points import (
-    BATCH_ROWS,
-    Points,
-    check_disk,
-    check_memory,
-    check_names,
-    first_names,
-    name_array,
-    narrowest_float,
-    spool,
+from scalable_gpe.io.anndata_parts import (
+    check_numeric,
+    checked,
+    choose_key,
+    feature_names,
+    map_or_copy,
+    read_sparse,
+    row_names,
 )
-
-_BATCH_BYTES = 2**26  # bytes of a matrix that are copied at once
-_KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
+from scalable_gpe.io.annotations import FileAnnotations
+from scalable_gpe.io.hdf5 import open_hdf5
+from scalable_gpe.io.points import Points, check_names
+from scalable_gpe.io.zarr_input import open_array, open_node
+from scalable_gpe.storage.backends import StorageOptions, is_url
 
 
 def read_h5ad(path: str, key: str | None) -> Points:
     """Read a matrix of an .h5ad file: a dense one in place or as a copy on disk, a sparse one into memory."""
-    from scalable_gpe.io.annotations import FileAnnotations
-
     with open_hdf5(path) as file:
         key = choose_key(file, key, path)
         item = file[key]
         if hasattr(item, "keys"):
             values = read_sparse(item, key, path)
         else:
-            _check_numeric(item, key, path)
-            values = map_or_copy(item, path)
-        names = row_names(file, path)
-        check_names(names, values, path)
-        annotations = FileAnnotations(key, os.path.abspath(path))
-        return Points(values, names, f"{key} of {path}", annotations, feature_names(file, key, path))
+            check_numeric(item, key, path)
+            values = map_or_copy(checked(item), path)
+        return _points(file, values, key, path)
 
 
-def map_or_copy(dataset: Any, path: str) -> np.ndarray:
-    """Map a dense matrix that was written in one piece; copy one that is chunked or compressed."""
-    offset = dataset.id.get_offset()
-    if offset is not None and dataset.chunks is None and _is_plain(dataset):
-        if offset + dataset.nbytes > os.path.getsize(path):
-            raise ValueError(Message(f"`X`: {path!r} ends before the last row of its matrix. Copy it again."))
-        return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
-    if len(dataset.shape) != 2:
-        return np.empty(dataset.shape, dataset.dtype)  # refused later for its shape
-    chunk = dataset.chunks or (1, dataset.shape[1])
-    row_bytes = max(1, dataset.shape[1] * dataset.dtype.itemsize)
-    # whole chunks at a time, but never more than fits
-    step = max(1, min(chunk[0] * max(1, BATCH_ROWS // 4 // chunk[0]), max(chunk[0], _BATCH_BYTES // row_bytes)))
-    dtype = narrowest_float([dataset.dtype])
-    check_memory(max(step * row_bytes, math.prod(chunk) * dataset.dtype.itemsize), f"a chunk of {path!r}")
-    check_chunks(dataset, path)
-    check_disk(dataset.size * np.dtype(dtype).itemsize)
-    batches = (dataset[start : start + step] for start in range(0, dataset.shape[0], step))
-    return spool(batches, dataset.shape[1], dtype)
+def read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
+    """Open an array, an array of a group, or a matrix of an AnnData group."""
+    node: Any = open_node(path, storage_options)
+    if hasattr(node, "shape") and key is not None:
+        raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
+    is_anndata = not hasattr(node, "shape") and "obs" in node
+    key = choose_key(node, key, path) if is_anndata else key
+    if key is None:
+        return Points(open_array(path, storage_options), None, path)
+    item = open_node(path, storage_options, key)
+    values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
+    if is_anndata:
+        return _points(node, values, key, path, storage_options)
+    return Points(values, None, f"{key} of {path}")
 
 
-def _is_plain(dataset: Any) -> bool:
-    """Whether the bytes of a dataset are those of its numpy type; HDF5 can pack numbers in other ways."""
-    import h5py
-
-    return bool(dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)))
-
-
-def choose_key(group: Any, key: str | None, path: str) -> str:
-    """Where the points of an AnnData file are: the given key, or the first of those that scanpy would take."""
-    there = [name for name in ("X", "raw/X") if name in group]
-    there += [f"{part}/{name}" for part in ("obsm", "layers") if part in group for name in group[part]]
-    found = next((name for name in _KEYS if name in there), None) if key is None else key
-    if found is None or found not in group:
-        wanted = "points (X or obsm/X_pca)" if key is None else repr(key)
-        way_out = "Name one of them with key=." if there else "Write the points into it first."
-        raise ValueError(f"{path!r} does not hold {wanted}; it has {first_names(there) or 'no matrix'}. {way_out}")
-    return found
-
-
-def row_names(group: Any, path: str) -> np.ndarray | None:
-    """obs_names of an AnnData file as text."""
-    return _index(group.get("obs"), path)
-
-
-def feature_names(group: Any, key: str, path: str) -> np.ndarray | None:
-    """var_names of an AnnData file as text, if a key names a matrix of these variables."""
-    return None if key.startswith("obsm/") else _index(group.get("raw/var" if key == "raw/X" else "var"), path)
-
-
-def _index(table: Any, path: str) -> np.ndarray | None:
-    """The names of the rows of a table."""
-    name = table.attrs.get("_index") if hasattr(table, "keys") else None
-    if name is None or name not in table:
-        return None
-    item = table[name]
-    if hasattr(item, "keys"):  # nullable text: values and a mask
-        item = item["values"]
-    item = checked(item, path)
-    check_memory(math.prod(item.shape) * max(8, item.dtype.itemsize), "the column of names")
-    values = item.asstr()[:] if hasattr(item, "asstr") and item.dtype.kind in "OS" else item[:]
-    return name_array([str(value) for value in values])
-
-
-def read_sparse(group: Any, key: str, path: str) -> Any:
-    """Read a CSR or CSC group as a scipy CSR matrix; its row and column numbers are checked, products trust them."""
-    import scipy.sparse
-
-    kinds: dict[str, Callable[..., Any]] = {
-        "csr_matrix": scipy.sparse.csr_matrix,
-        "csc_matrix": scipy.sparse.csc_matrix,
-    }
-    kind = str(group.attrs.get("encoding-type", ""))
-    if kind not in kinds:
-        raise TypeError(
-            Message(f"`X`: {key} of {path!r} is a group of type {kind or 'unknown'!r}; pass the key of a matrix.")
-        )
-    parts = []
-    for name in ("data", "indices", "indptr"):
-        if name not in group:
-            raise ValueError(Message(f"`X`: {key} of {path!r} has no {name!r}. Write it again."))
-        item = checked(group[name], path)
-        _check_numeric(item, f"{key}/{name}", path)
-        if name != "data" and item.dtype.kind not in "iu":  # scipy would convert them; NaN becomes 0 on some processors
-            raise TypeError(
-                Message(
-                    f"`X`: {key}/{name} of {path!r} has dtype {item.dtype}; it must hold whole numbers. Write it again."
-                )
-            )
-        check_memory(math.prod(item.shape) * item.dtype.itemsize, f"{key}/{name} of {path!r}")
-        parts.append(np.asarray(item[:]))
-    try:
-        shape = tuple(int(size) for size in group.attrs["shape"])
-        if max(shape, default=0) >= 2**48:  # scipy would make row pointers for all of them
-            raise ValueError(f"it cannot have the shape {shape}")
-        matrix = kinds[kind](tuple(parts), shape=shape)
-        matrix.check_format(full_check=True)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(
-            Message(f"`X`: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.")
-        ) from None
-    return matrix.tocsr()
-
-
-def _check_numeric(item: Any, key: str, path: str) -> None:
-    if item.dtype.kind not in "fiub":
-        raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
-
-
-def checked(item: Any, path: str) -> Any:
-    """A dataset of HDF5 or a zarr array, with chunks that do not expand; a zarr array without pickles."""
-    if not hasattr(item, "metadata"):
-        check_chunks(item, path)
-        return item
-    from scalable_gpe.io.zarr_input import bounded, check_codecs
-
-    check_codecs(item)
-    return bounded(item)
+def _points(group: Any, values: Any, key: str, path: str, storage_options: StorageOptions | None = None) -> Points:
+    """A matrix of an AnnData file with its names and annotations."""
+    names = row_names(group, path)
+    check_names(names, values, path)
+    annotations = FileAnnotations(key, path if is_url(path) else os.path.abspath(path), storage_options)
+    return Points(values, names, f"{key} of {path}", annotations, feature_names(group, key, path))

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.anndata_file import map_or_copy, read_sparse
+from scalable_gpe.io.anndata_parts import map_or_copy
 from scalable_gpe.io.annotations import FrameAnnotations
-from scalable_gpe.io.hdf5 import HdfGroup, check_own
 from scalable_gpe.io.points import Points, first_names, name_array
 
 _PCA = "X_pca"
@@ -25,7 +24,7 @@ def is_anndata(value: Any) -> bool:
 def read_anndata(adata: Any, key: str | None = None) -> Points:
     """The points of an AnnData object, and its obs_names; `key` is "X", "obsm/NAME", "layers/NAME" or "raw/X"."""
     key = chosen_key(adata, key)
-    values = _in_place(_element(adata, key), key)
+    values = _in_place(_element(adata, key))
     names = name_array([str(name) for name in adata.obs_names])
     annotations = FrameAnnotations.of(adata, key)
     return Points(values, names, f"{key} of an AnnData object", annotations, _feature_names(adata, key))
@@ -82,16 +81,12 @@ def _feature_names(adata: Any, key: str) -> np.ndarray | None:
     return name_array([str(name) for name in (adata.raw if key == "raw/X" else adata).var_names])
 
 
-def _in_place(values: Any, key: str) -> Any:
+def _in_place(values: Any) -> Any:
     """A matrix of an object in a form that rows are read from block by block."""
-    if hasattr(values, "to_memory") and hasattr(values, "group"):  # a sparse matrix of a backed file
-        file = values.group.file
-        return read_sparse(HdfGroup(values.group, file.filename), key, file.filename)
     if hasattr(values, "id") and hasattr(values, "chunks"):  # a dense matrix of a backed file
-        check_own(values, key, values.file.filename)
         values.file.flush()
         return map_or_copy(values, values.file.filename)
-    if hasattr(values, "to_memory"):  # a lazy table in obsm
+    if hasattr(values, "to_memory"):  # a sparse matrix of a backed file, or a lazy table in obsm
         return values.to_memory()
     if hasattr(values, "dask") and hasattr(values._meta, "tocsr"):  # lazy and sparse: three arrays, never dense
         return matrix_in_memory(values).tocsr()

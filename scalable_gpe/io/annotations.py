@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
-from scalable_gpe.io.anndata_file import checked, row_names
-from scalable_gpe.io.hdf5 import HdfGroup, open_hdf5
+from scalable_gpe.io.anndata_parts import checked, row_names
+from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.storage.backends import StorageOptions
@@ -214,10 +214,10 @@ def _write(file: Any, name: str, value: Any) -> None:
 
 def _copy(group: Any, name: str, file: Any, path: str) -> None:
     """Copy a table: as it is between two HDF5 files, else column by column."""
-    source = group.raw(name) if isinstance(group, HdfGroup) else _checked_group(group[name], path)
+    source = checked(group[name])
     attributes = source.attrs
     plain = hasattr(source, "keys") and attributes.get("encoding-version") == "0.2.0"
-    if plain and isinstance(group, HdfGroup) and not hasattr(file, "store"):
+    if plain and not (hasattr(group, "store") or hasattr(file, "store")):  # neither is zarr
         file.copy(source, name)
         return
     anndata = import_optional("anndata", "anndata", "AnnData")
@@ -233,11 +233,3 @@ def _copy(group: Any, name: str, file: Any, path: str) -> None:
         if column not in source:
             raise ValueError(Message(f"{name} of {path!r} has no column {column!r}. Write the file again."))
         _write(target, column, anndata.io.read_elem(source[column]))
-
-
-def _checked_group(group: Any, path: str) -> Any:
-    """A group of zarr, after every chunk below it was read once within its bounds."""
-    for _, member in group.members(max_depth=None):
-        if hasattr(member, "shape"):
-            _ = checked(member, path)[...]
-    return group

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.csv_format import csv_format
+from scalable_gpe.io.anndata_parts import checked
+from scalable_gpe.io.csv_files import usual_separator
 from scalable_gpe.io.files import file_kind
-from scalable_gpe.io.hdf5 import HdfGroup, open_hdf5
+from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
@@ -45,20 +46,25 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
 
 def _csv_column(column: str | None, path: str) -> np.ndarray:
     csv = import_optional("pyarrow.csv", "tables", "a .csv file")
-    known = csv_format(path, header=True, argument="color")
-    every = [str(number) for number in range(len(known.names))]
-    table = csv.read_csv(
-        path,
-        csv.ReadOptions(column_names=every, skip_rows=known.n_skipped),
-        csv.ParseOptions(delimiter=known.delimiter, newlines_in_values=True),
-        csv.ConvertOptions(include_columns=[every[_number(column, known.names, path)]]),
-    )
+    import pyarrow
+
+    sep = usual_separator(path)
+    parsing = csv.ParseOptions(delimiter=sep, newlines_in_values=True)
+    try:
+        with csv.open_csv(path, parse_options=parsing) as reader:
+            names = reader.schema.names
+        found = names[_number(column, [name.strip() for name in names], path)]
+        table = csv.read_csv(path, parse_options=parsing, convert_options=csv.ConvertOptions(include_columns=[found]))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            Message(f"`color`: {path!r} is not a table with a header and {sep!r} between its cells: {error}")
+        ) from None
     return _values(table.column(0))
 
 
 def _parquet_column(column: str | None, path: str) -> np.ndarray:
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    from scalable_gpe.io.tables import sound_parquet
+    from scalable_gpe.io.parquet_files import sound_parquet
 
     with sound_parquet(path, "color"):
         dataset = parquet.ParquetDataset(path)
@@ -80,7 +86,7 @@ def _values(values: Any) -> np.ndarray:
     """A column of pyarrow: numbers as they are, all else as labels."""
     import pyarrow.compute
 
-    from scalable_gpe.io.tables import is_numeric
+    from scalable_gpe.io.parquet_files import is_numeric
 
     if is_numeric(values.type):
         return np.asarray(values.to_numpy())
@@ -93,11 +99,11 @@ def _obs_column(column: str | None, path: str) -> np.ndarray:
     import pandas
 
     with open_hdf5(path) as file:
-        obs = file.get("obs")
-        if not isinstance(obs, HdfGroup) or column is None or column not in obs:
-            names = first_names(obs) if isinstance(obs, HdfGroup) else "none"
+        obs = file.get("obs", {})
+        if not hasattr(obs, "keys") or column is None or column not in obs:
+            names = first_names(obs) if hasattr(obs, "keys") else "none"
             raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
-        values = pandas.Series(anndata.io.read_elem(obs.raw(column)))
+        values = pandas.Series(anndata.io.read_elem(checked(obs[column])))
     if pandas.api.types.is_numeric_dtype(values.dtype):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)
     return np.asarray(values.astype(object).where(values.notna(), MISSING)).astype(str)

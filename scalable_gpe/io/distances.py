@@ -6,7 +6,7 @@ import zlib
 from typing import Any
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.anndata_file import read_sparse
+from scalable_gpe.io.anndata_parts import read_sparse
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.points import check_memory
 

@@ -16,7 +16,8 @@ from typing import Any
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
 from scalable_gpe.io.npy import RemoteFile, map_npy
-from scalable_gpe.io.points import Points, check_names
+from scalable_gpe.io.points import Points
+from scalable_gpe.io.tables import TableOptions
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
 
 ENDINGS = ".npy, .zarr, .csv, .tsv, .parquet, .h5ad"
@@ -32,7 +33,7 @@ def read_points(
     columns: Sequence[str | int] | None = None,
     drop: Sequence[str | int] | None = None,
     header: bool | None = None,
-    delimiter: str | None = None,
+    sep: str | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Points:
     """Open a file of points, or an AnnData object; `embed` takes the result, and the embedding keeps its row names.
@@ -61,9 +62,9 @@ def read_points(
     header : bool, optional
         Whether the first line of a .csv or .tsv file names its columns. By default it does if it holds words, or the
         numbers 0 to d - 1, which pandas writes for columns without names. A first line that may be either is an error.
-    delimiter : str, optional
-        The character between the cells of a .csv or .tsv file. By default the one of comma, tab, semicolon, bar and
-        space that gives each of the first lines as many cells.
+    sep : str, optional
+        The character between the cells of a .csv or .tsv file. By default a comma, in .tsv files a tab; a file that
+        seems to have another one is an error.
     storage_options : dict, optional
         Options that fsspec needs to reach a URL.
 
@@ -82,7 +83,7 @@ def read_points(
     """
     key = _check_representation(key, use_rep)
     if is_anndata(path):
-        given = {"index": index, "columns": columns, "drop": drop, "header": header, "delimiter": delimiter}
+        given = {"index": index, "columns": columns, "drop": drop, "header": header, "sep": sep}
         _check_table(given, False, "table", "AnnData")
         return read_anndata(path, key)
     text = os.fspath(path) if is_url(path) else local_path(path)
@@ -93,19 +94,21 @@ def read_points(
         )
     of_tables = {"index": index, "columns": columns, "drop": drop}
     _check_table(of_tables, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text)
-    _check_table({"header": header, "delimiter": delimiter}, kind == "csv", ".csv or .tsv", text)
+    _check_table({"header": header, "sep": sep}, kind == "csv", ".csv or .tsv", text)
     if kind == "npy":
         return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
-    if kind == "zarr":
-        return _read_zarr(text, key, storage_options)
-    if kind == "h5ad":
-        from scalable_gpe.io.anndata_file import read_h5ad
+    if kind in ("zarr", "h5ad"):
+        from scalable_gpe.io.anndata_file import read_h5ad, read_zarr
 
-        return read_h5ad(text, key)
-    from scalable_gpe.io.tables import TableOptions, read_csv, read_parquet
+        return read_zarr(text, key, storage_options) if kind == "zarr" else read_h5ad(text, key)
+    return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep))
 
-    options = TableOptions(index, columns, drop, header, delimiter)
-    return read_csv(text, options) if kind == "csv" else read_parquet(text, key, options)
+
+def _read_table(path: str, kind: str, key: str | None, options: TableOptions) -> Points:
+    from scalable_gpe.io.csv_files import read_csv
+    from scalable_gpe.io.parquet_files import read_parquet
+
+    return read_csv(path, options) if kind == "csv" else read_parquet(path, key, options)
 
 
 def _check_representation(key: str | None, use_rep: str | None) -> str | None:
@@ -148,28 +151,6 @@ def file_kind(path: str) -> str:
     raise ValueError(
         Message(f"`X` must be a path that ends in {ENDINGS}; got {path!r}. Convert it, for instance with numpy.save.")
     )
-
-
-def _read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
-    """Open an array, or a matrix of an AnnData group."""
-    from scalable_gpe.io.anndata_file import choose_key, feature_names, read_sparse, row_names
-    from scalable_gpe.io.annotations import FileAnnotations
-    from scalable_gpe.io.zarr_input import open_array, open_node
-
-    node = open_node(path, storage_options)
-    names, annotations = None, None
-    if hasattr(node, "shape") and key is not None:
-        raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
-    if not hasattr(node, "shape") and "obs" in node:
-        key, names = choose_key(node, key, path), row_names(node, path)
-        annotations = FileAnnotations(key, path if is_url(path) else os.path.abspath(path), storage_options)
-    if key is None:
-        return Points(open_array(path, storage_options), None, path)
-    item = open_node(path, storage_options, key)
-    values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
-    check_names(names, values, path)
-    features = None if annotations is None else feature_names(node, key, path)
-    return Points(values, names, f"{key} of {path}", annotations, features)
 
 
 def check_target(path: Any, *, folder: bool = False) -> Path:

@@ -15,8 +15,8 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.io.points import Annotations, Points, first_names, listed, narrowest_float
-from scalable_gpe.io.sources import ArraySource, DaskSource, FrameSource, Source, SparseSource, ZarrSource
+from scalable_gpe.io.points import Annotations, Points, first_names, listed
+from scalable_gpe.io.sources import ArraySource, Source
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
@@ -102,12 +102,12 @@ class InputRows:
     @property
     def is_sparse(self) -> bool:
         """Whether the input is a sparse matrix."""
-        return isinstance(self.source, SparseSource)
+        return _is_of("scipy", self.source)
 
     @property
     def is_dask(self) -> bool:
         """Whether the input is a dask collection."""
-        return isinstance(self.source, DaskSource)
+        return _is_of("dask", self.source)
 
     @property
     def shared(self) -> bool:
@@ -276,9 +276,13 @@ def _sample_parts(source: Source) -> list[np.ndarray]:
     """Numbers of rows at even steps; those of sparse rows in parts, which are made dense one by one."""
     n_rows, n_features = (int(size) for size in source.shape)
     ids = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
-    if not isinstance(source, SparseSource):
+    if not _is_of("scipy", source):
         return [ids]
     return [ids[start:stop] for start, stop in ranges(len(ids), rows_at_once(n_features))]
+
+
+def _is_of(library: str, source: Source) -> bool:
+    return isinstance(source, ArraySource) and source.library == library
 
 
 def rows_at_once(n_features: int) -> int:
@@ -395,7 +399,7 @@ def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
         return _array_source(X.to_dask_array(lengths=True), name), _text_labels(X.index.compute())
     if hasattr(X, "iloc"):
         _check_columns(X, name)
-        return FrameSource(X, _frame_dtype(X)), _frame_names(X.index)
+        return ArraySource(X, "pandas"), _frame_names(X.index)
     return _array_source(X, name), None
 
 
@@ -404,10 +408,10 @@ def _array_source(X: Any, name: str) -> Source:
     kind = _library(X)
     if kind == "scipy" and hasattr(X, "tocsr"):
         _check_dtype(X.dtype, name)
-        return SparseSource(X.tocsr())
+        return ArraySource(X.tocsr(), "scipy")
     if kind in ("dask", "zarr"):
         _check_dtype(X.dtype, name)
-        return DaskSource(X) if kind == "dask" else ZarrSource(X)
+        return ArraySource(X, kind)
     if isinstance(X, RemoteFile):
         _check_dtype(X.dtype, name)
         return X
@@ -446,12 +450,6 @@ def _check_columns(frame: Any, name: str) -> None:
     if wrong:
         they = "them" if len(wrong) > 1 else "it"
         raise TypeError(Message(f"`{name}` must be numeric; {listed(wrong)}. Drop or encode {they} before embedding."))
-
-
-def _frame_dtype(frame: Any) -> type[np.floating[Any]]:
-    """The type that holds all columns; pandas' nullable types count as wide."""
-    plain = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
-    return narrowest_float(frame.dtypes) if plain else np.float64
 
 
 def _whole_columns(frame: Any) -> Any:

@@ -1,8 +1,10 @@
-"""Kinds of input: each knows how to give rows, whether they are in memory, and whether other processes can read them.
+"""Input arrays: each knows how to give rows, whether they are in memory, and whether other processes can read them.
 
 All are pickled to cluster workers: what has a name (a file, a store) by that name, what has none by its values.
 """
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
+from scalable_gpe.io.points import narrowest_float
 
 # errors that zarr may raise for files that others have written and that are not sound
 DECODING = (
@@ -45,84 +48,72 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """Rows of a numpy array, or of a part of a mapped file, which no longer knows its place in the file."""
+    """Rows of an array of some library.
 
-    array: np.ndarray
-    shared = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape
-
-    @property
-    def resident(self) -> bool:
-        """Whether the array is in memory."""
-        return not isinstance(self.array, np.memmap)
-
-    def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number."""
-        return np.asarray(self.array[at])
-
-
-@dataclass(frozen=True, eq=False)
-class SparseSource:
-    """Rows of a scipy CSR matrix, made dense as they are read."""
-
-    matrix: Any
-    resident = True
-    shared = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the matrix."""
-        return tuple(self.matrix.shape)
-
-    def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number."""
-        return np.asarray(self.matrix[at].toarray())
-
-
-@dataclass(frozen=True, eq=False)
-class FrameSource:
-    """Rows of a pandas DataFrame."""
-
-    frame: Any
-    dtype: type[np.floating[Any]]
-    resident = True
-    shared = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the frame."""
-        return tuple(self.frame.shape)
-
-    def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number; missing values become NaN."""
-        part = self.frame.iloc[at]
-        checks.check_whole(part)
-        return np.asarray(part.to_numpy(dtype=self.dtype, na_value=np.nan))
-
-
-@dataclass(frozen=True, eq=False)
-class DaskSource:
-    """Rows of a dask array, computed in the thread that reads them (the threads are ours), or where they persist."""
+    Attributes
+    ----------
+    array : array (N, d)
+        A part of a mapped file is one of numpy: it no longer knows its place in the file.
+    library : str
+        "numpy", "scipy" (CSR, made dense as rows are read), "pandas" (a DataFrame), "dask" or "zarr".
+    """
 
     array: Any
-    resident = False
-    shared = False
+    library: str = "numpy"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""
         return tuple(self.array.shape)
 
+    @property
+    def resident(self) -> bool:
+        """Whether the array is in memory."""
+        return self.library in ("numpy", "scipy", "pandas") and not isinstance(self.array, np.memmap)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the array is in a store of zarr that is not in the memory of this process."""
+        if self.library != "zarr":
+            return False
+        from zarr.storage import MemoryStore
+
+        return not isinstance(self.array.store, MemoryStore)
+
     def rows(self, at: At) -> np.ndarray:
         """Rows of a range, or by number."""
-        part = self.array[at]
-        clients = (getattr(value, "client", None) for value in part.__dask_graph__().values())  # of futures
-        client = next(filter(None, clients), None)
-        return np.asarray(part.compute(scheduler="synchronous") if client is None else client.compute(part, sync=True))
+        return np.asarray(_READERS[self.library](self.array, at))
+
+
+def _scipy_rows(matrix: Any, at: At) -> np.ndarray:
+    return np.asarray(matrix[at].toarray())
+
+
+def _pandas_rows(frame: Any, at: At) -> np.ndarray:
+    """Missing values become NaN; pandas' nullable types count as wide."""
+    part = frame.iloc[at]
+    checks.check_whole(part)
+    plain = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
+    dtype = narrowest_float(frame.dtypes) if plain else np.float64
+    return np.asarray(part.to_numpy(dtype=dtype, na_value=np.nan))
+
+
+def _dask_rows(array: Any, at: At) -> np.ndarray:
+    """Computed in the thread that reads them (the threads are ours), or where they persist."""
+    part = array[at]
+    clients = (getattr(value, "client", None) for value in part.__dask_graph__().values())  # of futures
+    client = next(filter(None, clients), None)
+    return np.asarray(part.compute(scheduler="synchronous") if client is None else client.compute(part, sync=True))
+
+
+def _zarr_rows(array: Any, at: At) -> np.ndarray:
+    try:
+        return np.asarray(array[at] if isinstance(at, slice) else array.oindex[at])
+    except (*DECODING, MemoryError) as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(
+            Message(f"`X`: rows of the zarr array {array_name(array)!r} cannot be read: {text}. Write it again.")
+        ) from error
 
 
 def array_name(array: Any) -> str:
@@ -130,33 +121,10 @@ def array_name(array: Any) -> str:
     return str(array.store_path)
 
 
-@dataclass(frozen=True, eq=False)
-class ZarrSource:
-    """Rows of a zarr array."""
-
-    array: Any
-    resident = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return tuple(self.array.shape)
-
-    @property
-    def shared(self) -> bool:
-        """Whether the store is not in the memory of this process."""
-        from zarr.storage import MemoryStore
-
-        return not isinstance(self.array.store, MemoryStore)
-
-    def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number."""
-        try:
-            return np.asarray(self.array[at] if isinstance(at, slice) else self.array.oindex[at])
-        except (*DECODING, MemoryError) as error:
-            text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise ValueError(
-                Message(
-                    f"`X`: rows of the zarr array {array_name(self.array)!r} cannot be read: {text}. Write it again."
-                )
-            ) from error
+_READERS: dict[str, Callable[[Any, At], np.ndarray]] = {
+    "numpy": operator.getitem,
+    "scipy": _scipy_rows,
+    "pandas": _pandas_rows,
+    "dask": _dask_rows,
+    "zarr": _zarr_rows,
+}

@@ -8,7 +8,6 @@ import numpy as np
 import zarr
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.compressed_chunks import BoundedStore, chunk_layout
 from scalable_gpe.io.points import check_memory
 from scalable_gpe.io.sources import DECODING, array_name
 from scalable_gpe.storage.backends import StorageOptions, open_backend
@@ -21,8 +20,8 @@ def open_array(path: str, storage_options: StorageOptions | None = None, key: st
         raise ValueError(Message(f"`X`: {path!r} is a zarr group, not an array; {_arrays_of(found)}"))
     if np.dtype(found.dtype).kind not in "fiub":
         raise TypeError(Message(f"`X`: the zarr array {path!r} has dtype {found.dtype}; it must be real and numeric."))
-    check_codecs(found)
-    return bounded(found)
+    check_array(found)
+    return found
 
 
 def _arrays_of(group: zarr.Group) -> str:
@@ -53,8 +52,11 @@ def open_node(
     return found
 
 
-def check_codecs(array: "zarr.Array[Any]") -> None:
-    """Refuse an array whose chunks would be unpickled (a codec of format 2): that runs code from the file."""
+def check_array(array: "zarr.Array[Any]") -> None:
+    """Refuse chunks that need more memory than there is, and those that would be unpickled: that runs code of the file.
+
+    Pickles are a codec of format 2.
+    """
     described = array.metadata.to_dict()
     codecs = [described.get(part) for part in ("codecs", "filters", "compressor")]
     if "pickle" in json.dumps(codecs, default=repr).lower():
@@ -63,16 +65,5 @@ def check_codecs(array: "zarr.Array[Any]") -> None:
                 f"`X`: the zarr array {array_name(array)!r} is stored as pickles, which are never read. Convert it."
             )
         )
-
-
-def bounded(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
-    """The same array, whose chunks are refused before they expand beyond their size."""
-    try:
-        layout = chunk_layout(array)
-    except TypeError as error:
-        raise TypeError(Message(f"`X`: the zarr array {array_name(array)!r}: {error}. Convert it.")) from None
     if array.dtype.kind in "fiub":
         check_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of the zarr array {array_name(array)!r}")
-    if layout is None:
-        return array
-    return zarr.open_array(BoundedStore(array.store, layout), path=array.path, mode="r")

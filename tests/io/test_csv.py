@@ -1,13 +1,14 @@
 """Text tables: what was written is read, row for row; what can be read in two ways is refused."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
-from scalable_gpe.io import tables
+from scalable_gpe.io import csv_files
 from scalable_gpe.io.columns import read_column
 from scalable_gpe.io.files import read_points
 
@@ -43,7 +44,7 @@ def test_names_with_spaces_are_split_at_commas(path):
     text = "sepal length (cm),sepal width (cm)\n5.1,3.5\n4.9,3\n"
     assert read(path, text).values.tolist() == [[5.1, 3.5], [4.9, 3]]
     assert read(path, "sepal length (cm)\n5.1\n4.9\n").values.tolist() == [[5.1], [4.9]]
-    assert read(path, "last, first\tage (years)\n1\t2\n").values.tolist() == [[1, 2]]
+    assert read(path, "last, first\tage (years)\n1\t2\n", sep="\t").values.tolist() == [[1, 2]]
     assert read(path, "sepal length (cm),sepal width (cm)\n").shape == (0, 2)
 
 
@@ -51,13 +52,35 @@ AMBIGUOUS = {
     "a gap": "1,,2\n3,4,5\n",
     "a gap in front": ",1.5,2\n3,4,5\n",
     "a missing value": "NA,1,2\n3,4,5\n",
-    "a gap in a header": "a,b,\n1,2,\n",
     "a row with its name": "cell 1,0.5,1.5\ncell 2,1,2\n",
     "one column that begins with 0": "0\n1\n2\n",
     "columns that count from 1": "1,2,3\n.5,.25,.125\n",
     "years": "2019,2020\n.5,.25\n",
-    "decimal commas": "1,5;2,5\n3,5;4,5\n",
 }
+
+
+SEPARATORS = {
+    ";": ["a;b\n1.5;2\n3;4\n", "1,5;2,5\n3,5;4,5\n", "a;b\n1,5;2,5\n", "id;a\nx;1,5\ny;2\n", "a;b\n", "1;2\n3;4"],
+    "\t": ["a\tb\n1\t2\n", "last, first\tage (years)\n1\t2\n", "\ta\nx\t1\n"],
+    "|": ["1.5|2|3\n4|5|6\n"],
+    " ": ["1.5 2\n3 4\n"],
+}
+
+
+@pytest.mark.parametrize("sep", SEPARATORS)
+def test_another_separator_than_the_ending_says_is_an_error_that_names_it(path, sep):
+    for text in SEPARATORS[sep]:
+        with pytest.raises(ValueError, match=re.escape(f"Pass sep={sep!r}, or sep=','")):
+            read(path, text)
+    with pytest.raises(ValueError, match=r"Pass sep=',', or sep='\\t' if the ending is right"):
+        read(path.with_suffix(".tsv"), "a,b\n1,2\n")
+    with pytest.raises(TypeError, match="column 'a' holds '1,5'"):
+        read(path, "a;b\n1,5;2\n", sep=";")  # decimal commas are not numbers
+
+
+def test_what_looks_like_another_separator_may_be_none(path):
+    assert read(path, "a;b,c d\n1,2\n").values.tolist() == [[1, 2]]
+    assert read(path, "a;b,c\nx;y,2\n", sep=",", drop=[0]).values.tolist() == [[2]]
 
 
 @pytest.mark.parametrize("case", AMBIGUOUS)
@@ -73,10 +96,10 @@ def test_the_caller_chooses(path):
     assert np.isnan(read(path, AMBIGUOUS["a gap"], header=False).values[0, 1])
     named = read(path, AMBIGUOUS["a row with its name"], header=False, index=0)
     assert named.names.tolist() == ["cell 1", "cell 2"] and named.values.tolist() == [[0.5, 1.5], [1, 2]]
-    assert read(path, AMBIGUOUS["a gap in a header"], header=True, columns=["a", 1]).values.tolist() == [[1, 2]]
-    assert read(path, "1.5@2\n3@4\n", delimiter="@").values.tolist() == [[1.5, 2], [3, 4]]
+    assert read(path, "a,b,\n1,2,\n", columns=["a", 1]).values.tolist() == [[1, 2]]
+    assert read(path, "1.5@2\n3@4\n", sep="@").values.tolist() == [[1.5, 2], [3, 4]]
     assert read(path, "0,1,2\n3,4,5\n", header=False).shape == (2, 3)
-    counted = read(path, "name,0,1\nx,1,2\n", index="name")  # a name in the first line makes it a header
+    counted = read(path, "name,0,1\nx,1,2\n", index="name")  # as pandas writes a named index
     assert counted.values.tolist() == [[1, 2]] and counted.names.tolist() == ["x"]
 
 
@@ -97,8 +120,8 @@ def test_columns_by_name_and_number(path, tmp_path):
         ({"columns": [-1]}, "by name or by number from 0"),
         ({"columns": ["nothing"]}, "got 'nothing'"),
         ({}, "choose by number with columns="),
-        ({"delimiter": ""}, "one character"),
-        ({"delimiter": '"'}, "one character"),
+        ({"sep": ""}, "one character"),
+        ({"sep": '"'}, "one character"),
     ]:
         with pytest.raises(ValueError, match=words):
             read(path, text, **wrong)
@@ -150,7 +173,7 @@ def test_columns_to_drop(path, tmp_path):
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_written_is_read_back(seed, tmp_path, monkeypatch):
     """Random tables by pandas, numpy and csv: every number and every row, through several batches."""
-    monkeypatch.setattr(tables, "_CSV_BLOCK", 2**12)
+    monkeypatch.setattr(csv_files, "_BLOCK", 2**12)
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(int(rng.integers(200, 500)), int(rng.integers(1, 7)))) * 10.0 ** rng.integers(-300, 300)
     delimiter = ",;\t|"[seed % 4]
@@ -159,16 +182,25 @@ def test_what_is_written_is_read_back(seed, tmp_path, monkeypatch):
     frame = pd.DataFrame(X, columns=words[: X.shape[1]] if seed % 2 else None)
     names = [f"row, {number} \n;" for number in range(len(X))]
     frame.to_csv(path, sep=delimiter, index=False)
-    np.testing.assert_array_equal(read_points(path, header=True if X.shape[1] == 1 else None).values, X)
+    options = {} if delimiter in ",\t" else {"sep": delimiter}
+    header = True if X.shape[1] == 1 else None
+    np.testing.assert_array_equal(read_points(path, header=header, **options).values, X)
     frame.set_axis(pd.Index(names, name="the name")).to_csv(path, sep=delimiter, quoting=csv.QUOTE_ALL)
-    points = read_points(path, index="the name")
+    points = read_points(path, index="the name", header=header, **options)
     np.testing.assert_array_equal(points.values, X)
     assert points.names.tolist() == names
     np.savetxt(path, X, delimiter=delimiter, fmt="%.17g")
-    np.testing.assert_array_equal(read_points(path).values, X)
+    np.testing.assert_array_equal(read_points(path, **options).values, X)
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows([words[: X.shape[1]], *X.tolist()])
-    np.testing.assert_array_equal(read_points(path).values, X)
+    np.testing.assert_array_equal(read_points(path, **options).values, X)
+
+
+def test_a_wide_table(path):
+    """Its lines are longer than a cell may be: another separator that is tried does not split them."""
+    names = [f"gene {number:07d}" for number in range(12_000)]
+    points = read(path, ",".join(names) + "\n" + ",".join(["1"] * 12_000) + "\n")
+    assert points.shape == (1, 12_000) and points.feature_names.tolist() == names
 
 
 def test_lines_that_cannot_be_read(path):
@@ -195,20 +227,25 @@ def test_the_command_line_chooses(tmp_path, capsys):
     circle, store = gpe.datasets.circle(60), str(tmp_path / "run.zarr")
     path = str(tmp_path / "t.csv")
     frame = pd.DataFrame(np.column_stack([circle, np.arange(60)])).assign(name="x")
-    frame.to_csv(path, index=False, header=["2018", "2019", "2020", "name"], sep="\t")
+    frame.to_csv(path, index=False, header=["2018", "2019", "2020", "name"], sep=";")
     size = ["-k", "2", "--power", "2", "--n-neighbors", "5", "-q"]
     assert cli.main(["embed", path, store, *size]) == 1
+    assert "Pass --sep ';', or --sep ',' if the ending is right" in capsys.readouterr().err
+    assert cli.main(["embed", path, store, *size, "--sep", ";"]) == 1
     assert "Pass --header if it names the columns, --no-header if it is a point" in capsys.readouterr().err
-    chosen = ["--header", "--delimiter", "tab", "--columns", "0", "2019"]
+    chosen = ["--header", "--delimiter", ";", "--columns", "0", "2019"]
     assert cli.main(["embed", path, store, *size, *chosen]) == 0
     expected = gpe.embed(circle, n_components=2, power=2, n_neighbors=5, progress=False).points[:]
     np.testing.assert_array_equal(gpe.open(store).points[:], expected)
-    assert cli.main(["audit", store, "--input", path]) == 1  # takes the same options
+    assert cli.main(["audit", store, "--input", path, "--sep", ";"]) == 1  # takes the same options
     assert "Pass --header if" in capsys.readouterr().err
 
 
 def test_colours_from_other_separators(path):
     path.write_text("kind;size\nround;1,5\nflat;2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"color: .*t\.csv' is not a table with a header and ',' between its cells"):
+        read_column(str(path), "kind")
+    path.write_text("kind,size\nround,1\nflat,2\n", encoding="utf-8")
     assert read_column(str(path), "kind").tolist() == ["round", "flat"]
     path.write_text("a,a\n1,2\n", encoding="utf-8")
     with pytest.raises(ValueError, match="and only one"):

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
-from scalable_gpe.io import tables
+from scalable_gpe.io import parquet_files
 from scalable_gpe.io.columns import read_column
 from scalable_gpe.io.distances import read_distances
 from scalable_gpe.io.files import read_points
@@ -72,7 +72,7 @@ def test_csv(frame, X, tmp_path):
     frame.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
     same_as(read_points(tmp_path / "t.tsv"), X, None)
     frame.to_csv(tmp_path / "t.csv.gz", sep=";")
-    same_as(read_points(tmp_path / "t.csv.gz", index="name"), X, NAMES)
+    same_as(read_points(tmp_path / "t.csv.gz", index="name", sep=";"), X, NAMES)
     np.savetxt(tmp_path / "plain.csv", X, delimiter=",")
     same_as(read_points(tmp_path / "plain.csv"), X, None)
     quoted = tmp_path / "quoted.csv"
@@ -93,7 +93,7 @@ def test_a_number_late_in_a_csv_may_be_of_another_type(tmp_path):
 
 def test_parquet(frame, X, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(tables, "BATCH_ROWS", 64)  # several batches
+    monkeypatch.setattr(parquet_files, "BATCH_ROWS", 64)  # several batches
     frame.to_parquet(tmp_path / "t.parquet")
     points = read_points(tmp_path / "t.parquet")
     same_as(points, X, NAMES)
@@ -112,7 +112,7 @@ def test_parquet(frame, X, tmp_path, monkeypatch):
 
 def test_parquet_with_lists(X, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(tables, "BATCH_ROWS", 64)
+    monkeypatch.setattr(parquet_files, "BATCH_ROWS", 64)
     table = pd.DataFrame({"id": [f"t{i}" for i in range(200)], "vector": list(X), "other": 1.0})
     table.to_parquet(tmp_path / "lists.parquet")
     same_as(read_points(tmp_path / "lists.parquet", key="vector", index="id"), X, table["id"].tolist())
