@@ -16,6 +16,7 @@ from scalable_gpe.errors import GPEWarning
 ESTIMATORS = [gpe.GaussianProcessEmbedding, gpe.DiffusionMap]
 
 
+@pytest.mark.some(60)
 @parametrize_with_checks([estimator() for estimator in ESTIMATORS])
 def test_what_scikit_learn_asks_for(estimator, check):
     with warnings.catch_warnings():

@@ -118,6 +118,7 @@ def check(runs, reference, store, moment, **where):
     return resumed["stages"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [pytest.param(0.1, marks=pytest.mark.slow), 0.9])
 def test_killed_at_an_event_the_bytes_are_the_same(tmp_path, runs, references, kind, share):
@@ -138,6 +139,7 @@ def test_killed_twice_and_from_outside(tmp_path, runs, references, kind):
     check(runs, reference, store, {"seconds": reference.seconds / 3})
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("event", "stage"), [("search", "graph"), ("heat", "heat"), ("sketch", "sketch")])
 def test_the_seconds_of_a_killed_run_count(tmp_path, runs, references, event, stage):
     """The second event of a stage kills a run that slept for half a second at the first one."""

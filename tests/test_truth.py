@@ -373,6 +373,7 @@ def part(names, pairs):
     return cases
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize(("name", "normalization", "rule"), part(SETS, PAIRS))
 def test_the_battery(name, normalization, rule):
     unit, offset = SETS[name]
@@ -391,6 +392,7 @@ def test_rows_that_float32_cannot_hold_and_repeats(name, normalization, rule):
     assert not found, "; ".join(found)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("name", "normalization", "rule"), part(("swiss roll", "uneven clusters"), PAIRS))
 def test_offsets_and_units(name, normalization, rule):
     every = {move: wrong(rows_of(name) * move[0] + move[1], rule, normalization) for move in MOVED}

@@ -62,6 +62,7 @@ def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
     assert np.allclose(np.diag(distances(got), 1), truth, rtol=1e-6)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.parametrize(("horizon", "first"), [(1, 1), (64, 1), (1000, 1), (64, 4)])
 def test_covariance_of_all_scales(rows, normalization, horizon, first):

@@ -286,6 +286,7 @@ PICTURES = [
 ]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("arguments", PICTURES, ids=lambda one: " ".join(one[:4]))
 def test_plot(arguments, tmp_path, capsys):
     pytest.importorskip("matplotlib")

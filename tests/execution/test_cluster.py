@@ -86,6 +86,7 @@ def persisted(X, client):
         return dask.array.from_array(X, chunks=(700, 3)).persist()
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("is_dask", "given", "hosts", "cluster"),
     [
@@ -204,6 +205,7 @@ CASES = {
 SLOW_CASES = {"brute force, local"}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "case", [case if case not in SLOW_CASES else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
@@ -602,6 +604,7 @@ def test_a_million_points_while_workers_die(client, tmp_path):
     assert all(one.read(name) == many.read(name) for name in one.files() if "/c/" in name)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 def test_tasks_hold_no_arrays(client, tmp_path, monkeypatch, caplog, normalization):
     """Vectors with one number per row are in the store, also what is removed from all scales."""

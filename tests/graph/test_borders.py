@@ -19,6 +19,7 @@ def found_share(graph, exact):
     return np.mean([len(np.intersect1d(a, b)) / len(b) for a, b in zip(graph.indices, exact.indices, strict=True)])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("n_features", [8, 200])  # the second is searched in bytes
 def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_features):
     X = gpe.datasets.patches(6000, n_features, random_state=0)

@@ -123,6 +123,7 @@ def rng():
     return np.random.default_rng(1)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("part_rows", [None, 1100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_finds_the_neighbours(kind, part_rows, rng):
@@ -164,6 +165,7 @@ def test_distances_that_overflow(rng):
     assert found.indices.min() >= 0 and all(len(set(row)) == 5 for row in found.indices.tolist())
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("kind", "part_rows"),
     [(gaussian, None), (gaussian, 1100), (wide, None), pytest.param(wide, 1100, marks=pytest.mark.slow)],

@@ -216,6 +216,7 @@ def test_a_graph_begun_in_another_order_starts_over(X, tmp_path, monkeypatch, at
     np.testing.assert_array_equal(resumed, embedded(X))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("table", ["order-0", "distances-0", "done"])
 def test_killed_while_a_finished_search_is_removed(tmp_path, monkeypatch, table):
     """Whatever is removed first, nothing that is gone is taken for finished."""

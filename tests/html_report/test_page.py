@@ -245,6 +245,7 @@ def test_hostile_keys_and_values(result, audit, tmp_path):
     assert checker.tags == other.tags  # the texts added no element and no attribute
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("n_rows", "k", "n_powers"), [(70_000, 2, 1), (61_000, 16, 3), (5_000, 80, 40)])
 def test_a_page_is_small_for_any_input(result, audit, tmp_path, monkeypatch, n_rows, k, n_powers):
     monkeypatch.setattr(gpe.Embedding, "ordinary", np.ones(n_rows, bool))  # the points are not those of the graph

@@ -363,6 +363,7 @@ def test_an_object_npy_is_not_unpickled(tmp_path):
         gpe.embed(tmp_path / "bad.npy")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["brute", "cells"])
 def test_a_bad_row_that_no_sample_sees(method, tmp_path):
     """The first pass names it, before anything is committed; the repaired input can use the same store."""

@@ -68,6 +68,7 @@ def test_a_power_is_split_into_parts(count):
 # --- against the dense reference ------------------------------------------------------------------
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("duplicates", [False, True])
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.parametrize("precision", ["single", "double"])
@@ -128,6 +129,7 @@ def test_bernoulli_sketch_and_seed():
     np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.parametrize("data", ["torus", "branches", "noise", "strays"])
 @pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-4])

@@ -42,6 +42,7 @@ def agree(points, values, A, power, tolerance=1e-4, gap=1e-6):
         first = last
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.parametrize("power", [1, 5])
 def test_against_the_dense_map(normalization, power):
@@ -238,6 +239,7 @@ def dense_values(heat):
     return values[:-1] if heat.is_centred else values
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 @pytest.mark.parametrize(("n_neighbors", "epsilon"), [(32, "auto"), (6, 0.3), (4, 5.0)])
 @pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
@@ -256,6 +258,7 @@ def test_the_density_against_dense_eigenvalues(normalization, n_neighbors, epsil
         assert density.size(p) == pytest.approx(np.sqrt((values ** (2 * p)).sum() / 600), rel=0.2)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
 def test_the_interval_holds_the_spectrum(seed):

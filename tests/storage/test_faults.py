@@ -347,6 +347,7 @@ def test_info_verify_reports_and_repair_repairs(sound, tmp_path, capsys):
     assert main(["info", "--verify", str(copy)]) == 0 and main(["repair", str(copy)]) == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("with_points", [False, True])
 def test_repair_computes_what_it_can(sound, tmp_path, with_points):
     """Every array at a time; without the points only what is not the graph, and the rest stays readable."""
@@ -520,6 +521,7 @@ def check_under_way(sound, tmp_path, monkeypatch, kind, seed):
     shutil.rmtree(store)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("kind", UNDER_WAY)
 def test_a_fault_while_a_run_is_under_way(sound, tmp_path, monkeypatch, kind):
     for seed in (6, 60):

@@ -41,6 +41,7 @@ def on_read_only_mount(store, *command):
     return subprocess.run(["unshare", "-m", "sh", "-c", MOUNT, store, *command], capture_output=True, text=True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_finished_run_and_verify_need_no_lock(tmp_path, damaged):
     store, frame = tmp_path / "run.zarr", tmp_path / "X.pickle"

@@ -118,6 +118,7 @@ def test_a_second_call_adds_nothing_but_what_is_new(X, store):
     assert bytes_of(again.points) == bytes_of(gpe.open(store).points)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     "change",
     [
@@ -290,6 +291,7 @@ def test_damage_gives_an_error_or_the_right_answer(X, store):
 # --- interruptions --------------------------------------------------------------------------------
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("stage", ["rows", "lists", "edges", "recall", "kernel", "heat", "interval", "sketch"])
 def test_an_interrupted_run_resumes(X, store, stage):
     """Ctrl-C during any stage: no broken files, and afterwards the bytes of an uninterrupted run."""
@@ -407,6 +409,7 @@ def test_starting_over_keeps_the_old_run_if_the_new_input_is_refused(X, store, c
     assert contents(store) == before
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.parametrize("stage", ["rows", "edges", "kernel", "heat"])
 def test_an_interrupted_start_over_keeps_the_old_run_until_the_new_kernel_is_there(X, store, same, stage):
