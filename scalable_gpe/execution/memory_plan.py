@@ -39,8 +39,16 @@ _LOOSE = 64 * 2**20  # freed memory of tasks beside mapped arrays that the alloc
 _LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to work with
-_COARSE = 36  # bytes per row of aggregates, the top eigenvector and coarse matrices
+_MODE_COLUMNS = 8 * 13  # columns in double precision of the search for slow modes: eight of each panel
+_AGGREGATED = 20  # bytes per row of aggregates and the top eigenvector
+_COARSE_ENTRY = 40  # bytes per entry of the coarse matrix while its levels are made
+_MANY_ROWS = 2**21  # from which the coarse level is smaller
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
+
+
+def coarse_share(n_rows: int) -> float:
+    """Entries of the coarse matrix of the solver for each entry of K, at most."""
+    return 0.01 if n_rows > _MANY_ROWS else 0.05
 
 
 @dataclass(frozen=True)
@@ -63,8 +71,20 @@ class ProblemSize:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the vectors of all rows: row numbers, degrees, scales, weights, temporaries; the coarse level."""
-        return ((88 if self.weighted else 72) + (_COARSE if self.n_live >= SOLVER_PANELS else 0)) * self.n_rows
+        """Bytes of the vectors of all rows: row numbers, degrees, scales, weights, temporaries; aggregates."""
+        return ((88 if self.weighted else 72) + (_AGGREGATED if self.solves else 0)) * self.n_rows
+
+    @property
+    def solves(self) -> bool:
+        """Whether all scales are asked for."""
+        return self.n_live >= SOLVER_PANELS
+
+    def coarse_bytes(self, n_columns: int) -> int:
+        """Bytes of the coarse level, which is always in memory: its matrix, and two panels."""
+        if not self.solves:
+            return 0
+        unknowns = self.n_rows // (30 if self.n_rows > _MANY_ROWS else 8)
+        return int(_COARSE_ENTRY * coarse_share(self.n_rows) * self.nnz) + 16 * n_columns * unknowns
 
     @property
     def result_bytes(self) -> int:
@@ -214,8 +234,10 @@ class MemoryPlan:
         """Bytes of a run whose arrays are all in memory."""
         size = self.size
         columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
+        if size.solves:
+            columns = max(columns, _MODE_COLUMNS * self._column(size.n_rows, 1, 8))
         sweep = int(1.06 * columns) + 8 * size.nnz + self._blocks_in_flight(size.block_bytes)
-        return size.vector_bytes + max(sweep, size.part_bytes)
+        return size.vector_bytes + max(sweep + size.coarse_bytes(size.n_components), size.part_bytes)
 
     def large_array(self, *, searching: bool) -> int:
         """Bytes from which an array returns to the system when it is freed; the allocator keeps smaller ones.
@@ -267,7 +289,8 @@ class MemoryPlan:
         rows = min(block_rows(size.n_rows), size.n_rows)
         read = min(n_jobs * n_blocks * rows, size.n_rows)
         written = n_jobs * (size.n_live - 1) * rows
-        return (read + written) * n_columns * size.itemsize + 2 * n_jobs * size.block_bytes
+        panels = (read + written) * n_columns * size.itemsize
+        return panels + 2 * n_jobs * size.block_bytes + size.coarse_bytes(n_columns)
 
     def _mapped_columns(self, wanted: int, n_blocks: int) -> int:
         """Columns of one mapped panel."""

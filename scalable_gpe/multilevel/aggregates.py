@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.memory_plan import coarse_share
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.heat.normalization import HeatKernel
@@ -19,11 +20,9 @@ from scalable_gpe.multilevel.coarse import DENSE
 from scalable_gpe.storage.blocks import ranges
 
 RANGE = 16_384  # rows: a power of two
-N_STRONG = 8  # neighbours that an aggregate begins with; twice as many among many rows, for less memory
-_FEW_ROWS = 2**21
-_MOST_ENTRIES = 0.1  # of the coarse matrix, for each entry of K: they are half as large again
+N_STRONG, _N_LATER = 8, 3  # neighbours that an aggregate begins with, and those of aggregates that are joined again
 _SAMPLED = 4  # ranges whose part of the coarse matrix is measured first
-_MOST_ROUNDS = 4
+_MOST_ROUNDS = 6
 
 
 @dataclass(frozen=True)
@@ -88,48 +87,45 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     It is ``Z' diag(weight) K diag(weight) Z`` for the indicators Z of the aggregates. Where the graph is like an
     expander, almost all aggregates are neighbours: then they are aggregated again, until the matrix is small.
     """
-    pieces = row_ranges(heat.kernel.edges.n_points)
+    n_points = heat.kernel.edges.n_points
+    pieces = row_ranges(n_points)
     sampled = pieces[:: -(-len(pieces) // _SAMPLED)]
     for n_rounds in range(_first_rounds(heat, sampled[len(sampled) // 2], len(pieces)), _MOST_ROUNDS + 1):
         aggregates = _aggregate(heat, panels, n_rounds)
         parts = _coarse_rows(heat, aggregates, weight, sampled)
         n_entries = sum(len(part.values) for part in parts)
-        if n_entries <= _MOST_ENTRIES * sum(part.n_entries for part in parts) or aggregates.count <= DENSE:
+        most = coarse_share(n_points) * sum(part.n_entries for part in parts)
+        if n_entries <= most or aggregates.count <= DENSE:
             break
         if n_rounds < _MOST_ROUNDS:
             aggregates.labels.retire()
     parts = _coarse_rows(heat, aggregates, weight, pieces)
     indptr = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]), dtype=np.int64)])
     values, columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "columns"))
-    matrix = csr_array((values, columns, indptr), shape=(aggregates.count, aggregates.count))
-    return aggregates, csr_array((matrix + matrix.T) / 2)
+    return aggregates, csr_array((values, columns, indptr), shape=(aggregates.count, aggregates.count))
 
 
 def _first_rounds(heat: HeatKernel, piece: tuple[int, int], n_pieces: int) -> int:
     """The number of rounds after which the part of the coarse matrix inside one range is small."""
     inside = _inside(heat.kernel.edges, piece, np.sqrt(heat.step_scale[slice(*piece)]))
-    n_strong = _n_strong(heat.kernel.edges.n_points)
+    most = coarse_share(heat.kernel.edges.n_points) * inside.nnz
     for n_rounds in range(1, _MOST_ROUNDS):
-        own, count = _aggregate_range(inside, n_strong, n_rounds)
-        if _joined(inside, own, count).nnz <= _MOST_ENTRIES * inside.nnz or count * n_pieces <= DENSE:
+        own, count = _aggregate_range(inside, n_rounds)
+        if _joined(inside, own, count).nnz <= most or count * n_pieces <= DENSE:
             return n_rounds
     return _MOST_ROUNDS
-
-
-def _n_strong(n_points: int) -> int:
-    return N_STRONG if n_points <= _FEW_ROWS else 2 * N_STRONG
 
 
 def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
     """Aggregate the rows of each range, then the aggregates, as many times as `n_rounds` says."""
     n_points, edges = heat.kernel.edges.n_points, heat.kernel.edges
-    labels, n_strong = panels.new((n_points,), np.int32), _n_strong(n_points)
+    labels = panels.new((n_points,), np.int32)
 
     def aggregate(piece: tuple[int, int]) -> list[int]:
         out, counts = labels.room(*piece), []
         for _, start, stop in ranges_in(*piece):
             inside = _inside(edges, (start, stop), np.sqrt(heat.step_scale[start:stop]))
-            own, count = _aggregate_range(inside, n_strong, n_rounds)
+            own, count = _aggregate_range(inside, n_rounds)
             alone = (own < 0) & (edges.degree[start:stop] > 1)  # all neighbours are in other ranges
             own[alone] = count + np.arange(alone.sum())
             out[start - piece[0] : stop - piece[0]] = own
@@ -141,12 +137,12 @@ def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
     return Aggregates(labels, np.concatenate([[0], np.cumsum(np.concatenate(counts))]))
 
 
-def _aggregate_range(inside: csr_array, n_strong: int, n_rounds: int) -> tuple[np.ndarray, int]:
+def _aggregate_range(inside: csr_array, n_rounds: int) -> tuple[np.ndarray, int]:
     """Labels of the rows of one range, and the number of its aggregates."""
-    own, count = aggregate_matrix(inside, n_strong)
+    own, count = aggregate_matrix(inside)
     for _ in range(n_rounds - 1):
         inside = _joined(inside, own, count)
-        more, count = aggregate_matrix(inside)
+        more, count = aggregate_matrix(inside, _N_LATER)
         alone = more < 0  # aggregates without neighbours stay as they are
         more[alone] = count + np.arange(alone.sum())
         own, count = np.where(own < 0, own, more[own]), count + int(alone.sum())

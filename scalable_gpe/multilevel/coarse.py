@@ -22,6 +22,7 @@ _TOL = 0.0125  # of a coarse solution
 _SPENT = 0.7  # of `tol`: the contraction is measured, not known
 HIGH = 1.05  # upper end of the spectrum of a cycle: 1, and the error of a coarse solution
 _LEAST_COLUMNS = 4  # of a thread
+_COLUMN_BYTES = 2**25  # of more columns
 _GRID = 128  # the interval is rounded outwards to 1/128
 
 
@@ -125,11 +126,15 @@ class Level:
         return now
 
 
-def thread_solver(solver: Solver, right: np.ndarray, workers: Workers) -> np.ndarray:
-    """The solutions for all columns, some of them in each thread: columns do not depend on each other."""
-    width = max(_LEAST_COLUMNS, -(-right.shape[1] // workers.n_jobs))
-    columns = [np.ascontiguousarray(right[:, start:stop]) for start, stop in ranges(right.shape[1], width)]
-    return np.hstack(workers.map(solver.solve, columns, count=False))
+def solve_in_place(solver: Solver, right: np.ndarray, workers: Workers) -> None:
+    """Replace `right` by the solutions, some columns in each thread: columns do not depend on each other."""
+    fitting = _COLUMN_BYTES // right[:, :1].nbytes if len(right) else right.shape[1]
+    width = max(_LEAST_COLUMNS, min(fitting, -(-right.shape[1] // workers.n_jobs)))
+
+    def solve(columns: tuple[int, int]) -> None:
+        right[:, slice(*columns)] = solver.solve(np.ascontiguousarray(right[:, slice(*columns)]))
+
+    workers.map(solve, ranges(right.shape[1], width), count=False)
 
 
 def coarse_solver(matrix: csr_array) -> Solver:
@@ -139,13 +144,13 @@ def coarse_solver(matrix: csr_array) -> Solver:
     if matrix.shape[0] <= DENSE:
         return Inverse.of(matrix.toarray())
     diagonal = matrix.diagonal()
-    coupling = csr_array(-matrix)
-    coupling.setdiag(0)
-    coupling.eliminate_zeros()
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(coupling.indptr))
-    strength = np.maximum(coupling.data, 0) / np.sqrt(diagonal[rows] * diagonal[coupling.indices])
-    indptr, indices = coupling.indptr.astype(np.int64), coupling.indices.astype(np.int32)
+    root = np.sqrt(1 / diagonal)
+    strength = -matrix.data
+    strength *= np.repeat(root, np.diff(matrix.indptr))
+    strength *= root[matrix.indices]
+    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
     labels, count = aggregation.aggregate_rows(indptr, indices, strength, N_STRONG)
+    del strength
     joined = labels >= 0
     prolongation = csr_array(
         (np.ones(joined.sum()), (np.flatnonzero(joined), labels[joined])), shape=(matrix.shape[0], count)

@@ -17,7 +17,7 @@ from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.aggregates import RANGE, Aggregates, find_aggregates, range_pieces, ranges_in
-from scalable_gpe.multilevel.coarse import DAMPING, Solver, coarse_solver, thread_solver
+from scalable_gpe.multilevel.coarse import DAMPING, Solver, coarse_solver, solve_in_place
 
 NEARLY_ONE = 1 - 2.0**-30  # a c for I - A, which is singular
 Shares = tuple[float, float, float]
@@ -160,7 +160,7 @@ class Cycle:
         from scalable_gpe.loops import aggregation
 
         heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
-        shared = self._panels.of(self._coarse_solution(self._restricted(residual)))
+        shared = self._panels.of(self._solve_coarse(self._restricted(residual)))
         with replaced(x) as fresh:
 
             def prolong(piece: tuple[int, int]) -> None:
@@ -195,15 +195,18 @@ class Cycle:
         pieces = range_pieces(heat.context, residual.shape[0])
         return np.concatenate(heat.context.workers.map(restrict, pieces, count=False))
 
-    def _coarse_solution(self, right: np.ndarray) -> np.ndarray:
-        """The solution on the coarse level; without what lies along the top eigenvector if that is all but singular.
+    def _solve_coarse(self, right: np.ndarray) -> np.ndarray:
+        """The solution on the coarse level, in place of its right side.
 
-        Where some rows have no aggregate it is not: the constant of the aggregates is then an offset from those rows.
+        What lies along the top eigenvector is left out if the level is all but singular. Where some rows have no
+        aggregate it is not: the constant of the aggregates is then an offset from those rows.
         """
         mass = self.basis.mass[:, None]
         total = mass.sum()
-        if self.c < NEARLY_ONE or total < self.basis.top.shape[0] * (1 - 1e-9):
-            return np.ascontiguousarray(thread_solver(self._coarse, right, self.basis.heat.context.workers.here))
-        right = right - mass * (right.sum(axis=0) / total)
-        found = thread_solver(self._coarse, right, self.basis.heat.context.workers.here)
-        return np.ascontiguousarray(found - (mass * found).sum(axis=0) / total)
+        regular = self.c < NEARLY_ONE or total < self.basis.top.shape[0] * (1 - 1e-9)
+        if not regular:
+            right -= mass * (right.sum(axis=0) / total)
+        solve_in_place(self._coarse, right, self.basis.heat.context.workers.here)
+        if not regular:
+            right -= (mass * right).sum(axis=0) / total
+        return right
