@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scalable_gpe.html_report.page import write_report
     from scalable_gpe.io.files import read_points
     from scalable_gpe.io.points import Points
+    from scalable_gpe.neighbors_transformer import KNeighborsTransformer
     from scalable_gpe.planning import estimate
     from scalable_gpe.repairs import repair
     from scalable_gpe.sketch.gaussian_process import gp_embedding
@@ -62,6 +63,7 @@ _MODULE_OF = {
     "repair": "scalable_gpe.repairs",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
+    "KNeighborsTransformer": "scalable_gpe.neighbors_transformer",
 }
 _MODULES = ("datasets", "errors", "exact", "plot", "tl")
 
@@ -91,6 +93,7 @@ __all__ = [
     "repair",
     "GaussianProcessEmbedding",
     "DiffusionMap",
+    "KNeighborsTransformer",
     "datasets",
     "errors",
     "exact",

@@ -84,6 +84,21 @@ def test_scanpy_takes_our_graph_of_an_object():
     assert 2 < adata.obs["leiden"].nunique() < 50 and np.isfinite(adata.obsm["X_umap"]).all()
 
 
+def test_scanpy_searches_with_our_transformer():
+    scanpy = need_scanpy()
+    import scalable_gpe as gpe
+
+    adata = scanpy.datasets.pbmc68k_reduced()
+    scanpy.pp.neighbors(adata, 12, transformer="sklearn", key_added="theirs")
+    scanpy.pp.neighbors(adata, transformer=gpe.KNeighborsTransformer(12), key_added="ours")
+    assert adata.uns["ours"]["params"]["n_neighbors"] == 12
+    theirs, ours = (adata.obsp[f"{key}_connectivities"] for key in ("theirs", "ours"))
+    assert (ours != 0).nnz == (theirs != 0).nnz
+    np.testing.assert_allclose(ours.toarray(), theirs.toarray(), atol=1e-3)
+    scanpy.tl.leiden(adata, neighbors_key="ours", flavor="igraph", n_iterations=2, directed=False)
+    assert 2 < adata.obs["leiden"].nunique() < 50
+
+
 def test_the_line_of_the_readme():
     """From 8,192 cells on scanpy searches with pynndescent, unless it is told not to: needs many cells, 20 s."""
     sc, readme = pytest.importorskip("scanpy"), ROOT / "README.md"
