@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import scalable_gpe as gpe
+from scalable_gpe.errors import GPEWarning
 
 anndata = pytest.importorskip("anndata")
 
@@ -233,6 +235,28 @@ def test_a_key_may_be_written_as_that_of_obsm():
     assert "mine_connectivities" in adata.obsp and "mine_component" in adata.obs
     gpe.tl.pseudotime(adata, 0, key="X_mine")
     assert adata.obs["mine_pseudotime"].iloc[0] == 0
+
+
+def test_raw_counts_warn_once_and_say_what_to_do(recwarn):
+    rng = np.random.default_rng(0)
+    counts = rng.negative_binomial(2, 0.05, size=(200, 30)).astype(np.float32)
+    sparse = csr_matrix(counts)
+    for X in (counts, sparse):
+        recwarn.clear()
+        gpe.tl.embed(anndata.AnnData(X), n_components=2, power=1, n_neighbors=5, progress=False)
+        (warning,) = [one for one in recwarn if "raw counts" in str(one.message)]
+        assert isinstance(warning.message, GPEWarning) and warning.filename == __file__
+        assert "sc.pp.normalize_total" in str(warning.message) and "sc.pp.log1p" in str(warning.message)
+    with pytest.warns(GPEWarning, match="raw counts"):
+        gpe.tl.neighbors(anndata.AnnData(counts), 5)
+    with pytest.warns(GPEWarning, match="raw counts"):
+        gpe.embed(anndata.AnnData(counts), n_components=2, power=1, n_neighbors=5, progress=False)
+    recwarn.clear()
+    with_pca = anndata.AnnData(counts, obsm={"X_pca": counts[:, :5]})
+    no_counts = (np.log1p(counts), counts + 0.5, counts - 3, (counts > 9).astype(np.float32))
+    for adata in (with_pca, *(anndata.AnnData(X) for X in no_counts)):
+        gpe.tl.neighbors(adata, 5)
+    assert not [one for one in recwarn if "raw counts" in str(one.message)]
 
 
 def branches() -> "anndata.AnnData":
