@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable_gpe import datasets, errors, exact, plot, tl
+    from scalable_gpe import datasets, errors, exact, pl, plot, tl
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
@@ -65,7 +65,7 @@ _MODULE_OF = {
     "DiffusionMap": "scalable_gpe.estimators",
     "KNeighborsTransformer": "scalable_gpe.neighbors_transformer",
 }
-_MODULES = ("datasets", "errors", "exact", "plot", "tl")
+_MODULES = ("datasets", "errors", "exact", "pl", "plot", "tl")
 
 __all__ = [
     "embed",
@@ -97,6 +97,7 @@ __all__ = [
     "datasets",
     "errors",
     "exact",
+    "pl",
     "plot",
     "tl",
 ]
