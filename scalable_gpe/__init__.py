@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable_gpe import datasets, errors, exact, plot, tl
+    from scalable_gpe import datasets, errors, exact, pl, plot, tl
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scalable_gpe.html_report.page import write_report
     from scalable_gpe.io.files import read_points
     from scalable_gpe.io.points import Points
+    from scalable_gpe.neighbors_transformer import KNeighborsTransformer
     from scalable_gpe.planning import estimate
     from scalable_gpe.repairs import repair
     from scalable_gpe.sketch.gaussian_process import gp_embedding
@@ -62,8 +63,9 @@ _MODULE_OF = {
     "repair": "scalable_gpe.repairs",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
+    "KNeighborsTransformer": "scalable_gpe.neighbors_transformer",
 }
-_MODULES = ("datasets", "errors", "exact", "plot", "tl")
+_MODULES = ("datasets", "errors", "exact", "pl", "plot", "tl")
 
 __all__ = [
     "embed",
@@ -91,9 +93,11 @@ __all__ = [
     "repair",
     "GaussianProcessEmbedding",
     "DiffusionMap",
+    "KNeighborsTransformer",
     "datasets",
     "errors",
     "exact",
+    "pl",
     "plot",
     "tl",
 ]

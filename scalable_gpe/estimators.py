@@ -71,7 +71,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         -------
         self
         """
-        self._fit(self._validate(X, reset=True), **weights)
+        self._fit(validated(self, X, reset=True, storage_options=self.storage_options), **weights)
         return self
 
     def fit_transform(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Array:
@@ -105,25 +105,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ndarray (M, k)
         """
         check_is_fitted(self)
-        return np.asarray(self._transform(self._validate(X, reset=False)))
-
-    def _validate(self, X: Any, *, reset: bool) -> Any:
-        """Let scikit-learn check an array in memory; any other input is checked block by block as it is read."""
-        if isinstance(X, str | os.PathLike) or is_anndata(X):
-            X = open_rows(X, min_rows=1, storage_options=self.storage_options)
-        package = type(X).__module__.partition(".")[0]
-        if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
-            validate_data(self, _ShapeOnly(X), reset=reset, skip_check_array=True)
-            return X
-        check_whole(np.asarray(X) if isinstance(X, list) else X)  # scikit-learn converts to float64
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=2 if reset else 1,
-        )
+        return np.asarray(self._transform(validated(self, X, reset=False, storage_options=self.storage_options)))
 
     def _embed(self, X: Any, **changes: Any) -> Embedding:
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "memory"}
@@ -446,6 +428,25 @@ def _digest(rows: InputRows, metric: str) -> str:
     for start, stop in rows.steps(0, rows.n_rows):
         digest.update(rows.read(start, stop).tobytes())
     return digest.hexdigest()[:16]
+
+
+def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options: StorageOptions | None = None) -> Any:
+    """Let scikit-learn check an array in memory; any other input is checked block by block as it is read."""
+    if isinstance(X, str | os.PathLike) or is_anndata(X):
+        X = open_rows(X, min_rows=1, storage_options=storage_options)
+    package = type(X).__module__.partition(".")[0]
+    if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
+        validate_data(estimator, _ShapeOnly(X), reset=reset, skip_check_array=True)
+        return X
+    check_whole(np.asarray(X) if isinstance(X, list) else X)  # scikit-learn converts to float64
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        ensure_min_samples=2 if reset else 1,
+    )
 
 
 class _ShapeOnly:

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.execution.context import Context, open_store
+from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph_matrices import connectivities, distances
 from scalable_gpe.io.export import (
     FORMATS,
@@ -170,7 +171,9 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
             "distances": distances(embedding.graph, context),
             "connectivities": connectivities(embedding.kernel, context),
         }
-        uns["neighbors"] = scanpy_neighbors(embedding, "distances", "connectivities", _source(embedding))
+        uns["neighbors"] = scanpy_neighbors(
+            embedding.graph, embedding.parameters, "distances", "connectivities", _source(embedding)
+        )
     return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding))
 
 
@@ -200,17 +203,17 @@ def _provenance(embedding: Embedding, power: Power) -> dict[str, object]:
 
 
 def scanpy_neighbors(
-    embedding: Embedding, distances: str, connectivities: str, source: str | None
+    graph: NeighborGraph, parameters: Mapping[str, Any], distances: str, connectivities: str, source: str | None
 ) -> dict[str, object]:
     """What scanpy expects in uns of a graph: its matrices, and how it was made.
 
     `use_rep` is there if the graph was made from X or a part of obsm, and names that; it is never the embedding.
     """
     params: dict[str, object] = {
-        "n_neighbors": embedding.graph.n_neighbors + 1,  # scanpy counts the row itself
+        "n_neighbors": graph.n_neighbors + 1,  # scanpy counts the row itself
         "method": "scalable_gpe",
-        "metric": embedding.parameters["metric"],
-        "random_state": int(embedding.parameters["random_state"] % 2**31),
+        "metric": parameters["metric"],
+        "random_state": int(parameters["random_state"] % 2**31),
     }
     part, _, name = (source or "").partition("/")
     if part in ("X", "obsm"):

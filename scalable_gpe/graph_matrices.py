@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
@@ -35,9 +34,8 @@ class GraphMatrices:
     connectivities: Any
 
 
-def graph_matrices(embedding: Embedding) -> GraphMatrices:
-    """The graph of an embedding as two scipy matrices, rows and columns in the order of the input."""
-    graph, kernel = embedding.graph, embedding.kernel
+def graph_matrices(graph: NeighborGraph, kernel: SparseKernel) -> GraphMatrices:
+    """A graph and its kernel as two scipy matrices, rows and columns in the order of the input."""
     return GraphMatrices(
         _to_scipy(distances(graph, graph.context), graph.n_rows),
         _to_scipy(connectivities(kernel, kernel.context), graph.n_rows),

@@ -1,7 +1,8 @@
-"""Functions that work on an AnnData object in place, as scanpy's do: `gpe.tl.embed` and `gpe.tl.pseudotime`.
+"""Functions that work on an AnnData object in place, as scanpy's do.
 
-Results go to keys of their own (``X_gpe``, ``gpe_distances``, ``gpe_connectivities``, ``gpe_component``, ``gpe``,
-``gpe_pseudotime``); nothing else of the object is touched.
+Results of `embed` and `pseudotime` go to keys of their own (``X_gpe``, ``gpe_distances``, ``gpe_connectivities``,
+``gpe_component``, ``gpe``, ``gpe_pseudotime``), those of `neighbors` and `diffmap` to scanpy's; nothing else of the
+object is touched.
 """
 
 import json
@@ -10,17 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import identity
 
-from scalable_gpe.checks import ALL, check_count
+from scalable_gpe.checks import ALL, Seed, check_count, check_random_state
 from scalable_gpe.embedding import Embedding, distances_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
 from scalable_gpe.exports import scanpy_neighbors
+from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
+from scalable_gpe.heat.kernel import gaussian_kernel
+from scalable_gpe.heat.normalization import heat_kernel, top_eigenvector
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of
+from scalable_gpe.spectral.diffusion_map import diffusion_map
 
-__all__ = ["embed", "pseudotime"]
+__all__ = ["diffmap", "embed", "neighbors", "pseudotime"]
 
 
 def embed(
@@ -45,7 +51,7 @@ def embed(
         Use the neighbour graph of scanpy's ``sc.pp.neighbors`` under this key of ``uns`` ("neighbors" is scanpy's
         default) instead of a search.
     key_added : str
-        The key of the results.
+        The key of the results; "X_mine" is the same as "mine".
     copy : bool
         Return a copy instead of writing into the object.
     parameters
@@ -67,10 +73,10 @@ def embed(
     >>> adata.obsm["X_gpe"].shape
     (300, 8)
     """
-    adata = adata.copy() if copy else adata
+    adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
     source = _source(adata, use_rep, neighbors_key)
     result = embed_points(source.rows, neighbors=source.neighbors, **parameters)
-    matrices = graph_matrices(result)
+    matrices = graph_matrices(result.graph, result.kernel)
     _remove_powers(adata, key_added)
     points, chosen = points_of(result)
     adata.obsm[f"X_{key_added}"] = np.asarray(points[:])
@@ -84,17 +90,21 @@ def embed(
     return adata if copy else None
 
 
-def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -> Any:
+def pseudotime(
+    adata: Any, root: Any = None, *, key: str = "gpe", key_added: str | None = None, copy: bool = False
+) -> Any:
     """Diffusion pseudotime from a root, of an object that `embed` has embedded with ``power="all"``.
 
     Parameters
     ----------
     adata : AnnData
         An object with ``obsm["X_gpe"]``, ``obs["gpe_component"]`` and ``uns["gpe"]``, or some of its observations.
-    root : int or str
-        The root observation: its number, or its name.
+    root : int or str, optional
+        The root observation: its number, or its name; by default ``uns["iroot"]``, which scanpy uses too.
     key : str
         The key of the embedding.
+    key_added : str, optional
+        The column of ``obs`` that is written; by default the key with "_pseudotime" behind it.
     copy : bool
         Return a copy instead of writing into the object.
 
@@ -113,6 +123,7 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
     >>> float(adata.obs["gpe_pseudotime"].iloc[0])
     0.0
     """
+    key = key.removeprefix("X_")
     about = adata.uns.get(key)
     if about is None or f"X_{key}" not in adata.obsm:
         raise KeyError(Message(f"`adata` holds no embedding {key!r}: call gpe.tl.embed(adata, power='all') first."))
@@ -127,8 +138,137 @@ def pseudotime(adata: Any, root: Any, *, key: str = "gpe", copy: bool = False) -
         )
     adata = adata.copy() if copy else adata
     component = np.asarray(adata.obs[f"{key}_component"])
-    adata.obs[f"{key}_pseudotime"] = distances_from(_row(adata, root), adata.obsm[name], component)
+    adata.obs[key_added or f"{key}_pseudotime"] = distances_from(_row(adata, root), adata.obsm[name], component)
     adata.uns[key]["pseudotime_error"] = float(about["distance_error"])
+    return adata if copy else None
+
+
+def neighbors(
+    adata: Any,
+    n_neighbors: int | None = None,
+    *,
+    use_rep: str | None = None,
+    key_added: str | None = None,
+    epsilon: float | str = "auto",
+    metric: str = "euclidean",
+    method: str = "auto",
+    recall: float = 0.95,
+    random_state: Seed = 0,
+    memory_limit: int | str | None = None,
+    n_jobs: int | None = None,
+    copy: bool = False,
+) -> Any:
+    r"""Write our neighbour graph where scanpy's functions look for it; it takes the place of ``sc.pp.neighbors``.
+
+    The connectivities are the kernel without its diagonal,
+
+    .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad i \ne j.
+
+    Parameters
+    ----------
+    adata : AnnData
+        In memory, backed or lazy.
+    n_neighbors : int, optional
+        Number of other cells in each list, ``min(32, N - 1)`` by default. scanpy counts the cell itself too:
+        ``params["n_neighbors"]`` is one more.
+    use_rep : str, optional
+        As in `embed`.
+    key_added : str, optional
+        As in scanpy: by default ``uns["neighbors"]``, ``obsp["distances"]`` and ``obsp["connectivities"]``, else
+        ``uns[key_added]``, ``obsp["<key_added>_distances"]`` and ``obsp["<key_added>_connectivities"]``.
+    epsilon : float or {"auto", "global", "local", "bgh"}
+        The bandwidth, as in `gaussian_kernel`.
+    metric, method, recall, random_state, memory_limit, n_jobs
+        As in `neighbor_graph`.
+    copy : bool
+        Return a copy instead of writing into the object.
+
+    Returns
+    -------
+    AnnData or None
+        With the graph; ``sc.tl.leiden``, ``sc.tl.umap`` and `diffmap` find it.
+
+    Examples
+    --------
+    >>> import anndata, scalable_gpe as gpe
+    >>> adata = anndata.AnnData(gpe.datasets.torus(300))
+    >>> gpe.tl.neighbors(adata, 15)
+    >>> adata.obsp["distances"].nnz, adata.uns["neighbors"]["params"]["n_neighbors"]
+    (4500, 16)
+    """
+    adata = adata.copy() if copy else adata
+    source, seed = _source(adata, use_rep, None), check_random_state(random_state)
+    graph = neighbor_graph(
+        source.rows,
+        n_neighbors,
+        metric=metric,
+        method=method,
+        recall=recall,
+        random_state=seed,
+        memory_limit=memory_limit,
+        n_jobs=n_jobs,
+    )
+    matrices = graph_matrices(graph, gaussian_kernel(graph, epsilon))
+    prefix = "" if key_added is None else f"{key_added}_"
+    keys = f"{prefix}distances", f"{prefix}connectivities"
+    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
+    parameters = {"metric": metric, "random_state": seed}
+    adata.uns[key_added or "neighbors"] = scanpy_neighbors(graph, parameters, *keys, source.name)
+    return adata if copy else None
+
+
+def diffmap(
+    adata: Any,
+    n_comps: int = 15,
+    *,
+    neighbors_key: str = "neighbors",
+    normalization: str = "bistochastic",
+    copy: bool = False,
+) -> Any:
+    """Diffusion map of a neighbour graph in the object, where ``sc.tl.dpt`` and ``sc.pl.diffmap`` look for it.
+
+    Equivalent to ``sc.tl.diffmap``, with the solver and the normalisation of `diffusion_map`.
+
+    Parameters
+    ----------
+    adata : AnnData
+        With a graph of `neighbors`, `embed` or ``sc.pp.neighbors``. Its connectivities, with ones on the diagonal, are
+        the kernel.
+    n_comps : int
+        Number of eigenvectors, the known first one included, as in scanpy.
+    neighbors_key : str
+        The key of the graph in ``uns``; "gpe" for that of `embed`.
+    normalization : {"bistochastic", "symmetric"}
+        As in `heat_kernel`. "symmetric" is scanpy's; its first eigenvector is not constant.
+    copy : bool
+        Return a copy instead of writing into the object.
+
+    Returns
+    -------
+    AnnData or None
+        With ``obsm["X_diffmap"]``, unit eigenvectors in columns, and ``uns["diffmap_evals"]``, their eigenvalues. As in
+        scanpy, column 0 belongs to the eigenvalue 1 and tells nothing; the first diffusion component is column 1.
+
+    Examples
+    --------
+    >>> import anndata, scalable_gpe as gpe
+    >>> adata = anndata.AnnData(gpe.datasets.torus(300))
+    >>> gpe.tl.neighbors(adata, 15)
+    >>> gpe.tl.diffmap(adata)
+    >>> adata.obsm["X_diffmap"].shape, float(adata.uns["diffmap_evals"][0])
+    ((300, 15), 1.0)
+    """
+    n_others = check_count(n_comps, "n_comps", minimum=2) - 1
+    connectivities = _graph_matrix(adata, neighbors_key, "connectivities")[1]
+    heat = heat_kernel(connectivities + identity(adata.n_obs, connectivities.dtype, "csr"), normalization)
+    points, eigenvalues = diffusion_map(heat, n_others)
+    first = heat.kernel.storage_order.spread(top_eigenvector(heat))
+    # the points are eigenvectors times eigenvalues, with signs that make the largest entries positive
+    lengths = np.linalg.norm(points, axis=0)
+    vectors = np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0)
+    adata = adata.copy() if copy else adata
+    adata.obsm["X_diffmap"] = np.column_stack([first, vectors]).astype(np.float32)
+    adata.uns["diffmap_evals"] = np.concatenate([[1], eigenvalues]).astype(np.float32)
     return adata if copy else None
 
 
@@ -159,16 +299,25 @@ def _source(adata: Any, use_rep: str | None, neighbors_key: str | None) -> _Sour
                 f"`use_rep={use_rep!r}` and `neighbors_key={neighbors_key!r}` both name an input. Pass one of them."
             )
         )
+    name, matrix = _graph_matrix(adata, neighbors_key, "distances")
+    return _Source(name, neighbors=matrix)
+
+
+def _graph_matrix(adata: Any, neighbors_key: str, kind: str) -> tuple[str, Any]:
+    """Name and values of the "distances" or "connectivities" of a graph."""
     if neighbors_key not in adata.uns:
         raise KeyError(
-            Message(f"`neighbors_key` must be a key of uns that sc.pp.neighbors wrote; got {neighbors_key!r}.")
+            Message(
+                "`neighbors_key` must be a key of uns that sc.pp.neighbors or gpe.tl.neighbors wrote; got "
+                f"{neighbors_key!r}. Call one of them first."
+            )
         )
-    name = str(adata.uns[neighbors_key].get("distances_key", "distances"))
+    name = str(adata.uns[neighbors_key].get(f"{kind}_key", kind))
     if name not in adata.obsp:
         raise KeyError(
             Message(f"`neighbors_key={neighbors_key!r}` names obsp[{name!r}], which is not there. Run sc.pp.neighbors.")
         )
-    return _Source(f"obsp/{name}", neighbors=matrix_in_memory(adata.obsp[name]))
+    return f"obsp/{name}", matrix_in_memory(adata.obsp[name])
 
 
 def _remove_powers(adata: Any, key: str) -> None:
@@ -180,7 +329,16 @@ def _remove_powers(adata: Any, key: str) -> None:
 
 
 def _row(adata: Any, root: Any) -> int:
-    """The number of an observation that is given by number or name."""
+    """The number of an observation that is given by number or name, or of scanpy's root."""
+    if root is None:
+        root = adata.uns.get("iroot")
+    if root is None:
+        raise ValueError(
+            Message(
+                "`root` must be a row number or the name of one observation: none was given, and `adata` has no "
+                "uns['iroot']. Pass one, or set adata.uns['iroot'] as for sc.tl.dpt."
+            )
+        )
     if isinstance(root, str):
         found = np.flatnonzero(np.asarray(adata.obs_names) == root)
         if len(found) != 1:
@@ -197,7 +355,7 @@ def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[st
         **powers,
         "source": source,
         **({"distance_error": result.distance_error()} if ALL in result.by_power else {}),
-        **scanpy_neighbors(result, f"{key}_distances", f"{key}_connectivities", source),
+        **scanpy_neighbors(result.graph, result.parameters, f"{key}_distances", f"{key}_connectivities", source),
         "parameters": json.dumps(result.parameters, default=str),
         "report": json.dumps(result.report, default=str),
     }

@@ -63,6 +63,7 @@ LAYERS = {
     "cli",
     "html_report",
     "plot",
+    "pl",
 }
 FOUNDATION = {"errors", "checks", "formatting", "markup"}
 
@@ -166,7 +167,7 @@ BELOW: dict[str, set[str]] = {
 }
 BELOW["accuracy"] = {"face", *BELOW["face"]}
 BELOW["plot"] = BELOW["accuracy"] | {"accuracy"}
-BELOW["html_report"] = BELOW["plot"] | {"plot"}
+BELOW["html_report"] = BELOW["pl"] = BELOW["plot"] | {"plot"}
 BELOW["cli"] = BELOW["html_report"] | {"html_report"}
 
 

@@ -84,6 +84,43 @@ def test_scanpy_takes_our_graph_of_an_object():
     assert 2 < adata.obs["leiden"].nunique() < 50 and np.isfinite(adata.obsm["X_umap"]).all()
 
 
+def test_scanpy_searches_with_our_transformer():
+    scanpy = need_scanpy()
+    import scalable_gpe as gpe
+
+    adata = scanpy.datasets.pbmc68k_reduced()
+    scanpy.pp.neighbors(adata, 12, transformer="sklearn", key_added="theirs")
+    scanpy.pp.neighbors(adata, transformer=gpe.KNeighborsTransformer(12), key_added="ours")
+    assert adata.uns["ours"]["params"]["n_neighbors"] == 12
+    theirs, ours = (adata.obsp[f"{key}_connectivities"] for key in ("theirs", "ours"))
+    assert (ours != 0).nnz == (theirs != 0).nnz
+    np.testing.assert_allclose(ours.toarray(), theirs.toarray(), atol=1e-3)
+    scanpy.tl.leiden(adata, neighbors_key="ours", flavor="igraph", n_iterations=2, directed=False)
+    assert 2 < adata.obs["leiden"].nunique() < 50
+
+
+def test_scanpy_goes_on_from_our_neighbors_and_our_diffusion_map():
+    scanpy = need_scanpy()
+    import scalable_gpe as gpe
+
+    adata = scanpy.datasets.pbmc68k_reduced()
+    gpe.tl.neighbors(adata, 15)
+    scanpy.tl.leiden(adata, flavor="igraph", n_iterations=2, directed=False)
+    assert 2 < adata.obs["leiden"].nunique() < 50
+    adata.uns["iroot"] = 3
+    gpe.tl.diffmap(adata, normalization="symmetric")
+    ours = adata.obsm["X_diffmap"]
+    scanpy.tl.dpt(adata)
+    pseudotime = adata.obs["dpt_pseudotime"].copy()
+    assert pseudotime.iloc[3] == 0 and np.isfinite(pseudotime).mean() > 0.9
+    scanpy.pl.diffmap(adata, color="dpt_pseudotime", show=False)
+    scanpy.tl.diffmap(adata)  # its kernel lacks the ones on the diagonal
+    assert adata.obsm["X_diffmap"].shape == ours.shape and adata.obsm["X_diffmap"].dtype == ours.dtype
+    assert np.abs((adata.obsm["X_diffmap"] * ours).sum(axis=0))[:5].min() > 0.9
+    scanpy.tl.dpt(adata)
+    assert pseudotime.corr(adata.obs["dpt_pseudotime"], method="spearman") > 0.9
+
+
 def test_the_line_of_the_readme():
     """From 8,192 cells on scanpy searches with pynndescent, unless it is told not to: needs many cells, 20 s."""
     sc, readme = pytest.importorskip("scanpy"), ROOT / "README.md"

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import scalable_gpe as gpe
+from scalable_gpe.errors import GPEWarning
 
 anndata = pytest.importorskip("anndata")
 
@@ -156,6 +158,105 @@ def test_pseudotime_without_an_embedding_or_without_all_scales():
     gpe.tl.embed(adata, power=16, progress=False)
     with pytest.raises(ValueError, match="pseudotime needs all scales"):
         gpe.tl.pseudotime(adata, 0)
+
+
+def test_neighbors_are_where_scanpys_functions_look_and_are_ours():
+    adata = some_object()
+    assert gpe.tl.neighbors(adata, 12, random_state=5, epsilon="global") is None
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(adata.obsm["X_pca"], 12), "global").to_scipy().toarray()
+    np.fill_diagonal(kernel, 0)
+    np.testing.assert_allclose(adata.obsp["connectivities"].toarray(), kernel, rtol=1e-6)
+    assert adata.obsp["distances"].getnnz(axis=1).tolist() == [12] * 400
+    assert adata.uns["neighbors"] == {
+        "connectivities_key": "connectivities",
+        "distances_key": "distances",
+        "params": {
+            "n_neighbors": 13,
+            "method": "scalable_gpe",
+            "metric": "euclidean",
+            "random_state": 5,
+            "use_rep": "X_pca",
+        },
+    }
+    other = gpe.tl.neighbors(adata, 6, use_rep="X", key_added="raw", metric="cosine", copy=True)
+    assert "raw" not in adata.uns and (other.obsp["distances"] != adata.obsp["distances"]).nnz == 0
+    assert other.obsp["raw_distances"].nnz == 6 * 400 and other.obsp["raw_connectivities"].nnz >= 6 * 400
+    assert [other.uns["raw"][f"{kind}_key"] for kind in ("distances", "connectivities")] == [
+        "raw_distances",
+        "raw_connectivities",
+    ]
+    assert other.uns["raw"]["params"]["metric"] == "cosine" and other.uns["raw"]["params"]["use_rep"] == "X"
+    gpe.tl.embed(other, neighbors_key="raw", n_components=4, power=4, progress=False)  # reads what it wrote
+
+
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+def test_diffmap_has_the_eigenvectors_of_the_heat_kernel(normalization):
+    adata = some_object()
+    gpe.tl.neighbors(adata, 12, key_added="mine")
+    assert gpe.tl.diffmap(adata, 6, neighbors_key="mine", normalization=normalization) is None
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(adata.obsm["X_pca"], 12))
+    values, vectors = np.linalg.eigh(gpe.heat_kernel(kernel, normalization).to_scipy().toarray())
+    found = adata.obsm["X_diffmap"]
+    assert found.dtype == adata.uns["diffmap_evals"].dtype == np.float32 and found.shape == (400, 6)
+    np.testing.assert_allclose(adata.uns["diffmap_evals"], values[::-1][:6], atol=1e-5)
+    np.testing.assert_allclose(np.abs((found * vectors[:, ::-1][:, :6]).sum(axis=0)), 1, atol=1e-3)
+    assert adata.uns["diffmap_evals"][0] == 1 and (found[:, 0] > 0).all()
+    assert np.allclose(found[:, 0], 0.05) == (normalization == "bistochastic")
+    copied = gpe.tl.diffmap(adata, 3, neighbors_key="mine", copy=True)
+    assert copied.obsm["X_diffmap"].shape == (400, 3) and adata.obsm["X_diffmap"].shape == (400, 6)
+    with pytest.raises(ValueError, match="n_comps must be"):
+        gpe.tl.diffmap(adata, 1)
+    with pytest.raises(KeyError, match=r"neighbors_key must be a key of uns .* got 'absent'"):
+        gpe.tl.diffmap(adata, neighbors_key="absent")
+
+
+def test_the_root_is_scanpys_iroot_by_default():
+    adata = some_object()
+    gpe.tl.embed(adata, n_components=16, progress=False)
+    with pytest.raises(ValueError, match=r"root must be .* adata has no uns\['iroot'\]"):
+        gpe.tl.pseudotime(adata)
+    adata.uns["iroot"] = np.int64(7)  # as np.flatnonzero gives it
+    gpe.tl.pseudotime(adata)
+    gpe.tl.pseudotime(adata, 7, key_added="from_seven")
+    assert adata.obs["gpe_pseudotime"].iloc[7] == 0
+    np.testing.assert_array_equal(adata.obs["gpe_pseudotime"], adata.obs["from_seven"])
+    gpe.tl.pseudotime(adata, 0, key_added="from_zero")  # a root that is given comes first
+    assert adata.obs["from_zero"].iloc[0] == 0 < adata.obs["from_zero"].iloc[7]
+    assert adata.uns["iroot"] == 7
+    adata.uns["iroot"] = 400
+    with pytest.raises(ValueError, match="root must be at most 399; got 400"):
+        gpe.tl.pseudotime(adata)
+
+
+def test_a_key_may_be_written_as_that_of_obsm():
+    adata = some_object()
+    gpe.tl.embed(adata, n_components=4, key_added="X_mine", progress=False)
+    assert sorted(adata.obsm) == ["X_mine", "X_pca"] and "mine" in adata.uns
+    assert "mine_connectivities" in adata.obsp and "mine_component" in adata.obs
+    gpe.tl.pseudotime(adata, 0, key="X_mine")
+    assert adata.obs["mine_pseudotime"].iloc[0] == 0
+
+
+def test_raw_counts_warn_once_and_say_what_to_do(recwarn):
+    rng = np.random.default_rng(0)
+    counts = rng.negative_binomial(2, 0.05, size=(200, 30)).astype(np.float32)
+    sparse = csr_matrix(counts)
+    for X in (counts, sparse):
+        recwarn.clear()
+        gpe.tl.embed(anndata.AnnData(X), n_components=2, power=1, n_neighbors=5, progress=False)
+        (warning,) = [one for one in recwarn if "raw counts" in str(one.message)]
+        assert isinstance(warning.message, GPEWarning) and warning.filename == __file__
+        assert "sc.pp.normalize_total" in str(warning.message) and "sc.pp.log1p" in str(warning.message)
+    with pytest.warns(GPEWarning, match="raw counts"):
+        gpe.tl.neighbors(anndata.AnnData(counts), 5)
+    with pytest.warns(GPEWarning, match="raw counts"):
+        gpe.embed(anndata.AnnData(counts), n_components=2, power=1, n_neighbors=5, progress=False)
+    recwarn.clear()
+    with_pca = anndata.AnnData(counts, obsm={"X_pca": counts[:, :5]})
+    no_counts = (np.log1p(counts), counts + 0.5, counts - 3, (counts > 9).astype(np.float32))
+    for adata in (with_pca, *(anndata.AnnData(X) for X in no_counts)):
+        gpe.tl.neighbors(adata, 5)
+    assert not [one for one in recwarn if "raw counts" in str(one.message)]
 
 
 def branches() -> "anndata.AnnData":

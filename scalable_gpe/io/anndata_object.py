@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.io.anndata_parts import map_or_copy
 from scalable_gpe.io.annotations import FrameAnnotations
 from scalable_gpe.io.points import Points, first_names, name_array
 
 _PCA = "X_pca"
+_COUNTED_ROWS = 64
+_LEAST_COUNT = 100  # in the mean row: small panels of genes have some hundred
 
 
 def is_anndata(value: Any) -> bool:
@@ -25,6 +27,12 @@ def read_anndata(adata: Any, key: str | None = None) -> Points:
     """The points of an AnnData object, and its obs_names; `key` is "X", "obsm/NAME", "layers/NAME" or "raw/X"."""
     key = chosen_key(adata, key)
     values = _in_place(_element(adata, key))
+    if key == "X" and _are_counts(values):
+        warn(
+            "`X` of the AnnData object looks like raw counts, between which distances mean little. Normalise them and "
+            "take logarithms first: sc.pp.normalize_total, sc.pp.log1p, sc.pp.pca.",
+            GPEWarning,
+        )
     names = name_array([str(name) for name in adata.obs_names])
     annotations = FrameAnnotations.of(adata, key)
     return Points(values, names, f"{key} of an AnnData object", annotations, _feature_names(adata, key))
@@ -72,6 +80,18 @@ def _element(adata: Any, key: str) -> Any:
             else f"`key` must be 'X', 'raw/X', 'obsm/NAME' or 'layers/NAME' of the AnnData object; got {key!r}."
         )
     )
+
+
+def _are_counts(values: Any) -> bool:
+    """Whether the first rows hold whole numbers of at least 0 that add up to much."""
+    if hasattr(values, "dask"):
+        return False  # a lazy matrix is not computed for a hint
+    first = values[:_COUNTED_ROWS]
+    entries = first.data if hasattr(first, "tocsr") else np.asarray(first)
+    if not entries.size or entries.dtype.kind not in "iuf" or not np.isfinite(entries).all():
+        return False
+    are_whole = entries.min() >= 0 and (entries == np.floor(entries)).all()
+    return bool(are_whole and entries.max() > 1 and entries.sum(dtype=np.float64) > _LEAST_COUNT * first.shape[0])
 
 
 def _feature_names(adata: Any, key: str) -> np.ndarray | None:

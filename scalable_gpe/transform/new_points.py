@@ -27,7 +27,7 @@ from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.io.rows import Rows, open_rows
+from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
@@ -157,13 +157,7 @@ class NewPoints:
         return _BATCH_ROWS
 
     def _make_search(self) -> Search:
-        if self._metric == "jaccard":
-            raise ValueError(
-                Message(
-                    "transform does not know `metric='jaccard'`. Embed old and new rows together, or use 'hamming'."
-                )
-            )
-        self._points = _check_points(self._graph)
+        self._points = _check_points(self._graph, self._metric)
         return _Leaves(self._points, self._graph.radius, self._context)
 
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
@@ -190,17 +184,9 @@ class NewPoints:
 
     def open(self, X: Any, storage_options: StorageOptions | None = None) -> NewRowsSource:
         """Open new rows, in the units of the training rows; refuse other features than theirs."""
-        rows = open_rows(X, self._metric, name="X_new", min_rows=1, storage_options=storage_options)
-        if rows.n_features != self._points.n_features:
-            raise ValueError(
-                Message(
-                    f"`X_new` must have the {self._points.n_features} features of the training rows; got "
-                    f"{rows.n_features}. Pass the same columns in the same order."
-                )
-            )
+        rows = _open_new(X, self._graph, self._points.n_features, self._metric, storage_options)
         _check_features(rows.feature_names, self._feature_names)
-        offset = self._graph.metadata.offset
-        return rows.with_units(None if offset is None else np.asarray(offset), self._graph.exponent)
+        return rows
 
     def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]) -> NewRows:
         from scalable_gpe.loops import new_points as loops
@@ -264,6 +250,34 @@ class NewPoints:
             return
         loops.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
         loops.exponents(indptr, squares, 1.0)
+
+
+def nearest_points(X: Any, graph: NeighborGraph, n_neighbors: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest points (storage order) of each new row, nearest first, and their distances in the units of X."""
+    stored = _check_points(graph, metric)
+    rows = _open_new(X, graph, stored.n_features, metric)
+    search, user_row = _Leaves(stored, graph.radius, graph.context), graph.storage_order.user_row
+    batches = (rows.read(start, stop) for start, stop in ranges(rows.n_rows, _BATCH_ROWS))
+    chunks = [chunk for batch in batches for chunk in search.search(batch, n_neighbors, user_row)]
+    squares = np.concatenate([chunk.best for chunk in chunks])
+    lengths = graph.in_user_units(np.sqrt(squares).astype(np.float32))
+    return np.concatenate([chunk.nearest for chunk in chunks]), lengths
+
+
+def _open_new(
+    X: Any, graph: NeighborGraph, n_features: int, metric: str, storage_options: StorageOptions | None = None
+) -> InputRows:
+    """Open new rows in the units of the training rows; refuse another number of features than theirs."""
+    rows = open_rows(X, metric, name="X_new", min_rows=1, storage_options=storage_options)
+    if rows.n_features != n_features:
+        raise ValueError(
+            Message(
+                f"`X_new` must have the {n_features} features of the training rows; got {rows.n_features}. Pass the "
+                "same columns in the same order."
+            )
+        )
+    offset = graph.metadata.offset
+    return rows.with_units(None if offset is None else np.asarray(offset), graph.exponent)
 
 
 def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> None:
@@ -415,8 +429,12 @@ class _Leaves:
         chunk.hits.append((hits[:n_hits].copy(), squares[:n_hits].copy()))
 
 
-def _check_points(graph: NeighborGraph) -> Rows:
+def _check_points(graph: NeighborGraph, metric: str) -> Rows:
     """Return the points in storage order; raise if there are none, or if the lists hold other distances."""
+    if metric == "jaccard":
+        raise ValueError(
+            Message("transform does not know `metric='jaccard'`. Embed old and new rows together, or use 'hamming'.")
+        )
     if graph.points is None:
         raise ValueError(
             Message(
