@@ -28,6 +28,7 @@ from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
 from scalable_gpe.graph.neighbors import NeighborGraph, open_graph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_components, open_kernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
+from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.io.labels import Labels
 from scalable_gpe.io.optional import import_optional
@@ -112,20 +113,27 @@ class Embedding:
         every = Filter(self.report["horizon"] or 1, True, self.report["first_power"] or 1)
         return {one: every if isinstance(one, str) else Filter(one) for one in self.settings.powers}
 
-    @property
+    @cached_property
     def ordinary(self) -> np.ndarray:
-        """Mask of the rows that are not isolated, alone or with their copies, in the order of the input."""
-        mask: np.ndarray = ~self.heat.isolated[self.graph.storage_order.position]
-        return mask
+        """Mask of the rows that determine principal axes, in the order of the input.
+
+        They are not isolated, alone or with their copies, and not in components of less than 1 % of the rows.
+        """
+        return ordinary_rows(self.heat)
 
     @property
     def is_rotated(self) -> bool:
-        """Whether the points are principal axes of a wider sketch."""
-        return bool(self._axes)
+        """Whether the columns are principal axes of the sketch."""
+        return self.settings.sketching.is_rotated
 
     def sketch_columns(self, power: Power) -> list[SketchColumns]:
         """The columns of the sketch of one power, before the last application of A."""
         return self._columns[power]
+
+    def columns_of(self, power: Power, points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Some columns of the sketch of some rows of the embedding, in float64; it must have all axes."""
+        points = points.astype(np.float64)
+        return self._axes[power].rotate_back(points, chosen) if self.is_rotated else points[:, chosen]
 
     @property
     def by_power(self) -> dict[Power, Any]:
@@ -211,8 +219,9 @@ class Embedding:
     def principal(self, n_axes: int = 2, *, power: Power | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates along the principal axes: ordered by how much they matter, the plane for pictures.
 
-        The axes are those of the ordinary rows; isolated rows would determine them alone. Rows are rotated, not
-        shifted, so that distances within the axes stay as they are.
+        With ``axes="principal"``, the default of `embed`, these are the first columns of the points.
+        The axes are those of the ordinary rows: isolated rows, and components of less than 1 % of the rows, would
+        determine them alone. Rows are rotated, not shifted, so that distances within the axes stay as they are.
 
         Parameters
         ----------
@@ -238,7 +247,7 @@ class Embedding:
         n_axes = checks.check_count(n_axes, "n_axes", maximum=int(points.shape[1]))
         ordinary = self.ordinary
         here = self.heat.context.workers.here
-        axes = principal_axes(lambda start, stop: points[start:stop], len(ordinary), ordinary, here)
+        axes = principal_axes(lambda a, b: points[a:b], len(ordinary), lambda a, b: ordinary[a:b], here)
         pieces = ranges(len(ordinary), _READ_ROWS)
         rotated = np.concatenate([axes.rotate(np.asarray(points[slice(*piece)]), n_axes) for piece in pieces])
         return rotated, axes.shares[:n_axes]
@@ -287,7 +296,7 @@ class Embedding:
     def distance_error(self, root: int | None = None) -> float:
         """Relative error of distances at all scales within a component, from one row or between sampled ones."""
         n_sketch, n_rows = self.settings.sketching.n_columns, self.graph.n_rows
-        if not self.is_rotated:
+        if self.settings.n_sketch is None:
             return float(np.sqrt(2 / n_sketch) / 2)
         rows = np.unique(np.linspace(0, n_rows - 1, _ERROR_ROWS).astype(np.int64))
         roots, component = rows if root is None else np.array([root]), self.row_components
@@ -336,7 +345,8 @@ class Embedding:
         return next(iter(self.by_power)) if power is None else power
 
     def __getstate__(self) -> object:
-        return {name: value for name, value in vars(self).items() if name not in ("_new_points", "row_components")}
+        cached = ("_new_points", "row_components", "ordinary")
+        return {name: value for name, value in vars(self).items() if name not in cached}
 
     @cached_property
     def _new_points(self) -> NewPoints:
@@ -372,6 +382,7 @@ def embed(
     horizon: Any = "auto",
     first_power: Any = "auto",
     n_sketch: int | None = None,
+    axes: str = "principal",
     client: Any = None,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
@@ -408,7 +419,7 @@ def embed(
         or the result of `read_points`. In any unit from 1e-120 to 1e120. Not needed if `neighbors` is given.
     n_components : int
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2, and below 8 a
-        warning says so. For fewer coordinates pass `n_sketch`, or take the principal axes of the result.
+        warning says so. For fewer coordinates pass `n_sketch`, or take the first columns of the result.
     n_neighbors : int, optional
         Number of other points in each neighbour list; min(32, N - 1) by default.
     epsilon : float or {"auto", "global", "local", "bgh"}
@@ -427,7 +438,12 @@ def embed(
         is that of diffusion pseudotime, :math:`A + A^2 + \dots`.
     n_sketch : int, optional
         Compute this many columns and keep the n_components principal axes of them: ordered coordinates, and less
-        noise in what is kept. By default n_components columns are computed and kept as they are.
+        noise in what is kept. By default n_components columns are computed, and all axes kept.
+    axes : {"principal", "sketch"}
+        "principal" rotates the points to principal axes: the same distances, columns ordered by their variance, so that
+        the first two are the plane for pictures. Isolated rows, and components of less than 1 % of the rows, do not
+        determine the axes. "sketch" keeps the random columns of the formula: then a run with fewer components has the
+        first columns of one with more, and `gp_embedding` returns the same.
     client : None, False or distributed.Client
         Whose workers run the loops. None takes the active client if X is a dask collection, or has 1,000,000 rows or
         more and some workers are on other hosts; else, and with False, threads of this process do the work, which are
@@ -493,6 +509,7 @@ def embed(
         horizon=horizon,
         first_power=first_power,
         n_sketch=n_sketch,
+        axes=axes,
         normalization=normalization,
         sketch=sketch,
         metric=metric,
@@ -695,7 +712,8 @@ def _make_keys(source: GraphStage, parameters: Parameters) -> Keys:
     heat = heat_name(kernel, parameters.normalization, SINKHORN_TOL, SINKHORN_PRODUCTS, parameters.sample_weight)
     sketch = parameters.sketching.name(heat)
     horizon = (parameters.horizon,) if ALL in parameters.powers else ()
-    wide = () if parameters.n_sketch is None else ("n_sketch", parameters.n_sketch)
+    rotated = ("axes", parameters.axes) if parameters.sketching.is_rotated else ()
+    wide = rotated if parameters.n_sketch is None else ("n_sketch", parameters.n_sketch)
     first = choose_first_power(parameters.first_power, source.n_rows)
     later = ("first_power", first) if ALL in parameters.powers and first > 1 else ()
     run = run_key(sketch, parameters.n_components, parameters.power, *horizon, *wide, *later)

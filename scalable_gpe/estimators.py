@@ -185,6 +185,8 @@ class GaussianProcessEmbedding(_Estimator):
         The first power of "all".
     n_sketch : int, optional
         Columns that are computed; the n_components principal axes of them are kept.
+    axes : {"principal", "sketch"}
+        Principal axes, ordered by their variance; or the random columns of the sketch.
     metric : str
         As in `embed`. "precomputed": X holds distances, all N x N or sparse ones of neighbours, as in scikit-learn.
         "precomputed_kernel": X is a symmetric kernel, N x N, dense or sparse, of at least 0 and with a positive
@@ -235,6 +237,7 @@ class GaussianProcessEmbedding(_Estimator):
         horizon: int | str = "auto",
         first_power: int | str = "auto",
         n_sketch: int | None = None,
+        axes: str = "principal",
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
         metric: str = "euclidean",
@@ -259,6 +262,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.horizon = horizon
         self.first_power = first_power
         self.n_sketch = n_sketch
+        self.axes = axes
         self.normalization = normalization
         self.sketch = sketch
         self.metric = metric
@@ -300,6 +304,7 @@ class GaussianProcessEmbedding(_Estimator):
             self.horizon,
             self.n_sketch,
             self.first_power,
+            self.axes,
         )
 
     def _transform(self, X: Any) -> Array:
@@ -398,7 +403,7 @@ class DiffusionMap(_Estimator):
             cheapest = check_sketch(1, 1, "gaussian", 0, "single", 1e-4, "auto", None)
             self._keep_kernel(embed_kernel(self._heat_of(X, sample_weight), cheapest))
         else:
-            self._keep(self._embed(X, n_components=1, power=1, sample_weight=sample_weight))
+            self._keep(self._embed(X, n_components=1, power=1, axes="sketch", sample_weight=sample_weight))
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1

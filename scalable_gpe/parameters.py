@@ -13,7 +13,7 @@ from scalable_gpe.graph.search import SearchParameters
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.normalization import NORMALIZATIONS
 from scalable_gpe.io.rows import METRICS
-from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
+from scalable_gpe.sketch.gaussian_process import AS_SKETCHED, SketchParameters, check_sketch
 from scalable_gpe.sketch.random_matrix import Sketch
 
 AUTO = "auto"
@@ -44,6 +44,7 @@ class Parameters:
     first_power: int | str = AUTO
     n_sketch: int | None = None
     sample_weight: str | None = None
+    axes: str = AS_SKETCHED  # of earlier versions
 
     @property
     def search(self) -> SearchParameters:
@@ -55,7 +56,14 @@ class Parameters:
         """Parameters of the sketch stage."""
         sketch = Sketch(self.sketch, self.random_state, self.precision)
         return SketchParameters(
-            self.n_components, self.powers, sketch, self.tol, self.horizon, self.n_sketch, self.first_power
+            self.n_components,
+            self.powers,
+            sketch,
+            self.tol,
+            self.horizon,
+            self.n_sketch,
+            self.first_power,
+            self.axes,
         )
 
     @property
@@ -82,6 +90,7 @@ def check_parameters(
     horizon: Any,
     first_power: Any,
     n_sketch: Any,
+    axes: Any,
     normalization: Any,
     sketch: Any,
     metric: Any,
@@ -94,7 +103,7 @@ def check_parameters(
 ) -> Parameters:
     """Check all arguments of `embed`, except the data and where to run."""
     seed = checks.check_random_state(random_state)
-    sketching = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch, first_power)
+    sketching = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch, first_power, axes)
     search = check_search(
         n_neighbors=n_neighbors,
         metric=metric,
@@ -122,4 +131,5 @@ def check_parameters(
         horizon=sketching.horizon,
         first_power=sketching.first_power,
         n_sketch=sketching.n_sketch,
+        axes=sketching.axes,
     )

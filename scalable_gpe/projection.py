@@ -101,7 +101,8 @@ def plane_axes(points: PointArray, n_axes: int, ordinary: np.ndarray | None = No
     For points without an embedding, the farthest hundredth is left out: a few rows would determine the axes alone.
     """
     mask = _not_far(points) if ordinary is None else ordinary
-    axes = principal_axes(lambda start, stop: points[start:stop], int(points.shape[0]), mask, Workers(1))
+    n_rows = int(points.shape[0])
+    axes = principal_axes(lambda a, b: points[a:b], n_rows, lambda a, b: mask[a:b], Workers(1))
     return axes.leading(n_axes).astype(np.float32)
 
 

@@ -98,7 +98,7 @@ def make_report(
     errors = {power: sketch.error(power) for power in plans}
     scales, solver_error = sketch.scales, sketch.solver_error
     bistochastic = heat.normalization == "bistochastic"
-    axes = sketch.axes(parameters.sketching, heat.context)
+    axes = {} if parameters.n_sketch is None else sketch.axes(parameters.sketching, heat.context)
     kept = {power: float(one.shares[: parameters.n_components].sum()) for power, one in axes.items()} or None
     report = Report(
         n_rows=graph.n_rows,
@@ -203,7 +203,7 @@ def _reasons(
     if graph.method == "pynndescent":
         reasons["method"] = "pynndescent's lists depend on the number of threads: results may differ between machines"
     if parameters.n_sketch is None:
-        reasons |= dict.fromkeys(("n_sketch", "kept_variance"), "the columns of the sketch are kept as they are")
+        reasons |= dict.fromkeys(("n_sketch", "kept_variance"), "all columns of the sketch are kept")
     if sketch.horizon is None:
         solver = ("contraction", "solver_cycles", "solver_levels", "solver_error", "solver_error_worst")
         names = ("horizon", "relaxation_time", "first_power", *solver)

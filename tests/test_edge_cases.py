@@ -33,7 +33,9 @@ def close(got, expected, tolerance=1e-5):
 @pytest.mark.parametrize("n_rows", [2, 3, 5])
 def test_very_few_rows(n_rows, normalization):
     X = np.random.default_rng(n_rows).standard_normal((n_rows, 2))
-    result = gpe.embed(X, epsilon=2.0, power=3, n_components=4, precision="double", normalization=normalization)
+    result = gpe.embed(
+        X, epsilon=2.0, power=3, n_components=4, precision="double", normalization=normalization, axes="sketch"
+    )
     close(result.points, reference(X, 2.0, 3, 4, normalization))
     for rule in ("auto", "bgh"):
         assert np.isfinite(gpe.embed(X, epsilon=rule, power=(1, 100), normalization=normalization).points[100]).all()
@@ -43,14 +45,16 @@ def test_very_few_rows(n_rows, normalization):
 @pytest.mark.parametrize("n_neighbors", [1, 7, 32])
 def test_as_many_neighbors_as_there_are_other_rows(n_neighbors):
     X = np.random.default_rng(0).standard_normal((n_neighbors + 1, 3))
-    result = gpe.embed(X, n_neighbors=n_neighbors, epsilon=3.0, power=2, n_components=2, precision="double")
+    result = gpe.embed(
+        X, n_neighbors=n_neighbors, epsilon=3.0, power=2, n_components=2, precision="double", axes="sketch"
+    )
     close(result.points, reference(X, 3.0, 2, 2))
 
 
 @pytest.mark.parametrize("k", [1, 2, 100])
 def test_fewer_and_more_columns_than_rows(k):
     X = np.random.default_rng(1).standard_normal((40, 2))
-    result = gpe.embed(X, n_neighbors=39, epsilon=1.0, power=5, n_components=k, precision="double")
+    result = gpe.embed(X, n_neighbors=39, epsilon=1.0, power=5, n_components=k, precision="double", axes="sketch")
     assert result.points.shape == (40, k)
     close(result.points, reference(X, 1.0, 5, k))
 
@@ -58,7 +62,7 @@ def test_fewer_and_more_columns_than_rows(k):
 @QUIET
 def test_one_dimension():
     X = np.sort(np.random.default_rng(2).random(300))[:, None]
-    result = gpe.embed(X, n_neighbors=299, epsilon=0.01, power=20, n_components=3, precision="double")
+    result = gpe.embed(X, n_neighbors=299, epsilon=0.01, power=20, n_components=3, precision="double", axes="sketch")
     close(result.points, reference(X.astype(np.float32), 0.01, 20, 3))
     assert np.isfinite(gpe.embed(X).points).all()
 
@@ -88,7 +92,7 @@ def test_a_thousand_identical_rows_among_others(normalization, method):
     X[same] = X[same[0]]
     options = {"epsilon": 1.5, "power": (2, 12), "n_components": 5, "normalization": normalization, "method": method}
     with block_sizes(block_rows=64):
-        result = gpe.embed(X, n_neighbors=200, precision="double", **options)
+        result = gpe.embed(X, n_neighbors=200, precision="double", axes="sketch", **options)
     assert (result.report["n_distinct"], result.report["n_duplicates"]) == (201, 999)
     for power, points in result.points.items():
         assert (points[same] == points[same[0]]).all()
@@ -100,7 +104,7 @@ def test_a_thousand_identical_rows_among_others(normalization, method):
 @QUIET
 def test_only_repeats_of_two_rows():
     X = np.repeat([[0.0, 0.0], [1.0, 0.0]], [30, 70], axis=0)
-    result = gpe.embed(X, epsilon=1.0, power=4, n_components=3, precision="double")
+    result = gpe.embed(X, epsilon=1.0, power=4, n_components=3, precision="double", axes="sketch")
     assert result.report["n_neighbors"] == 1
     close(result.points, reference(X, 1.0, 4, 3))
 
@@ -148,7 +152,14 @@ def pieces(n=3, size=80):
 def test_a_disconnected_graph(normalization, power):
     X = pieces()
     result = gpe.embed(
-        X, n_neighbors=79, epsilon=2.0, power=power, n_components=4, precision="double", normalization=normalization
+        X,
+        n_neighbors=79,
+        epsilon=2.0,
+        power=power,
+        n_components=4,
+        precision="double",
+        normalization=normalization,
+        axes="sketch",
     )
     assert result.report["n_connected_components"] == 3
     close(result.points, reference(X.astype(np.float32), 2.0, power, 4, normalization))
@@ -158,7 +169,7 @@ def test_a_disconnected_graph(normalization, power):
 def test_isolated_rows_are_reported_and_stay():
     X = np.concatenate([gpe.datasets.torus(300), np.diag([1e4, 2e4, -3e4, 5e4])])
     with pytest.warns(ConnectivityWarning, match=r"4 of 304 rows have no effective neighbours"):
-        result = gpe.embed(X, n_neighbors=20, epsilon=1.0, power=8, n_components=6)
+        result = gpe.embed(X, n_neighbors=20, epsilon=1.0, power=8, n_components=6, axes="sketch")
     assert result.report["n_isolated"] == 4
     lists = result.graph.indices, result.graph.distances
     with pytest.warns(ConnectivityWarning, match="Pass longer lists, or raise epsilon"):
@@ -171,7 +182,7 @@ def test_isolated_rows_are_reported_and_stay():
 @QUIET
 def test_an_epsilon_so_small_that_every_row_is_alone():
     X = np.random.default_rng(0).standard_normal((60, 2))
-    result = gpe.embed(X, epsilon=1e-12, power=64, n_components=3)
+    result = gpe.embed(X, epsilon=1e-12, power=64, n_components=3, axes="sketch")
     assert result.report["n_isolated"] == 60
     G = gpe.sketch_matrix(60, 3)
     np.testing.assert_allclose(result.points, (G - G.mean(axis=0)) / np.sqrt(3), rtol=1e-4)
@@ -198,7 +209,9 @@ def test_integer_input_with_many_ties(dtype):
     result = gpe.embed(X, n_neighbors=10, power=(2, 64))
     assert all(np.isfinite(points).all() for points in result.points.values())
     assert result.report["recall"] == 1.0
-    whole = gpe.embed(X, n_neighbors=len(X) - 1, epsilon=3.0, power=6, n_components=4, precision="double")
+    whole = gpe.embed(
+        X, n_neighbors=len(X) - 1, epsilon=3.0, power=6, n_components=4, precision="double", axes="sketch"
+    )
     close(whole.points, reference(X, 3.0, 6, 4))
 
 
@@ -206,7 +219,9 @@ def test_integer_input_with_many_ties(dtype):
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e6, 1e12, 1e17])
 def test_very_small_and_very_large_units(scale):
     X = gpe.datasets.torus(200, random_state=1).astype(np.float64)
-    result = gpe.embed(X * scale, n_neighbors=199, epsilon=2.0 * scale**2, power=5, n_components=3, precision="double")
+    result = gpe.embed(
+        X * scale, n_neighbors=199, epsilon=2.0 * scale**2, power=5, n_components=3, precision="double", axes="sketch"
+    )
     close(result.points, reference(X, 2.0, 5, 3), 1e-4)
     auto = gpe.embed(X * scale, power=5).report["epsilon"]
     assert auto == pytest.approx(scale**2 * gpe.embed(X, power=5).report["epsilon"], rel=1e-4)
@@ -248,7 +263,8 @@ def test_one_power_and_a_sequence_of_one():
     heat = alone.heat
     assert isinstance(gpe.gp_embedding(heat, 3, (4,)), dict)
     assert isinstance(gpe.gp_embedding(heat, 3, {4, 8}), dict)
-    assert gpe.gp_embedding(heat, 3, 4).tobytes() == alone.points.tobytes()
+    sketched = gpe.embed(X, power=4, n_components=3, axes="sketch")
+    assert gpe.gp_embedding(heat, 3, 4).tobytes() == sketched.points.tobytes()
 
 
 @QUIET

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import time
 from dataclasses import replace
 from io import BytesIO
 
@@ -68,13 +67,10 @@ def test_texts_are_escaped_and_nothing_fails(result):
     assert "lost mass" in page and "<img" not in page
 
 
-def test_a_large_embedding_is_sampled_and_quick(result, tmp_path):
+def test_a_large_embedding_is_sampled(result, tmp_path):
     points = np.random.default_rng(0).standard_normal((400_000, 16), dtype=np.float32)
     points[:10] *= 1e6
     assert notebook.sampled_rows(points).shape == (50_000, 16)
-    began = time.perf_counter()
-    notebook.thumbnail(notebook.sampled_rows(points))
-    assert time.perf_counter() - began < 0.5
     zarr = pytest.importorskip("zarr")
     stored = zarr.create_array(tmp_path / "p.zarr", data=points, chunks=(20_000, 16))
     sample = notebook.sampled_rows(stored)

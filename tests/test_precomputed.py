@@ -86,7 +86,7 @@ def test_a_kernel_against_the_dense_formula(torus, normalization):
     model = gpe.GaussianProcessEmbedding(
         4, metric="precomputed_kernel", normalization=normalization, power=5, precision="double", random_state=3
     )
-    model.fit(K, sample_weight=w)
+    model.set_params(axes="sketch").fit(K, sample_weight=w)
     normalise = exact.symmetric if normalization == "symmetric" else exact.bistochastic
     A, G = normalise(K, sample_weight=w), gpe.sketch_matrix(100, 4, random_state=3)
     if normalization == "bistochastic":
@@ -95,7 +95,9 @@ def test_a_kernel_against_the_dense_formula(torus, normalization):
     close(model.transform(K), model.embedding_)
     assert (model.fit_transform(csr_matrix(K), sample_weight=w) == model.embedding_).all()
     assert model.report_["converged"] and model.epsilon_ is None
-    whole = gpe.embed(X, n_neighbors=99, epsilon=0.5, power=5, n_components=4, normalization=normalization)
+    whole = gpe.embed(
+        X, n_neighbors=99, epsilon=0.5, power=5, n_components=4, normalization=normalization, axes="sketch"
+    )
     close(clone(model).set_params(random_state=0, precision="single").fit(K).embedding_, whole.points, 1e-3)
     kernel = clone(model).set_params(random_state=0).fit(K)
     close(kernel.transform(rows), whole.transform(new), 1e-3)

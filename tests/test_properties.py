@@ -102,7 +102,7 @@ def embed(drawn, parameters, X=None, unit=None):
 
 def check_pipeline(case):
     drawn, parameters = case
-    result = embed(drawn, parameters)
+    result = embed(drawn, {**parameters, "axes": "sketch"})
     points = (drawn.X.astype(float) / drawn.unit).tolist()  # as the type of X holds them
     check_lists(result, points, drawn)
     lengths = [result.graph.distances[i] / drawn.unit for i in sorted(set(drawn.first))]

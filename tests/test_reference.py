@@ -19,7 +19,9 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is not beside t
 
 # members that are for the library itself; every other one must be in the reference
 INTERNAL = {
-    "Embedding": {"distance_error", "filters", "is_rotated", "row_components", "settings", "sketch_columns"},
+    "Embedding": {
+        "columns_of", "distance_error", "filters", "is_rotated", "row_components", "settings", "sketch_columns",
+    },
     "NeighborGraph": {
         "context", "name", "storage_order", "lists", "list_distances", "edges", "points", "scan", "metadata", "open",
         "summary", "exponent", "in_user_units", "stored_epsilon", "user_epsilon", "radius", "sampled_distances",

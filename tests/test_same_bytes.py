@@ -97,17 +97,19 @@ def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
     then=st.integers(1, 40),
     panel=st.sampled_from([None, 5, 16]),
     stored=st.booleans(),
+    axes=st.sampled_from(["principal", "sketch"]),
     sketch=st.sampled_from(["gaussian", "bernoulli"]),
 )
-def test_more_columns_later(tmp_path_factory, first, then, panel, stored, sketch):
+def test_more_columns_later(tmp_path_factory, first, then, panel, stored, axes, sketch):
     """Columns are added to the stored ones; fewer columns are the first of them (up to the factor 1 / sqrt(k))."""
+    axes = axes if stored else "sketch"
     options = {"n_neighbors": 6, "power": 12, "epsilon": 0.3, "sketch": sketch}
     with block_sizes(block_rows=128, panel_columns=panel):
-        fresh = bytes_of(gpe.embed(X, n_components=then, **options).points)
+        fresh = bytes_of(gpe.embed(X, n_components=then, axes=axes, **options).points)
         if stored:
             store = tmp_path_factory.mktemp("columns") / "run"
-            gpe.embed(X, n_components=first, store=store, **options)
-            later = gpe.embed(X, n_components=then, store=store, **options).points
+            gpe.embed(X, n_components=first, axes=axes, store=store, **options)
+            later = gpe.embed(X, n_components=then, axes=axes, store=store, **options).points
         else:
             heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 6), 0.3))
             gpe.gp_embedding(heat, first, 12, sketch=sketch)
@@ -243,7 +245,9 @@ def test_permuting_against_the_dense_formula():
     order = np.random.default_rng(0).permutation(200)
     points = X[:200]
     n_others = len(np.unique(points, axis=0)) - 1
-    result = gpe.embed(points[order], n_neighbors=n_others, epsilon=0.5, power=3, n_components=4, precision="double")
+    result = gpe.embed(
+        points[order], n_neighbors=n_others, epsilon=0.5, power=3, n_components=4, precision="double", axes="sketch"
+    )
     Y = exact.gp_embedding(exact.heat_kernel(points[order].astype(float), 0.5), gpe.sketch_matrix(200, 4), 3)
     Y -= Y.mean(axis=0)
     assert np.linalg.norm(result.points - Y) < 1e-5 * np.linalg.norm(Y)

@@ -358,6 +358,7 @@ def wrong(X, rule, normalization, neighbors=None, slack=0.0):
             normalization=normalization,
             power=[POWER, "all"],
             n_components=COMPONENTS,
+            axes="sketch",
             progress=False,
         )
     dense = Dense(X, result.graph.indices, rule, normalization)

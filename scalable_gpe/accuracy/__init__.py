@@ -12,6 +12,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from scalable_gpe import checks
 from scalable_gpe.accuracy import formatting
 from scalable_gpe.accuracy.exact_rows import ExactRows, Rounding, measure_rounding
@@ -183,7 +185,10 @@ def _audit_powers(
     powers = {}
     for power, values in published.items():
         covariance, embedded = covariances[power], take_rows(values, exact.rows)
-        wide = exact.sketched(embedding, power) if embedding.is_rotated else embedded
+        if embedding.settings.n_sketch is None:
+            wide = embedding.columns_of(power, embedded, np.arange(k))
+        else:
+            wide = exact.sketched(embedding, power)
         powers[power] = PowerAudit(
             errors=distance_errors(covariance, embedded, exact.points),
             scaled_error=distance_errors(covariance, embedded, exact.points, scaled=True).median_error,

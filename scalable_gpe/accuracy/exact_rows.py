@@ -209,10 +209,10 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
 
 
 def _shown(embedding: Embedding, power: Power, chosen: np.ndarray) -> Callable[[tuple[int, int]], np.ndarray]:
-    """Rows of some columns of f(A) G as the embedding has them; a rotated one has them before its rotation."""
-    if not embedding.is_rotated:
-        points, k = embedding.at(power), embedding.settings.n_components
-        return lambda rows: np.asarray(points[slice(*rows)], dtype=np.float64)[:, chosen] * np.sqrt(k)
+    """Rows of some columns of f(A) G as the embedding has them; one that keeps fewer axes had them before."""
+    points, k = embedding.at(power), embedding.settings.n_components
+    if embedding.settings.n_sketch is None:
+        return lambda rows: embedding.columns_of(power, np.asarray(points[slice(*rows)]), chosen) * np.sqrt(k)
     heat, parts = embedding.heat, embedding.sketch_columns(power)
     own = [chosen[(chosen >= part.first) & (chosen < part.stop)] - part.first for part in parts]
     columns = [read_whole(part.table)[:, some] for part, some in zip(parts, own, strict=True)]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         default="auto",
     ),
     option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)", default="bistochastic"),
+    option("--axes", "NAME", "principal, or sketch for its random columns (principal)", default="principal"),
     option("--sketch", "NAME", "gaussian or bernoulli (gaussian)", default="gaussian"),
     option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)", default="euclidean"),
     option(

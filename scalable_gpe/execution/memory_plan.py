@@ -109,7 +109,8 @@ class ProblemSize:
         """Largest number of bytes that a store holds during a run.
 
         What stays: rows, lists, edges with distances and weights, sketch columns, embeddings. Before, a search holds
-        the rows twice and the lists of two rounds; the edges are sorted through files; a sketch saves two states.
+        the rows twice and the lists of two rounds; the edges are sorted through files; a sketch saves two states, which
+        are more than an embedding before its rotation.
         """
         rows, lists = 4 * self.n_rows * self.n_features, 8 * self.n_rows * self.n_neighbors
         searched, sorted_edges = 2 * rows + 2 * lists, rows + 2.5 * lists + 8 * self.nnz

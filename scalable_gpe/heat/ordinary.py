@@ -10,8 +10,47 @@ import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import CHUNK, row_pieces
+from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import pieces, take_ascending
+
+LEAST_SHARE = 0.01  # of the rows that a shape lives on
+
+
+def ordinary_rows(heat: HeatKernel) -> np.ndarray:
+    """Mask (the user's order) of the rows that show the shape of the data.
+
+    They are not isolated, alone or with their copies, and not in components of less than 1 % of the rows; if all
+    components are so small, they are not isolated.
+    """
+    mask, position = _ordinary_points(heat), heat.kernel.storage_order.position
+    return heat.context.derived(len(position), np.bool_, lambda a, b: take_ascending(mask, position[a:b]))
+
+
+def _ordinary_points(heat: HeatKernel) -> np.ndarray:
+    """The mask in storage order."""
+    context, isolated = heat.context, heat.isolated
+    mask = context.filled(len(isolated), np.bool_, lambda a, b: ~isolated[a:b])
+    if heat.kernel.n_connected_components == 1:
+        return mask
+    panels = Panels(context)
+    small = in_small_groups(heat, shared_components(heat.kernel, panels))
+    panels.clear()
+    shown = context.filled(len(isolated), np.bool_, lambda a, b: mask[a:b] & ~small[a:b])
+    return shown if shown.any() else mask
+
+
+def in_small_groups(heat: HeatKernel, roots: Panel | None) -> np.ndarray:
+    """Mask (storage order) of the points in groups of less than 1 % of the rows."""
+    n_points = heat.kernel.edges.n_points
+    if roots is None:
+        return np.zeros(n_points, np.bool_)
+    sizes = np.zeros(n_points)
+    for start, stop in pieces(n_points):
+        np.add.at(sizes, roots.rows(start, stop), heat.weights[start:stop])
+    small = sizes < LEAST_SHARE * heat.total_weight
+    return np.concatenate([small[roots.rows(start, stop)] for start, stop in pieces(n_points)])
 
 
 @dataclass(frozen=True)

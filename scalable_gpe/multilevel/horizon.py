@@ -28,16 +28,14 @@ from scalable_gpe.graph.components import component_roots
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.kernel import JOINED
 from scalable_gpe.heat.normalization import HeatKernel, StepScale
-from scalable_gpe.heat.ordinary import OrdinaryRows
+from scalable_gpe.heat.ordinary import LEAST_SHARE, OrdinaryRows, in_small_groups
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.multilevel.cycle import CoarseBasis
 from scalable_gpe.multilevel.slow_modes import Mode, ModeSearch
-from scalable_gpe.storage.mapped import pieces
 
 SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float32 no digits for near rows
 PER_TIME = 8  # horizons per relaxation time
 MANY_ROWS, FIRST_OF_MANY = 50_000, 4
-LEAST_SHARE = 0.01  # of the rows that a shape lives on
 N_MODES = 8
 _MOST_STEPS, _SETTLED = 12, 0.01  # of the search; relative change of the relaxation time at which it ends
 _MOST_ROUNDS, _MOST_HELD = 6, 0.5  # rounds in which rows are held; share of them that leaves a shape
@@ -89,7 +87,7 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
     heat, before = basis.heat, basis.heat.context.tally.sweeps.get("interval", 0)
     panels = Panels(heat.context)
     roots = _roots(heat, panels, JOINED)
-    held = np.asarray(heat.isolated[:]) | _in_small_groups(heat, roots)
+    held = np.asarray(heat.isolated[:]) | in_small_groups(heat, roots)
     shape: Sequence[Mode] = ()
     modes: Sequence[Mode] = ()
     with heat.context.workers.progress.stage("interval", 3 * _MOST_STEPS):
@@ -101,7 +99,7 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
             shape = _of_shape(modes)
             if shape or not modes:
                 break
-            more = _carriers(search, modes) | _in_small_groups(heat, _roots(heat, panels, 1 / modes[-1].time))
+            more = _carriers(search, modes) | in_small_groups(heat, _roots(heat, panels, 1 / modes[-1].time))
             n_before, held = int(held.sum()), held | more
             if int(held.sum()) == n_before or int(held.sum()) > _MOST_HELD * len(held):
                 break
@@ -163,18 +161,6 @@ def _roots(heat: HeatKernel, panels: Panels, least: float) -> Panel | None:
         return values
 
     return component_roots(kernel.edges, heat.context, panels, least=least, values_of=entries)
-
-
-def _in_small_groups(heat: HeatKernel, roots: Panel | None) -> np.ndarray:
-    """Mask of the rows in groups of less than 1 % of the rows."""
-    n_points = heat.kernel.edges.n_points
-    if roots is None:
-        return np.zeros(n_points, np.bool_)
-    sizes = np.zeros(n_points)
-    for start, stop in pieces(n_points):
-        np.add.at(sizes, roots.rows(start, stop), heat.weights[start:stop])
-    small = sizes < LEAST_SHARE * heat.total_weight
-    return np.concatenate([small[roots.rows(start, stop)] for start, stop in pieces(n_points)])
 
 
 def _carriers(search: ModeSearch, modes: Sequence[Mode]) -> np.ndarray:

@@ -25,6 +25,7 @@ from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import axes_name, sketch_name
 
 PRECISIONS = ("single", "double")
+PRINCIPAL, AS_SKETCHED = AXES = ("principal", "sketch")
 TOL_OF_POWERS, TOL_OF_ALL = 1e-4, 1e-2  # of all scales, more would be far below the error of the sketch
 FEW_COMPONENTS = 8  # below, the sketch alone changes a distance by more than a quarter
 
@@ -40,6 +41,12 @@ class SketchParameters:
     horizon: int | str = "auto"
     n_sketch: int | None = None
     first_power: int | str = "auto"
+    axes: str = AS_SKETCHED
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether the result has principal axes: with n_sketch it always has."""
+        return self.axes == PRINCIPAL or self.n_sketch is not None
 
     @property
     def n_columns(self) -> int:
@@ -76,7 +83,8 @@ def gp_embedding(
 
     .. math:: Y = A^p G / \sqrt{k}, \qquad E|y_i - y_j|^2 = |(A^p)_i - (A^p)_j|^2
 
-    For a converged bistochastic kernel the columns of G are centred, which shifts all points by the same vector. If the
+    Its columns are those of the formula (`embed` rotates them to principal axes). For a converged bistochastic kernel
+    the columns of G are centred, which shifts all points by the same vector. If the
     heat kernel has sample weights, :math:`Y = W^{-1/2} A^p G / \sqrt{k}`.
 
     Parameters
@@ -201,17 +209,15 @@ class SketchResult:
     ) -> Axes | None:
         """Write the embedding of one power; return the principal axes that it is rotated to, if it is."""
         columns, k = self.columns[power], parameters.n_components
-        if parameters.n_sketch is None:
+        if not parameters.is_rotated:
             publish(heat, columns, k, context, name, owner=owner)
             return None
-        axes = axes_name(self.name, self.plans[power].filter.name, parameters.n_sketch)
-        return publish_rotated(heat, columns, (parameters.n_sketch, k), context, name, axes, owner=owner)
+        axes = axes_name(self.name, self.plans[power].filter.name, parameters.n_columns)
+        return publish_rotated(heat, columns, (parameters.n_columns, k), context, name, axes, owner=owner)
 
     def axes(self, parameters: SketchParameters, context: Context) -> dict[Power, Axes]:
-        """The principal axes of a published embedding, which new points are rotated to; none without n_sketch."""
-        if parameters.n_sketch is None:
-            return {}
-        names = {one: axes_name(self.name, plan.filter.name, parameters.n_sketch) for one, plan in self.plans.items()}
+        """The principal axes of a published embedding, which new points are rotated to, if it is."""
+        names = self._axes_names(parameters)
         found = {one: find_axes(context, name) for one, name in names.items()}
         for one, axes in found.items():
             if axes is None:  # new points would not be rotated
@@ -220,9 +226,11 @@ class SketchResult:
 
     def has_axes(self, parameters: SketchParameters, context: Context) -> bool:
         """Whether the principal axes of every power are stored, if there are any."""
-        widths = [] if parameters.n_sketch is None else [parameters.n_sketch]
-        names = [axes_name(self.name, plan.filter.name, width) for plan in self.plans.values() for width in widths]
-        return all(find_axes(context, name) is not None for name in names)
+        return all(find_axes(context, name) is not None for name in self._axes_names(parameters).values())
+
+    def _axes_names(self, parameters: SketchParameters) -> dict[Power, str]:
+        plans, width = self.plans if parameters.is_rotated else {}, parameters.n_columns
+        return {power: axes_name(self.name, plan.filter.name, width) for power, plan in plans.items()}
 
     @property
     def n_panels(self) -> int:
@@ -298,8 +306,13 @@ def check_sketch(
     horizon: Any,
     n_sketch: Any,
     first_power: Any = "auto",
+    axes: Any = None,
 ) -> SketchParameters:
-    """Check the parameters of a sketch."""
+    """Check the parameters of a sketch; its columns stay as they are without `axes`, except with `n_sketch`."""
+    if axes == AS_SKETCHED and n_sketch is not None:
+        raise ValueError(
+            Message("`axes='sketch'` keeps the columns of the sketch, `n_sketch` principal axes: pass one of them.")
+        )
     kept = checks.check_count(n_components, "n_components")
     kind, powers = checks.check_choice(sketch, KINDS, "sketch"), checks.check_powers(power)
     return SketchParameters(
@@ -310,6 +323,7 @@ def check_sketch(
         horizon=checks.check_of_all(horizon, powers, "horizon"),
         n_sketch=None if n_sketch is None else _check_n_sketch(n_sketch, kept),
         first_power=checks.check_of_all(first_power, powers, "first_power"),
+        axes=AS_SKETCHED if axes is None else checks.check_choice(axes, AXES, "axes"),
     )
 
 

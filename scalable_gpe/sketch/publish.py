@@ -7,6 +7,7 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
+from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes, find_axes, principal_axes, save_axes, write_rotated
@@ -46,23 +47,28 @@ def publish_rotated(
     *,
     owner: str | None = None,
 ) -> Axes:
-    """Write the coordinates along the principal axes of ``s (K Z) / sqrt(n_sketch)``; return the axes.
+    """Write the coordinates along the principal axes of ``s (K Z) / sqrt(n_columns)``; return the axes.
 
-    `widths` are the numbers of columns computed and kept. The wide result is scratch.
+    `widths` are the numbers of columns computed and kept. The columns are scratch; in memory, they are rotated in their
+    place if all are kept (a store may be left, or a task repeated, in the middle).
     """
-    n_sketch, n_components = widths
-    scratch = context.scratch()
-    publish(heat, columns, n_sketch, context, scratch)
-    wide = context.store.open_table(scratch)
+    n_columns, n_components = widths
+    in_place = n_columns == n_components and not context.store.persistent
+    sketched = name if in_place else context.scratch()
+    publish(heat, columns, n_columns, context, sketched)
+    wide = context.store.open_table(sketched)
     axes = find_axes(context, axes_name)
     if axes is None:
-        ordinary = ~heat.isolated[heat.kernel.storage_order.position]
-        axes = principal_axes(wide.read, heat.shape[0], ordinary, context.workers)
+        panels = Panels(context)
+        ordinary = panels.of(ordinary_rows(heat))
+        axes = principal_axes(wide.read, heat.shape[0], ordinary.rows, context.workers)
+        panels.clear()
         save_axes(axes, context, axes_name)
     write_rotated(
         wide, axes, context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner), context
     )
-    context.store.remove(scratch)
+    if not in_place:
+        context.store.remove(sketched)
     return axes
 
 

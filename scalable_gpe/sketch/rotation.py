@@ -1,8 +1,8 @@
-"""Principal axes of a sketch: many columns are computed, and the few directions that matter most are kept.
+"""Principal axes of a sketch: columns in the order of how much they matter, of which the leading ones may be kept.
 
-The axes are those of the ordinary points: rows that keep more than 0.99 of their heat are far from everything and
-would determine the axes alone. Points are rotated, not shifted. Sums run over fixed chunks of rows in a fixed order, on
-one BLAS thread, so that the axes do not depend on blocks, threads or limits.
+The axes are those of the ordinary rows (`heat/ordinary.py`): rows that keep more than 0.99 of their heat are far from
+everything and would determine the axes alone. Points are rotated, not shifted. Sums run over fixed chunks of rows in a
+fixed order, on one BLAS thread, so that the axes do not depend on blocks, threads or limits.
 """
 
 from collections.abc import Callable
@@ -47,6 +47,11 @@ class Axes:
         rotation.rotate_rows(np.ascontiguousarray(values), self.leading(count), out)
         return out
 
+    def rotate_back(self, values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Some columns of the sketch of some rows, from their coordinates along all axes."""
+        columns: np.ndarray = values @ self.vectors[chosen].T
+        return columns
+
 
 def distance_error(axes: Axes, n_axes: int, roots: np.ndarray, rows: np.ndarray, same: np.ndarray) -> float:
     """Root mean square error of distances along the first axes, from roots to rows of a wide sketch, where `same`.
@@ -71,29 +76,29 @@ class AxesMetadata:
     variances: tuple[float, ...]
 
 
-def principal_axes(read: ReadRows, n_rows: int, ordinary: np.ndarray, workers: Workers) -> Axes:
-    """Axes of the rows that `read` returns for a range, of those where `ordinary` is true; all if it never is."""
+def principal_axes(read: ReadRows, n_rows: int, ordinary: ReadRows, workers: Workers) -> Axes:
+    """Axes of the rows that `read` returns for a range, of those where the mask `ordinary` is true; all if none is."""
     from threadpoolctl import threadpool_limits
 
-    counted = ordinary if ordinary.any() else np.ones(n_rows, bool)
-
-    def sums(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        total, gram = None, None
+    def sums(piece: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
+        n_counted, total, gram = 0, None, None
         for start in range(piece[0], piece[1], _READ_ROWS):
             stop = min(start + _READ_ROWS, piece[1])
-            rows = np.asarray(read(start, stop), np.float64)
-            rows = np.where(counted[start:stop, None], rows, 0.0)
+            counted = ordinary(start, stop)
+            n_counted += int(np.count_nonzero(counted))
+            rows = np.where(counted[:, None], np.asarray(read(start, stop), np.float64), 0.0)
             total = rows.sum(axis=0) if total is None else total + rows.sum(axis=0)
             gram = rows.T @ rows if gram is None else gram + rows.T @ rows
         assert total is not None and gram is not None
-        return total, gram
+        return n_counted, total, gram
 
     with threadpool_limits(limits=1, user_api="blas"):
         parts = workers.map(sums, ranges(n_rows, _SUM_ROWS), count=False)
-        total, gram = parts[0]
-        for more_total, more_gram in parts[1:]:
-            total, gram = total + more_total, gram + more_gram
-        n_counted = int(counted.sum())
+        n_counted, total, gram = parts[0]
+        for more_counted, more_total, more_gram in parts[1:]:
+            n_counted, total, gram = n_counted + more_counted, total + more_total, gram + more_gram
+        if n_counted == 0:
+            return principal_axes(read, n_rows, _every_row, workers)
         covariance = gram / n_counted - np.outer(total, total) / n_counted**2
         if not np.isfinite(covariance).all():
             raise ValueError("points must be finite; they hold NaN or infinity. Run embed again in another store.")
@@ -102,6 +107,10 @@ def principal_axes(read: ReadRows, n_rows: int, ordinary: np.ndarray, workers: W
     # eigenvectors have no sign of their own: the largest entry is made positive
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
     return Axes(np.ascontiguousarray(vectors * signs), variances)
+
+
+def _every_row(start: int, stop: int) -> np.ndarray:
+    return np.ones(stop - start, np.bool_)
 
 
 def find_axes(context: Context, name: str) -> Axes | None:

@@ -194,7 +194,7 @@ def test_the_distribution_is_chi_square_and_a_deviation_is_detected(result):
 
 def test_the_shape_of_a_bernoulli_sketch_is_not_tested(rows):
     """Its entries are not normal: where a few rows of A^p hold most of the mass they are nearly signs."""
-    result = gpe.embed(rows, n_components=32, power=1, n_neighbors=16, sketch="bernoulli", epsilon=0.05)
+    result = gpe.embed(rows, n_components=32, power=1, n_neighbors=16, sketch="bernoulli", epsilon=0.05, axes="sketch")
     found = gpe.audit(result, n_probes=5)
     law = found["powers"][1]["law"]
     assert law["ks_pvalue"] is None and "Gaussian" in found["reasons"]["ks_pvalue"]

@@ -36,9 +36,8 @@ def test_distances_kernel_and_points_against_the_dense_formula(metric):
     X = ROWS[metric](40)
     D = squares(metric, X, X)
     epsilon = float(np.median(D))
-    result = gpe.embed(
-        X, metric=metric, n_neighbors=39, epsilon=epsilon, n_components=4, power=3, precision="double", progress=False
-    )
+    how = {"n_components": 4, "power": 3, "precision": "double", "axes": "sketch", "progress": False}
+    result = gpe.embed(X, metric=metric, n_neighbors=39, epsilon=epsilon, **how)
     np.testing.assert_allclose(result.graph.distances**2, np.sort(D, axis=1)[:, 1:], rtol=1e-5, atol=1e-6)
     K = np.exp(-D / epsilon)
     np.testing.assert_allclose(result.kernel.to_scipy().toarray(), K, rtol=1e-5)

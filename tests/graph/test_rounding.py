@@ -112,7 +112,7 @@ def test_rows_that_are_equal_only_as_float32_are_not_merged(method, tmp_path):
 def test_a_dense_reference_of_rows_that_float32_merges():
     X = np.sort(np.random.default_rng(2).random(500))[:, None] * np.array([[1.0, 2.0]]) + 1
     X[250:] += 3e3
-    result = gpe.embed(X, n_neighbors=499, epsilon=0.05, precision="double", **OPTIONS)
+    result = gpe.embed(X, n_neighbors=499, epsilon=0.05, precision="double", axes="sketch", **OPTIONS)
     assert result.report["n_duplicates"] == 0 < 500 - len(np.unique((X - np.median(X, 0)).astype(np.float32), axis=0))
     A = exact.bistochastic(exact.affinity(X, 0.05))
     G = gpe.sketch_matrix(500, 4)

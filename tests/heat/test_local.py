@@ -187,7 +187,7 @@ def placed(result, new, power):
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 def test_new_points(normalization):
-    result = gpe.embed(X, normalization=normalization, **OPTIONS)
+    result = gpe.embed(X, normalization=normalization, axes="sketch", **OPTIONS)
     got = result.transform(NEW)
     for power in (3, 20):
         assert relative(got[power], placed(result, NEW, power)) < 1e-5

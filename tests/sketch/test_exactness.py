@@ -55,6 +55,7 @@ def test_all_neighbors_in_double_precision(data, normalization, sketch):
             sketch=sketch,
             precision="double",
             random_state=11,
+            axes="sketch",
         )
     assert result.report["n_duplicates"] == 100
     assert list(result.points) == list(POWERS)
@@ -76,7 +77,13 @@ def test_one_power_alone_is_the_same_as_among_others(data, power):
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
 def test_single_precision_keeps_the_reported_error(data, normalization):
     result = gpe.embed(
-        data, n_neighbors=N_OTHERS, epsilon=0.05, power=POWERS, n_components=6, normalization=normalization
+        data,
+        n_neighbors=N_OTHERS,
+        epsilon=0.05,
+        power=POWERS,
+        n_components=6,
+        normalization=normalization,
+        axes="sketch",
     )
     G = gpe.sketch_matrix(len(data), 6)
     for power in POWERS:
@@ -89,7 +96,7 @@ def test_single_precision_keeps_the_reported_error(data, normalization):
 def test_single_precision_of_a_truncated_kernel():
     """Negative eigenvalues and a small A^p G, against float64 powers of the same sparse A."""
     X = gpe.datasets.torus(900, random_state=5)
-    result = gpe.embed(X, n_neighbors=12, power=(16, 100, 500), n_components=8)
+    result = gpe.embed(X, n_neighbors=12, power=(16, 100, 500), n_components=8, axes="sketch")
     A = result.heat.to_scipy().astype(np.float64)
     Y = gpe.sketch_matrix(900, 8) / np.sqrt(8)
     Y = Y - Y.mean(axis=0)
@@ -102,7 +109,9 @@ def test_single_precision_of_a_truncated_kernel():
 
 def test_an_embedding_is_centred_and_the_means_give_the_papers(data):
     """Y + m / sqrt(k) is the paper's Y, m the column means of G."""
-    result = gpe.embed(data, n_neighbors=N_OTHERS, epsilon=0.05, power=8, n_components=6, precision="double")
+    result = gpe.embed(
+        data, n_neighbors=N_OTHERS, epsilon=0.05, power=8, n_components=6, precision="double", axes="sketch"
+    )
     assert np.abs(result.points.mean(axis=0)).max() < 1e-6
     G = gpe.sketch_matrix(len(data), 6)
     paper = exact.gp_embedding(exact.heat_kernel(data.astype(float), 0.05), G, 8)

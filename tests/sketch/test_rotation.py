@@ -25,7 +25,7 @@ def reference_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def test_axes_are_those_of_a_singular_value_decomposition():
     points = np.random.default_rng(0).standard_normal((1000, 6)) * np.arange(6, 0, -1) + 5
-    axes = principal_axes(lambda start, stop: points[start:stop], 1000, np.ones(1000, bool), Workers(1))
+    axes = principal_axes(lambda a, b: points[a:b], 1000, lambda a, b: np.ones(b - a, bool), Workers(1))
     expected, variances = reference_axes(points)
     np.testing.assert_allclose(axes.variances, variances, rtol=1e-10)
     np.testing.assert_allclose(np.abs(axes.vectors.T @ expected), np.eye(6), atol=1e-8)
@@ -36,7 +36,7 @@ def test_isolated_rows_do_not_determine_the_axes():
     points = np.random.default_rng(0).standard_normal((500, 4)) * [4, 3, 2, 1]
     far = np.vstack([points, 1000 * np.eye(4)])
     ordinary = np.arange(504) < 500
-    axes = principal_axes(lambda start, stop: far[start:stop], 504, ordinary, Workers(1))
+    axes = principal_axes(lambda a, b: far[a:b], 504, lambda a, b: ordinary[a:b], Workers(1))
     np.testing.assert_allclose(np.abs(axes.vectors.T @ reference_axes(points)[0]), np.eye(4), atol=1e-8)
 
 
@@ -44,7 +44,7 @@ def test_isolated_rows_do_not_determine_the_axes():
 @pytest.mark.parametrize("power", [16, "all"])
 def test_what_is_kept_are_the_principal_axes_of_the_wide_sketch(power, normalization):
     X = some_points()
-    wide = gpe.embed(X, n_components=48, power=power, normalization=normalization, **SETTINGS)
+    wide = gpe.embed(X, n_components=48, power=power, normalization=normalization, axes="sketch", **SETTINGS)
     kept = gpe.embed(X, n_components=12, n_sketch=48, power=power, normalization=normalization, **SETTINGS)
     axes, variances = reference_axes(wide.points.astype(np.float64))
     expected = wide.points.astype(np.float64) @ axes[:, :12]
@@ -55,6 +55,49 @@ def test_what_is_kept_are_the_principal_axes_of_the_wide_sketch(power, normaliza
     points, shares = wide.principal(12)
     assert points.tobytes() == kept.points.tobytes()
     assert (np.diff(shares) <= 0).all()
+
+
+@pytest.mark.parametrize("power", [16, "all"])
+def test_the_columns_of_an_embedding_are_principal_axes_by_default(power):
+    X = some_points()
+    rotated = gpe.embed(X, n_components=12, power=power, **SETTINGS)
+    sketched = gpe.embed(X, n_components=12, power=power, axes="sketch", **SETTINGS)
+    expected, variances = reference_axes(sketched.points.astype(np.float64))
+    expected = sketched.points @ expected
+    signs = np.sign((expected * rotated.points).sum(axis=0))
+    np.testing.assert_allclose(rotated.points, expected * signs, atol=2e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(rotated.points.astype(np.float64).var(axis=0), variances, rtol=1e-4)
+    np.testing.assert_allclose(pdist(rotated.points), pdist(sketched.points), rtol=1e-4, atol=1e-6)
+    as_wide = gpe.embed(X, n_components=12, n_sketch=12, power=power, **SETTINGS)
+    assert rotated.points.tobytes() == as_wide.points.tobytes() == sketched.principal(12)[0].tobytes()
+    assert sketched.points.tobytes() == gpe.gp_embedding(sketched.heat, 12, power=power).tobytes()
+    assert rotated.report["n_sketch"] is rotated.report["kept_variance"] is None
+
+
+def test_small_components_do_not_determine_the_axes():
+    """Six arcs of 15 points far away, each less than 1 % of the rows, next to one ring of 2,000."""
+    angle = np.linspace(0, 2 * np.pi, 2000, endpoint=False)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    small = [ring[:15] + 100 * number for number in range(1, 7)]
+    how = {"n_components": 8, "n_neighbors": 8, "epsilon": "global", "power": 64, "progress": False}
+    result = gpe.embed(np.concatenate([ring, *small]), **how)
+    assert result.report["n_isolated"] == 0
+    np.testing.assert_array_equal(result.ordinary, np.arange(2090) < 2000)
+    points = result.points[:2000].astype(np.float64)
+    covariance = np.cov(points.T)
+    assert np.abs(covariance - np.diag(np.diag(covariance))).max() < 1e-5 * covariance.max()
+
+
+def test_principal_axes_and_columns_of_a_sketch_share_a_store(tmp_path):
+    """The sketch is computed once, in part; each run is found again by its own arguments."""
+    X, how = some_points(), {"power": 16, "store": tmp_path / "s.zarr", **SETTINGS}
+    sketched = gpe.embed(X, n_components=8, axes="sketch", **how).points[:]
+    rotated = gpe.embed(X, n_components=8, **how)
+    more = gpe.embed(X, n_components=12, **how)
+    assert more.report["n_panels"] == 2
+    assert more.points[:].tobytes() == gpe.embed(X, n_components=12, power=16, **SETTINGS).points.tobytes()
+    assert gpe.embed(X, n_components=8, axes="sketch", **how).points[:].tobytes() == sketched.tobytes()
+    assert gpe.embed(X, n_components=8, **how).points[:].tobytes() == rotated.points[:].tobytes() != sketched.tobytes()
 
 
 def test_what_is_kept_has_less_noise_than_as_many_columns():
@@ -93,6 +136,7 @@ def test_new_points_are_rotated_like_the_training_rows(tmp_path):
     for result in (
         gpe.embed(X, n_components=6, n_sketch=24, power=[16, "all"], **SETTINGS),
         gpe.embed(X, n_components=6, n_sketch=24, power=[16, "all"], store=tmp_path / "s.zarr", **SETTINGS),
+        gpe.embed(X, n_components=8, power=[16, "all"], store=tmp_path / "all.zarr", **SETTINGS),
     ):
         near = result.transform(X + 1e-6 * np.random.default_rng(1).standard_normal(X.shape))
         same = result.transform(X)
@@ -100,7 +144,7 @@ def test_new_points_are_rotated_like_the_training_rows(tmp_path):
             known = result.at(power)[:]
             assert same[power].tobytes() == known.tobytes()
             assert near[power].shape == known.shape
-            assert np.abs(near[power] - known).max() < 1e-3 * np.abs(known).max()
+            assert np.abs(near[power] - known).max() < 3e-3 * np.abs(known).max()
 
 
 def test_the_audit_of_a_stored_embedding_is_that_of_one_in_memory(tmp_path):
@@ -124,6 +168,10 @@ def test_bad_widths_are_refused():
     X = some_points()
     with pytest.raises(ValueError, match="n_sketch must be at least n_components=32"):
         gpe.embed(X, n_sketch=8)
+    with pytest.raises(ValueError, match="axes='sketch' keeps the columns of the sketch, n_sketch principal axes"):
+        gpe.embed(X, n_sketch=64, axes="sketch")
+    with pytest.raises(ValueError, match="axes must be"):
+        gpe.embed(X, axes="columns")
     with pytest.raises(TypeError, match="n_sketch must be a whole number"):
         gpe.embed(X, n_sketch=64.5)
     result = gpe.embed(X, n_components=4, power=[4, 16], **SETTINGS)

@@ -465,7 +465,8 @@ def test_stages_one_by_one_and_embed_share_their_results(X, store, monkeypatch):
     points = gpe.gp_embedding(heat, 5, (3, 40))
     for stage in (GraphStage, KernelStage, HeatStage):
         monkeypatch.setattr(stage, "make", None)  # nothing is made again
-    result = gpe.embed(X, n_neighbors=7, n_components=5, power=(3, 40), store=store, progress=False)
+    how = {"n_neighbors": 7, "n_components": 5, "power": (3, 40), "axes": "sketch", "progress": False}
+    result = gpe.embed(X, store=store, **how)
     for power, values in points.items():
         np.testing.assert_array_equal(result.points[power][:], values[:])
     assert result.report["n_panels"] == 1

@@ -57,7 +57,7 @@ def rows():
 @pytest.mark.parametrize("sketch", ["gaussian", "bernoulli"])
 def test_new_points_follow_the_formula(rows, normalization, sketch):
     train, new = rows
-    options = {"n_components": 5, "power": (1, 9), "n_neighbors": 12, "epsilon": "auto"}
+    options = {"n_components": 5, "power": (1, 9), "n_neighbors": 12, "epsilon": "auto", "axes": "sketch"}
     result = gpe.embed(train, normalization=normalization, sketch=sketch, **options)
     got = result.transform(new)
     for power in (1, 9):
@@ -257,7 +257,9 @@ def test_new_points_against_embedding_everything_again():
 def test_a_dense_kernel_gives_the_nystrom_extension():
     """With all neighbours, a(x, .) is the dense row, and the result one more product with the paper's operator."""
     X = gpe.datasets.circle(160, noise=0.02, random_state=3)
-    result = gpe.embed(X[:150], n_neighbors=149, epsilon=0.3, power=3, n_components=4, precision="double")
+    result = gpe.embed(
+        X[:150], n_neighbors=149, epsilon=0.3, power=3, n_components=4, precision="double", axes="sketch"
+    )
     A = exact.heat_kernel(X[:150].astype(np.float32).astype(float), 0.3)
     G = gpe.sketch_matrix(150, 4)
     Z = np.linalg.matrix_power(A, 2) @ (G - G.mean(axis=0))
