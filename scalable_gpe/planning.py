@@ -27,9 +27,9 @@ from scalable_gpe.storage.blocks import block_rows
 _TRIAL_ROWS = 30_000
 _FIRST_ROWS = 2_000  # of the run before the trial, which compiles
 _SINKHORN = 30  # sweeps of one column
-# sweeps of 16 columns that look for the horizon, and of four that measure the solver or the smallest eigenvalue
-_HORIZON, _PROBED = 16, {True: 30, False: 16}
-_HORIZON_COLUMNS, _PROBE_COLUMNS = 16, 4
+# sweeps of eight columns that look for the horizon, and of four that measure the solver or the smallest eigenvalue
+_HORIZON, _PROBED = 16, {True: 24, False: 16}
+_HORIZON_COLUMNS, _PROBE_COLUMNS = 8, 4
 _SOLVER = 24  # products of a solution, and after it
 
 
