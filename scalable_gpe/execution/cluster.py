@@ -132,15 +132,13 @@ class Cluster(Workers):
         return max(1, n_blocks // (4 * self.n_threads)) if self.remote else 1
 
     def __enter__(self) -> "Cluster":
-        import scipy.linalg  # noqa: F401  (its libraries must be loaded to be limited)
-        from threadpoolctl import threadpool_limits
-
-        # for workers that are threads of this process: they share one limit, which a task cannot set and restore
-        self._limits = threadpool_limits(limits=1, user_api="blas").__enter__()
+        # for workers that are threads of this process
+        self._limit = process.one_blas_thread()
+        self._limit.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._limits.__exit__(None, None, None)
+        self._limit.__exit__(None, None, None)
         self.close()
 
     @contextlib.contextmanager

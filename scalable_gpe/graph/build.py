@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message, RecallWarning, StoreError, warn
@@ -16,6 +15,7 @@ from scalable_gpe.execution.cluster import check_client, shared_store, workers_f
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
@@ -533,8 +533,7 @@ def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: 
             lengths.write(piece[0], np.sqrt(squared))
 
     pieces = ranges(len(order), lists.shard_rows)
-    # around all tasks: they share one limit of BLAS, and each would restore what another has set
-    with context.workers.progress.stage("lists", len(pieces)), threadpool_limits(limits=1, user_api="blas"):
+    with context.workers.progress.stage("lists", len(pieces)), process.one_blas_thread():
         context.workers.map(save_lists, pieces)
     panels.clear()
     # first what says that parts are finished: a run that is killed now must not trust tables that are half removed

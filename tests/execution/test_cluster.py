@@ -451,7 +451,7 @@ def embed_inside(X):
 
 
 def test_inside_a_task_threads_do_the_work(client, torus, expected):
-    kind, points = client.submit(embed_inside, torus).result(timeout=60)
+    kind, points = client.submit(embed_inside, torus).result(timeout=300)
     assert kind == "Workers"
     assert (points == gpe.open(expected).points[:]).all()
 
@@ -625,7 +625,7 @@ def alone(tmp_path):
     common = ["--scheduler-file", str(file), "--no-dashboard", "--host", "127.0.0.1"]
     programs = [
         ["distributed.cli.dask_scheduler", "--port", "0"],
-        ["distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", "--death-timeout", "30"],
+        ["distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", "--death-timeout", "300"],
     ]
     running = []
     try:
@@ -654,8 +654,8 @@ def test_a_scheduler_that_dies(alone, client, torus, tmp_path):
         time.sleep(0.05)
     with block_sizes(save_seconds=0.0):
         gpe.embed(torus, store=tmp_path / "one.zarr", **how)
-        with distributed.Client(scheduler_file=str(file), timeout=5, set_as_default=False) as lost, lost.as_current():
-            lost.wait_for_workers(1, timeout=60)
+        with distributed.Client(scheduler_file=str(file), timeout=60, set_as_default=False) as lost, lost.as_current():
+            lost.wait_for_workers(1, timeout=300)
             with pytest.raises(GPEError, match=r"connection to the dask scheduler was lost.*Run the same line again"):
                 gpe.embed(torus, client=lost, store=store, **{**how, "progress": kill})
     with client.as_current():

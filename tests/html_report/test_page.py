@@ -343,7 +343,7 @@ def browse(path, folder):
                "--window-size=1200,1600", "--virtual-time-budget=20000", f"--log-net-log={folder / 'net.json'}",
                "--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic",
                "--disable-sync", "--enable-logging=stderr", "--dump-dom", path.as_uri()]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.slow
