@@ -12,7 +12,6 @@ from scipy.spatial import cKDTree
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context, make_context
 from scalable_gpe.execution.memory_plan import ProblemSize
@@ -220,7 +219,11 @@ def test_a_graph_begun_in_another_order_starts_over(X, tmp_path, monkeypatch, at
 @pytest.mark.parametrize("table", ["order-0", "distances-0", "done"])
 def test_killed_while_a_finished_search_is_removed(tmp_path, monkeypatch, table):
     """Whatever is removed first, nothing that is gone is taken for finished."""
-    monkeypatch.setattr(memory_plan, "PART_ROWS", 1100)
+    with block_sizes(n_parts=3):
+        check_killed_while_a_search_is_removed(tmp_path, monkeypatch, table)
+
+
+def check_killed_while_a_search_is_removed(tmp_path, monkeypatch, table):
     rows = np.random.default_rng(1).standard_normal((N_ROWS, 10)).astype(np.float32)
     expected, store = embedded(rows, method="cells"), tmp_path / "run.zarr"
     remove = shutil.rmtree
