@@ -101,7 +101,8 @@ class ProblemSize:
         """Bytes of the search of one of so many parts, or of a k-d tree, which has no parts."""
         if self._has_tree:
             return _TREE_ROW_BYTES * self.n_rows + _TREE_TASKS
-        return -(-self.n_rows // n_parts) * _part_row_bytes(self.n_features, self.n_neighbors)
+        rows = max(-(-self.n_rows // n_parts), min(self.n_rows, self._small_part_rows))
+        return rows * _part_row_bytes(self.n_features, self.n_neighbors)
 
     @property
     def _has_tree(self) -> bool:
@@ -111,9 +112,13 @@ class ProblemSize:
     @property
     def most_parts(self) -> int:
         """Number of parts of a search that has as little memory as it can."""
-        rows = min(SMALL_PART_ROWS, SMALL_PART_BYTES // _part_row_bytes(self.n_features, self.n_neighbors))
+        rows = self._small_part_rows
         # two parts would be small, and a second round has to join them
         return 1 if self._has_tree or 2 * self.n_rows <= 3 * rows else -(-self.n_rows // rows)
+
+    @property
+    def _small_part_rows(self) -> int:
+        return min(SMALL_PART_ROWS, SMALL_PART_BYTES // _part_row_bytes(self.n_features, self.n_neighbors))
 
     @property
     def disk_bytes(self) -> int:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +281,21 @@ def test_a_worker_searches_as_many_parts_as_it_has_threads_and_room():
         found.append(plan.parts_at_once())
         assert found[-1] * plan.part_bytes < plan.workspace
     assert 1 <= found[0] < found[1] < found[2] == 16
+
+
+def test_a_search_is_one_part_where_memory_allows():
+    """4 GB at most, halved until it fits the limit; on a cluster, parts that its tasks share."""
+    for n_rows, expected in ((300_000, 1), (4_000_000, 1), (10_000_000, 4)):
+        size = ProblemSize(n_rows=n_rows, n_features=30)
+        free = MemoryPlan(size, Resources(n_jobs=2, persistent=True))
+        assert free.n_parts == expected and free.part_bytes <= 4e9
+        for limit in (free.smallest_limit(), 10**9, 3 * 10**9, 10**10):
+            plan = replace(free, resources=replace(free.resources, limit=max(limit, free.smallest_limit())))
+            assert expected <= plan.n_parts <= size.most_parts
+            assert plan.n_parts == size.most_parts or plan.part_bytes + size.vector_bytes < 0.9 * limit
+        assert plan.n_parts == expected
+        many = replace(free, resources=replace(free.resources, remote=True))
+        assert many.n_parts == size.most_parts <= 1 + n_rows // 2**17
 
 
 def test_panels_are_narrower_where_a_block_touches_all_others():
