@@ -325,8 +325,9 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory(searching=True)
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     check_rounding(rows, points, sample, context)
-    unfinished.begin(name, checksum, context.store)
-    found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
+    n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
+    found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
+    trace = found.trace
     storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)
     straight = kind is not RowKind.JACCARD
@@ -337,7 +338,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory()
     panels.clear()
     finish = _Finish(context, name, storage_order, kind)
-    metadata = with_input(finish.edges(method), rows)
+    metadata = replace(with_input(finish.edges(method), rows), n_parts=n_parts, recall_trace=trace)
     return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
 
 

@@ -28,6 +28,7 @@ class GraphMetadata:
     """Metadata of a graph, stored with it.
 
     `content` is a checksum of all rows, `offset` was subtracted from them, `duplicates` says whether rows repeat.
+    `n_parts` are those of the search, None where there was none; `recall_trace` is its recall after each step.
     Points and distances are stored in units of ``2**-exponent``.
     """
 
@@ -44,6 +45,8 @@ class GraphMetadata:
     recall_error: float | None = None
     warning: str | None = None
     exponent: int = 0
+    n_parts: int | None = None
+    recall_trace: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,12 +25,14 @@ class GraphInput:
     """Checksum of all rows (None without points), and versions of the libraries, when a graph was begun.
 
     `complete`: the graph was committed, so that a kernel may have been made from it. `seconds`: spent on it so far.
+    `n_parts`: those of its search; None in stores of earlier versions.
     """
 
     content: str | None
     versions: dict[str, str]
     complete: bool = False
     seconds: float = 0.0
+    n_parts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,22 +42,26 @@ class _Run:
     keys: Keys
 
 
-def begin(name: str, content: str | None, store: ArrayStore) -> None:
+def begin(name: str, content: str | None, store: ArrayStore, n_parts: int = 1) -> int:
     """Commit the input of a graph before it is made; remove an unfinished graph of another one.
 
     A graph that was complete once (it is being repaired) may have a kernel, which belongs to its rows and to its order.
+    Returns the number of parts of the search: `n_parts`, or those of the search that is resumed if they are no fewer.
     """
-    now, known = GraphInput(content, versions()), store.read(input_name(name), GraphInput)
-    if known is not None and (known.content, known.versions) == (now.content, now.versions):
-        return
+    now, known = GraphInput(content, versions(), n_parts=n_parts), store.read(input_name(name), GraphInput)
+    same = known is not None and (known.content, known.versions) == (now.content, now.versions)
+    if known is not None and same and known.n_parts is not None and known.n_parts >= n_parts:
+        return known.n_parts
     if name in _names(store, "graph"):
         made = _made_from(name, known, store)
         if made:
             _check_content(known, content)
-        logger.warning("the unfinished graph was made from other rows, or with other versions: starting over")
+        why = "has parts that the limit does not allow" if same else "was made from other rows, or with other versions"
+        logger.warning("the unfinished graph %s: starting over", why)
         for one in (*made, name):
             store.remove(one)
     store.commit(input_name(name), now)
+    return n_parts
 
 
 def complete(name: str, store: ArrayStore) -> None:

@@ -20,7 +20,6 @@ import zarr
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, GPEError
 from scalable_gpe.execution import cluster as engine
-from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.storage.backends import open_backend
@@ -209,15 +208,14 @@ SLOW_CASES = {"brute force, local"}
 @pytest.mark.parametrize(
     "case", [case if case not in SLOW_CASES else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
-def test_same_bytes(client, tmp_path, monkeypatch, case):
-    monkeypatch.setattr(memory_plan, "PART_ROWS", 1300)
+def test_same_bytes(client, tmp_path, case):
     n_workers, kind, make, how, cut = CASES[case]
     X = make()
     if kind == "zarr":
         array = zarr.create_array(str(tmp_path / "X.zarr"), shape=X.shape, chunks=(700, X.shape[1]), dtype=X.dtype)
         array[:] = X
         X = array
-    with block_sizes(**cut):
+    with block_sizes(n_parts=3, **cut):
         gpe.embed(X, store=tmp_path / "one.zarr", progress=False, **how)
         have(client, n_workers)
         with client.as_current():
