@@ -5,16 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError
-from scalable_gpe.loops.checksum import crc32c, crc32c_of_runs
-from scalable_gpe.storage.backends import WrongBytes, interleaved
+from scalable_gpe.storage.backends import WrongBytes
 from scalable_gpe.storage.handle import StoreHandle
 
 _RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each
 _SUM_BYTES = 4
-MISMATCH = "stored and computed checksum do not match"
+_MISMATCH = "stored and computed checksum do not match"
 
 
 @dataclass(eq=False)
@@ -85,9 +85,10 @@ class ScratchTable:
         whole = len(out) == min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
         with _damage_named(self, key):
             at = None if whole else start // run * (run_bytes + _SUM_BYTES)
-            stored, computed = self.handle.backend.read_runs(key, content, run_bytes, at)
-            if stored.tobytes() != self._placed(computed, shard, start // run).tobytes():
-                raise WrongBytes(MISMATCH)
+            stored = np.empty(-(-len(out) // run), np.uint32)
+            self.handle.backend.read_into(key, *_interleaved(content, run_bytes, stored), start=at)
+            if (stored != self._placed_sums(content, shard, start // run)).any():
+                raise WrongBytes(_MISMATCH)
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -98,15 +99,17 @@ class ScratchTable:
         content, run_bytes = values.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         shard = start // self.shard_rows
         over = None if self.spare is None else f"{self.spare}/{shard}"
-        parts = interleaved(content, run_bytes, self._placed(crc32c_of_runs(content, run_bytes), shard, 0))
+        parts = _interleaved(content, run_bytes, self._placed_sums(content, shard, 0))
         with self.handle.backend.io(f"array {self.name!r}"):
             self.handle.backend.write(f"{self.name}/{shard}", *parts, over=over)
 
-    def _placed(self, sums: np.ndarray, shard: int, first_run: int) -> np.ndarray:
+    def _placed_sums(self, content: np.ndarray, shard: int, first_run: int) -> np.ndarray:
         """Checksums of consecutive runs of a shard, each changed by the name of the table and its place there."""
-        place = crc32c(np.frombuffer(f"{self.name}/{shard}".encode(), np.uint8))
+        place = google_crc32c.value(f"{self.name}/{shard}".encode())
+        step = self.run_rows * self._row_bytes
+        sums = [google_crc32c.value(content[start : start + step]) for start in range(0, len(content), step)]
         numbers = np.arange(first_run, first_run + len(sums), dtype=np.uint32)
-        placed: np.ndarray = sums ^ np.uint32(place) ^ numbers
+        placed: np.ndarray = np.array(sums, np.uint32) ^ np.uint32(place) ^ numbers
         return placed
 
 
@@ -124,14 +127,15 @@ class ScratchRagged:
         content, checksum = out.view(np.uint8), bytearray(_SUM_BYTES)
         with _damage_named(self, key):
             self.handle.backend.read_into(key, content.data, checksum)
-            check(content, checksum)
+            if google_crc32c.value(content) != int.from_bytes(checksum, "little"):
+                raise WrongBytes(_MISMATCH)
         return out
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block."""
         self.handle.check_writable()
         content = np.ascontiguousarray(values, self.dtype).view(np.uint8)
-        checksum = crc32c(content).to_bytes(_SUM_BYTES, "little")
+        checksum = google_crc32c.value(content).to_bytes(_SUM_BYTES, "little")
         with self.handle.backend.io(f"array {self.name!r}"):
             self.handle.backend.write(f"{self.name}/{block}", content.data, checksum)
 
@@ -150,13 +154,8 @@ def _damage_named(of: ScratchTable | ScratchRagged, key: str) -> Iterator[None]:
         raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
 
 
-def check(content: np.ndarray, checksum: Any) -> None:
-    """Compare bytes with the checksum that was stored with them."""
-    if crc32c(content) != int.from_bytes(checksum, "little"):
-        raise WrongBytes(MISMATCH)
-
-
-def checked(stored: np.ndarray) -> np.ndarray:
-    """Verify the checksum at the end of some bytes, and return the bytes before it."""
-    check(stored[:-4], stored[-4:].tobytes())
-    return stored[:-4]
+def _interleaved(content: np.ndarray, run: int, sums: np.ndarray) -> list[memoryview]:
+    """The parts of a file in their order: runs of so many bytes, each followed by its checksum."""
+    runs = [content[start : start + run].data for start in range(0, len(content), run)]
+    after = [sums[number : number + 1].view(np.uint8).data for number in range(len(runs))]
+    return [part for pair in zip(runs, after, strict=True) for part in pair]
