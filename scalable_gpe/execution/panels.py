@@ -16,7 +16,7 @@ import numpy as np
 from scalable_gpe.errors import DamageError
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panel_cache import CachedPanel, PanelTable
+from scalable_gpe.execution.panel_cache import CachedPanel
 from scalable_gpe.execution.process import process
 from scalable_gpe.storage.mapped import MappedBytes, pieces
 from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
@@ -91,7 +91,11 @@ class StoredPanel:
     """A panel that is a table of the store."""
 
     def __init__(
-        self, table: PanelTable, owner: "Panels | None" = None, n_live: int = 2, mapped_bytes: MappedBytes | None = None
+        self,
+        table: ScratchArray,
+        owner: "Panels | None" = None,
+        n_live: int = 2,
+        mapped_bytes: MappedBytes | None = None,
     ) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
         self._owner, self._n_live, self._mapped_bytes = owner, n_live, mapped_bytes
@@ -145,10 +149,9 @@ class StoredPanel:
 
     def saved(self, context: Context, name: str) -> SavedPanel:
         """Return the name of the table, which is already in the store."""
-        assert self._owner is not None
-        table = self._owner.scratch_of(self)
-        context.store.flush(table.name)
-        return SavedPanel(table.name, table.shape, table.dtype.str, table.shard_rows)
+        _, of_table = self.table.key
+        context.store.flush(of_table)
+        return SavedPanel(of_table, self.shape, self.dtype.str, self.table.shard_rows)
 
 
 @contextmanager
@@ -176,8 +179,8 @@ class Panels:
     passed since that one, whichever is longest. It writes two slots in turn, so that one of them is always complete.
     Without a persistent store, or without `seconds`, nothing is saved.
 
-    A stored panel is live from `new` to `retire`; workers keep `n_live` of them. Then its files are spare, and a new
-    panel overwrites them; but if a slot names it (`_pinned`), not before both slots name others (until then, `_late`).
+    A stored panel is live from `new` to `retire`; workers keep `n_live` of them. A retired one is removed as soon as no
+    slot names it (`_pinned`).
     """
 
     def __init__(self, context: Context, name: str | None = None, seconds: float | None = None) -> None:
@@ -186,9 +189,7 @@ class Panels:
         self._seconds = seconds
         self._count, self.n_live = 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
-        self._scratch: dict[tuple[str, str], ScratchArray] = {}
-        self._late: list[ScratchArray] = []
-        self._spare: list[ScratchArray] = []
+        self._retired: list[str] = []
         self._began = self._last = time.monotonic()
         self._took = 0.0
 
@@ -201,12 +202,6 @@ class Panels:
         # a name that no other panel of the run has: workers keep panels by name
         name = f"{self._name}/panels/{context.new_label()}"
         table = context.store.scratch_table(name, shape, dtype, context.block_rows(shape[0]))
-        for spare in self._spare:
-            if (spare.shape, spare.dtype) == (table.shape, table.dtype):
-                self._spare.remove(spare)
-                table.spare = spare.name
-                break
-        self._scratch[table.key] = table
         return StoredPanel(table, self, mapped_bytes=self._mapped_bytes)
 
     def of(self, values: np.ndarray) -> Panel:
@@ -229,20 +224,14 @@ class Panels:
         plan = self._context.plan
         return plan.mapped_bytes() if plan.maps_arrays else None
 
-    def scratch_of(self, panel: StoredPanel) -> ScratchArray:
-        """The scratch table of a panel that was made here."""
-        return self._scratch[panel.table.key]
-
     def retire(self, panel: StoredPanel) -> None:
-        """Let new panels reuse the files of a stored one, now or as soon as no saved state needs it."""
+        """Remove the files of a stored panel, now or as soon as no saved state needs them."""
         self.n_live -= 1
-        table = self._scratch.pop(panel.table.key)
-        if table.spare is not None:
-            self._context.store.remove(table.spare)  # only its folder is left
-        self._late.append(table)
-        kept = {name for names in self._pinned.values() for name in names}
-        self._spare += [one for one in self._late if one.name not in kept]
-        self._late = [one for one in self._late if one.name in kept]
+        pinned = {name for names in self._pinned.values() for name in names}
+        retired = [*self._retired, panel.table.key[1]]
+        self._retired = [name for name in retired if name in pinned]
+        for name in set(retired) - pinned:
+            self._context.store.remove(name)
 
     def load(self, kind: type[Record], fits: Callable[[Record], bool]) -> tuple[Record, dict[str, Panel]] | None:
         """Load the latest saved state and its panels, or return None; nothing is read of a state that does not fit."""
@@ -293,7 +282,7 @@ class Panels:
     def _of_saved(self, saved: SavedPanel) -> Panel:
         """A new panel with the values of a saved one."""
         store = self._context.store
-        table: PanelTable
+        table: ScratchArray
         if saved.shape is None or saved.shard_rows is None:
             table = store.open_table(saved.name)
         else:

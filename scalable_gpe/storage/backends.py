@@ -53,7 +53,7 @@ class StorageBackend(Protocol):
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
     def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
-    def write(self, key: str, *pieces: Any, over: str | None = None, synced: bool = False) -> None: ...
+    def write(self, key: str, *pieces: Any, synced: bool = False) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
@@ -219,35 +219,21 @@ class LocalBackend:
         finally:
             os.close(file)
 
-    def write(self, key: str, *pieces: Any, over: str | None = None, synced: bool = False) -> None:
+    def write(self, key: str, *pieces: Any, synced: bool = False) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
 
-        `over`: an obsolete file of about this length; if it still exists, its space is reused. `synced`: the file is on
-        the disk before it has its name.
+        `synced`: it is on the disk before it has its name.
         """
         file = self._file(key)
         unfinished = f"{file}.{uuid.uuid4().hex}.partial"
-        try:
-            target = self._begin(unfinished, over)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            target = self._begin(unfinished, over)
-        with target:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(unfinished, "wb", buffering=0) as target:
             left = [memoryview(piece).cast("B") for piece in pieces]
             while left:
                 left = _after(left, os.writev(target.fileno(), left[:_MOST_BUFFERS]))
-            target.truncate()
             if synced:
                 os.fsync(target.fileno())
         os.replace(unfinished, file)
-
-    def _begin(self, partial: str, over: str | None) -> Any:
-        """Open a file for writing: the obsolete one `over` under a new name, or a new one."""
-        if over is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(self._file(over), partial)
-                return open(partial, "r+b", buffering=0)
-        return open(partial, "wb", buffering=0)
 
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
@@ -421,18 +407,8 @@ class FsspecBackend:
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]
 
-    def write(
-        self,
-        key: str,
-        *pieces: Any,
-        over: str | None = None,
-        synced: bool = False,
-        create: bool = False,
-    ) -> None:
-        """Write one object; with `create` only if it does not exist, if the object store supports that.
-
-        `over` is ignored: an object cannot reuse the space of another.
-        """
+    def write(self, key: str, *pieces: Any, synced: bool = False, create: bool = False) -> None:
+        """Write one object; with `create` only if it does not exist, if the object store supports that."""
         with self.io():
             self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
 

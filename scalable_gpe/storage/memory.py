@@ -19,7 +19,6 @@ class MemoryTable:
         self.array, self.name = values, name
         self.shape, self.dtype = values.shape, values.dtype
         self.shard_rows = shard_rows or block_rows(len(values))
-        self.spare: str | None = None
         self._written: set[int] = set()
 
     @property
@@ -141,9 +140,7 @@ class MemoryStore:
         """Find the table of that name, or None."""
         return self._tables.get(name)
 
-    def scratch_table(
-        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
-    ) -> ScratchArray:
+    def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchArray:
         """Make a table; it is freed with its last reference."""
         return MemoryTable(np.empty(tuple(shape), dtype), shard_rows, name)
 

@@ -22,9 +22,7 @@ class ScratchTable:
     """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
     A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others. The
-    checksum is also that of the place, because files are overwritten by those of other tables.
-    `spare` names a table of the same shape that is no longer needed. If the backend can, it overwrites its files: new
-    files cost several times as much.
+    checksum is also that of the place.
     """
 
     handle: StoreHandle
@@ -32,7 +30,6 @@ class ScratchTable:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     shard_rows: int
-    spare: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -98,10 +95,9 @@ class ScratchTable:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         content, run_bytes = values.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         shard = start // self.shard_rows
-        over = None if self.spare is None else f"{self.spare}/{shard}"
         parts = _interleaved(content, run_bytes, self._placed_sums(content, shard, 0))
         with self.handle.backend.io(f"array {self.name!r}"):
-            self.handle.backend.write(f"{self.name}/{shard}", *parts, over=over)
+            self.handle.backend.write(f"{self.name}/{shard}", *parts)
 
     def _placed_sums(self, content: np.ndarray, shard: int, first_run: int) -> np.ndarray:
         """Checksums of consecutive runs of a shard, each changed by the name of the table and its place there."""

@@ -145,11 +145,9 @@ class ZarrStore:
         """Make the table that stores the points, so that a later process needs no X."""
         return self.table(name, shape, np.float32, shard_rows)
 
-    def scratch_table(
-        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
-    ) -> ScratchTable:
-        """Make a table without metadata, which its owner removes; it reuses the files of `spare`."""
-        return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
+    def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchTable:
+        """Make a table without metadata, which its owner removes."""
+        return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows)
 
     def scratch_ragged(self, name: str, dtype: Any) -> ScratchRagged:
         """Make ragged blocks without metadata, which their owner removes."""

@@ -249,7 +249,7 @@ def test_damage_of_a_store_that_cannot_be_written_to_is_named(sound, tmp_path, m
     copy = sound.copy(tmp_path / "run.zarr")
     damage(copy, next(one for one in sound.arrays if one.endswith("/points")), "empty", 0)
 
-    def refuse(self, key, *pieces, over=None):
+    def refuse(self, key, *pieces):
         raise PermissionError(errno.EACCES, "injected")
 
     monkeypatch.setattr(backends.LocalBackend, "write", refuse)
@@ -393,7 +393,7 @@ def test_a_damaged_root_is_named(sound, tmp_path):
 # --- faults while a run is under way --------------------------------------------------------------
 
 
-WRITES = ((LocalStore, "set"), (backends.LocalBackend, "_begin"))  # by zarr, and by the library itself
+WRITES = ((LocalStore, "set"), (os, "writev"))  # by zarr, and by the library itself
 READS = ((LocalStore, "get"), (Path, "read_bytes"), (backends, "open"), (os, "preadv"))
 
 
