@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.protocol import Ragged, ScratchArray, ScratchBlocks, Table
+from scalable_gpe.storage.protocol import Ragged, ScratchArray, Table
 from scalable_gpe.storage.records import Record
 
 
@@ -85,10 +85,6 @@ class MemoryRagged:
         """Whether a block has been written."""
         return block in self._blocks
 
-    def remove(self) -> None:
-        """Remove all blocks."""
-        self._blocks.clear()
-
 
 class MemoryStore:
     """Arrays and records of one computation in this process; they end with it."""
@@ -143,10 +139,6 @@ class MemoryStore:
     def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchArray:
         """Make a table; it is freed with its last reference."""
         return MemoryTable(np.empty(tuple(shape), dtype), shard_rows, name)
-
-    def scratch_ragged(self, name: str, dtype: Any) -> ScratchBlocks:
-        """Make ragged blocks; they are freed with their last reference."""
-        return MemoryRagged(dtype)
 
     def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
         """Commit a result (its tables, and `arrays` elsewhere): it is complete."""

@@ -1,7 +1,5 @@
 """Scratch arrays: plain bytes and their checksums, one file per shard, without metadata."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +12,6 @@ from scalable_gpe.storage.handle import StoreHandle
 
 _RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each
 _SUM_BYTES = 4
-_MISMATCH = "stored and computed checksum do not match"
 
 
 @dataclass(eq=False)
@@ -80,12 +77,15 @@ class ScratchTable:
         key, run = f"{self.name}/{shard}", self.run_rows
         content, run_bytes = out.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         whole = len(out) == min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
-        with _damage_named(self, key):
-            at = None if whole else start // run * (run_bytes + _SUM_BYTES)
-            stored = np.empty(-(-len(out) // run), np.uint32)
-            self.handle.backend.read_into(key, *_interleaved(content, run_bytes, stored), start=at)
-            if (stored != self._placed_sums(content, shard, start // run)).any():
-                raise WrongBytes(_MISMATCH)
+        at = None if whole else start // run * (run_bytes + _SUM_BYTES)
+        sums = np.empty(-(-len(out) // run), np.uint32)
+        try:
+            with self.handle.backend.io(f"array {self.name!r}", missing=True):
+                self.handle.backend.read_into(key, *_interleaved(content, run_bytes, sums), start=at)
+            if (sums != self._placed_sums(content, shard, start // run)).any():
+                raise WrongBytes("stored and computed checksum do not match")
+        except (FileNotFoundError, WrongBytes) as error:
+            raise DamageError(f"array {self.name!r} is damaged: {key}: {error}", self.name) from error
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -107,47 +107,6 @@ class ScratchTable:
         numbers = np.arange(first_run, first_run + len(sums), dtype=np.uint32)
         placed: np.ndarray = np.array(sums, np.uint32) ^ np.uint32(place) ^ numbers
         return placed
-
-
-@dataclass(eq=False)
-class ScratchRagged:
-    """Scratch blocks of any length, one file each."""
-
-    handle: StoreHandle
-    name: str
-    dtype: np.dtype[Any]
-
-    def read(self, block: int, length: int) -> np.ndarray:
-        """Entries of one block."""
-        out, key = np.empty(length, self.dtype), f"{self.name}/{block}"
-        content, checksum = out.view(np.uint8), bytearray(_SUM_BYTES)
-        with _damage_named(self, key):
-            self.handle.backend.read_into(key, content.data, checksum)
-            if google_crc32c.value(content) != int.from_bytes(checksum, "little"):
-                raise WrongBytes(_MISMATCH)
-        return out
-
-    def write(self, block: int, values: np.ndarray) -> None:
-        """Write the entries of one block."""
-        self.handle.check_writable()
-        content = np.ascontiguousarray(values, self.dtype).view(np.uint8)
-        checksum = google_crc32c.value(content).to_bytes(_SUM_BYTES, "little")
-        with self.handle.backend.io(f"array {self.name!r}"):
-            self.handle.backend.write(f"{self.name}/{block}", content.data, checksum)
-
-    def remove(self) -> None:
-        """Remove all blocks."""
-        self.handle.remove(self.name)
-
-
-@contextmanager
-def _damage_named(of: ScratchTable | ScratchRagged, key: str) -> Iterator[None]:
-    """Make errors of a file name its array."""
-    try:
-        with of.handle.backend.io(f"array {of.name!r}", missing=True):
-            yield
-    except (FileNotFoundError, WrongBytes) as error:
-        raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
 
 
 def _interleaved(content: np.ndarray, run: int, sums: np.ndarray) -> list[memoryview]:

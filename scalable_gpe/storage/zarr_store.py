@@ -32,7 +32,7 @@ from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.handle import StoreHandle
 from scalable_gpe.storage.protocol import Table
 from scalable_gpe.storage.records import Record, from_json, to_json
-from scalable_gpe.storage.scratch import ScratchRagged, ScratchTable
+from scalable_gpe.storage.scratch import ScratchTable
 
 FORMAT = "scalable_gpe"
 FORMAT_VERSION = 2
@@ -148,10 +148,6 @@ class ZarrStore:
     def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchTable:
         """Make a table without metadata, which its owner removes."""
         return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows)
-
-    def scratch_ragged(self, name: str, dtype: Any) -> ScratchRagged:
-        """Make ragged blocks without metadata, which their owner removes."""
-        return ScratchRagged(self.handle, name, np.dtype(dtype))
 
     def _array(
         self,

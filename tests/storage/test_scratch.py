@@ -46,20 +46,6 @@ def test_runs_of_a_file_are_read_alone(store, tmp_path, monkeypatch):
         table.read(1024, 1025)
 
 
-def test_ragged_blocks(store):
-    ragged = store.scratch_ragged("work/r", np.int32)
-    blocks = [np.arange(length) for length in (5, 0, 3)]
-    for number, block in enumerate(blocks):
-        ragged.write(number, block)
-    for number, block in enumerate(blocks):
-        np.testing.assert_array_equal(ragged.read(number, len(block)), block)
-    with pytest.raises(DamageError):
-        ragged.read(0, 4)
-    ragged.remove()
-    with pytest.raises(DamageError):
-        ragged.read(2, 3)
-
-
 def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypatch):
     """A task that runs twice gives it its name at that moment; any other file must be there."""
     backend, gone = open_backend(tmp_path), "0.abc.partial"
