@@ -16,7 +16,6 @@ from scalable_gpe.execution.cluster import check_client, shared_store, workers_f
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import jaccard, sparse_rows, unfinished
@@ -39,7 +38,7 @@ from scalable_gpe.graph.neighbors import (
     open_graph,
     with_input,
 )
-from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
+from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared, rows_per_shard
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
 from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
 from scalable_gpe.graph.rounding import check_rounding, merges_others

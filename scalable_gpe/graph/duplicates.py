@@ -8,7 +8,7 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.sharing import reading_steps
+from scalable_gpe.graph.points import reading_steps
 from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import number_leaders, pieces
@@ -23,7 +23,7 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
 
     def hash_rows(piece: tuple[int, int]) -> None:
         out = hashes.room(*piece)
-        for start, stop in reading_steps(rows.n_features, *piece):
+        for start, stop in reading_steps(rows, *piece):
             block = rows.read(start, stop) + np.float32(0)  # -0.0 and 0.0 are the same coordinate
             points.hash_rows(block.view(np.uint32), out[start - piece[0] : stop - piece[0]])
         hashes.put(piece[0], out)
