@@ -210,10 +210,10 @@ def chunk_name(index: Sequence[int]) -> str:
     return "/".join(["c", *map(str, index)])
 
 
-def chunk_mark(backend: StorageBackend, key: str, n_inner: int) -> str:
-    """Mark of a chunk, or of a shard of `n_inner` chunks: checksum of the checksums that end its first and last chunk.
+def chunk_checksum(backend: StorageBackend, key: str, n_inner: int) -> str:
+    """Checksum of the checksums that end a chunk, or the first and the last of the `n_inner` chunks of a shard.
 
-    Few bytes are read. The mark tells a chunk from all others, and from its own earlier content.
+    Few bytes are read. It tells a chunk from all others, and from its own earlier content.
     """
     size = backend.length(key)
     if n_inner == 0:

@@ -2,7 +2,7 @@
 
 Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
 until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
-``facts``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
+``record``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
 silently give wrong numbers. In a directory they also hold a checksum of each chunk (under ``chunks``): two chunks that
 were swapped are each sound.
 """
@@ -25,7 +25,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.errors import METADATA, NUMBERS, DamageError, StoreError, logger
-from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_mark, chunk_name
+from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_checksum, chunk_name
 from scalable_gpe.storage.backends import StorageOptions, check_new_store, open_backend
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.codec import ZarrArray
@@ -44,11 +44,11 @@ _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbe
 
 
 class Commit(NamedTuple):
-    """The commit of a result: its record as JSON, the checksum of each array's metadata, the marks of its chunks."""
+    """The commit of a result: its record as JSON, the checksums of the metadata and the chunks of its arrays."""
 
     record: Any
     digests: dict[str, str]
-    marks: dict[str, list[str]]
+    chunks: dict[str, list[str]]
 
 
 class Damage(NamedTuple):
@@ -251,9 +251,9 @@ class ZarrStore:
             for one in (name, *arrays):
                 self.backend.flush(one)
                 digests |= self._digests(one, itself=one != name)
-            content = {"facts": to_json(record), "metadata": digests}
-            marks = {} if self.backend.network else self._all_marks(digests)
-            self._write_group(name, {**content, "checksum": _checksum(content), "chunks": marks})
+            content = {"record": to_json(record), "metadata": digests}
+            chunks = {} if self.backend.network else self._chunk_checksums(digests)
+            self._write_group(name, {**content, "checksum": _checksum(content), "chunks": chunks})
             self.backend.flush(name, deep=False)
 
     def _write_group(self, name: str, attributes: dict[str, Any]) -> None:
@@ -282,7 +282,7 @@ class ZarrStore:
         commit = self._commit(name)
         if commit is None:
             return None
-        damage = self.damage(commit, marks=not self.backend.network)
+        damage = self.damage(commit, exchanged=not self.backend.network)
         if damage:
             array, what, part = damage[0]
             raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array, part)
@@ -312,16 +312,16 @@ class ZarrStore:
 
     def _commit(self, name: str) -> Commit | None:
         attributes = self._attributes(name)
-        if attributes is None or "facts" not in attributes:
+        if attributes is None or "record" not in attributes:
             return None
-        content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
+        content = {"record": attributes["record"], "metadata": attributes.get("metadata")}
         digests = content["metadata"] or {}
         if attributes.get("checksum") != _checksum(content) or not isinstance(digests, dict):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name, METADATA)
         # not part of the checksum: earlier releases did not write it, and read what this one writes
-        chunks = attributes.get("chunks")
-        marks = {str(name): str(text).split() for name, text in chunks.items()} if isinstance(chunks, dict) else {}
-        return Commit(content["facts"], digests, marks)
+        stored = attributes.get("chunks")
+        chunks = {str(name): str(text).split() for name, text in stored.items()} if isinstance(stored, dict) else {}
+        return Commit(content["record"], digests, chunks)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
         """Attributes of a group as they are stored now, or None."""
@@ -342,30 +342,30 @@ class ZarrStore:
         below = [file for file in files if itself or file != f"{name}/zarr.json"]
         return {file.removesuffix("/zarr.json"): _digest(self.backend.read(file)) for file in below}
 
-    def _all_marks(self, arrays: Iterable[str]) -> dict[str, str]:
-        """Marks of the chunks of arrays, in the order of their grids.
+    def _chunk_checksums(self, arrays: Iterable[str]) -> dict[str, str]:
+        """Checksums of the chunks of arrays, in the order of their grids.
 
         Not for objects of a network: three more requests for each would cost more than they protect from.
         """
-        marks = {}
+        checksums = {}
         for name in arrays:
             content = self.backend.read(f"{name}/zarr.json")
             keys = [f"{name}/{chunk_name(index)}" for index in _indices(_grid_shape(content))]
             if keys:
-                marks[name] = " ".join(self._mark(key, _n_inner(content)) for key in keys)
-        return marks
+                checksums[name] = " ".join(self._chunk_checksum(key, _n_inner(content)) for key in keys)
+        return checksums
 
-    def _mark(self, key: str, n_inner: int) -> str:
-        """Mark of one chunk, "missing" if there is none."""
+    def _chunk_checksum(self, key: str, n_inner: int) -> str:
+        """Checksum of one chunk, "missing" if there is none."""
         try:
-            return chunk_mark(self.backend, key, n_inner)
+            return chunk_checksum(self.backend, key, n_inner)
         except FileNotFoundError:
             return "missing"
 
     # --- damage -------------------------------------------------------------------------------
 
-    def damage(self, commit: Commit, *, marks: bool) -> list[Damage]:
-        """Find changed metadata, missing chunks and (with `marks`) exchanged chunks, without reading whole chunks."""
+    def damage(self, commit: Commit, *, exchanged: bool) -> list[Damage]:
+        """Find changed metadata, missing chunks and perhaps `exchanged` ones, without reading whole chunks."""
         wrong = []
         for array, digest in commit.digests.items():
             try:
@@ -377,20 +377,21 @@ class ZarrStore:
                 wrong.append(Damage(array, "zarr.json was changed", METADATA))
                 continue
             try:
-                wrong += self._wrong_chunks(array, content, commit.marks.get(array, []) if marks else [])
+                wrong += self._wrong_chunks(array, content, commit.chunks.get(array, []) if exchanged else [])
             except ValueError:
                 wrong.append(Damage(array, "zarr.json is not readable", METADATA))
         return wrong
 
-    def _wrong_chunks(self, array: str, content: bytes, marks: Sequence[str]) -> Iterator[Damage]:
+    def _wrong_chunks(self, array: str, content: bytes, checksums: Sequence[str]) -> Iterator[Damage]:
         """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
         present, n_inner = set(self.backend.files(f"{array}/c")), _n_inner(content)
         indices = itertools.islice(_indices(_grid_shape(content)), len(present) + _MOST_MISSING)
-        for name, mark in zip(map(chunk_name, indices), itertools.chain(marks, itertools.repeat(None)), strict=False):
+        known = itertools.chain(checksums, itertools.repeat(None))
+        for name, checksum in zip(map(chunk_name, indices), known, strict=False):
             key = f"{array}/{name}"
             if key not in present:
                 yield Damage(array, f"chunk {name} is missing", name)
-            elif mark is not None and self._mark(key, n_inner) != mark:
+            elif checksum is not None and self._chunk_checksum(key, n_inner) != checksum:
                 yield Damage(array, f"chunk {name} is not the one that was written", name)
 
     def repair(self, array: str, part: str = "") -> None:
@@ -405,7 +406,7 @@ class ZarrStore:
                 commit = None
                 self.backend.delete(f"{result}/zarr.json")
             if commit is not None and array in (result, *commit.digests):
-                self._delete_chunks([Damage(array, "", part), *self.damage(commit, marks=True)])
+                self._delete_chunks([Damage(array, "", part), *self.damage(commit, exchanged=True)])
                 self._write_group(result, {})
         # an embedding is written column by column: a damaged chunk would be read before it is written
         wrong = array.startswith("embedding/") or part == NUMBERS
@@ -444,7 +445,7 @@ class ZarrStore:
     def _damage_of(self, commit: Commit, only: Sequence[str] | None) -> list[Damage]:
         """All damage of a result."""
         wanted = commit.digests if only is None else {one: commit.digests[one] for one in only if one in commit.digests}
-        damage = self.damage(commit._replace(digests=wanted), marks=True)
+        damage = self.damage(commit._replace(digests=wanted), exchanged=True)
         readable = set(wanted) - {one.array for one in damage if one.part == METADATA}
         unreadable = {(array, chunk) for array in readable for chunk in self._unreadable(array)}
         named = [Damage(array, f"chunk {chunk} is damaged", chunk) for array, chunk in unreadable]
