@@ -67,8 +67,8 @@ class CachedPanel:
                 n_bytes += self.values[rows].nbytes
         finally:
             with self._guard:
-                for one in complete:
-                    self._present[one] = True
+                for runs_read in complete:
+                    self._present[runs_read] = True
                 self._arriving[runs] = False
                 self._guard.notify_all()
         return n_bytes
@@ -150,23 +150,23 @@ class PanelCache:
         leases: list[CachedPanel] | None = getattr(self._task, "leases", None)
         if leases is None:
             panel.reusable = False
-        elif not any(one is panel for one in leases):
+        elif not any(lease is panel for lease in leases):
             leases.append(panel)
             panel.n_leases += 1
 
     def _memory(self, table: ScratchArray, n_live: int, mapped_bytes: MappedBytes | None) -> np.ndarray:
         """Memory for one more panel: that of an evicted one, or new memory."""
         kind = tuple(table.shape), table.dtype
-        alike = [key for key, one in self._panels.items() if (one.values.shape, one.values.dtype) == kind]
-        found = None
+        alike = [key for key, panel in self._panels.items() if (panel.values.shape, panel.values.dtype) == kind]
+        reused = None
         for key in alike[: max(0, len(alike) + 1 - n_live)]:
             old = self._panels.pop(key)
             if old.n_leases == 0 and old.reusable:
-                found = old.values
+                reused = old.values
         while len(self._panels) >= n_live + _OTHERS:
             self._panels.popitem(last=False)
-        if found is not None:
-            return found
+        if reused is not None:
+            return reused
         if mapped_bytes is None:
             return empty_in_lines(table.shape, table.dtype)
         # a worker reads only the shards that its blocks touch

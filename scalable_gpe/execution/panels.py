@@ -120,8 +120,8 @@ class StoredPanel:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some rows, in a new array."""
-        known = self._cached.copy(start, stop) if process.keeps_panels else None
-        return self.table.read(start, stop) if known is None else known
+        cached_rows = self._cached.copy(start, stop) if process.keeps_panels else None
+        return self.table.read(start, stop) if cached_rows is None else cached_rows
 
     def room(self, start: int, stop: int) -> np.ndarray:
         """An array for some rows; in a process that keeps panels, a view of the cached panel."""
@@ -235,13 +235,13 @@ class Panels:
 
     def load(self, kind: type[Record], fits: Callable[[Record], bool]) -> tuple[Record, dict[str, Panel]] | None:
         """Load the latest saved state and its panels, or return None; nothing is read of a state that does not fit."""
-        found = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
-        for slot, saved in sorted(found, reverse=True, key=lambda one: one[1].count):
+        checkpoints = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
+        for slot, saved in sorted(checkpoints, reverse=True, key=lambda item: item[1].count):
             state = from_json(kind, saved.state)
             panels = self._restored(saved.panels) if fits(state) else None
             if panels is not None:
                 self._count = saved.count
-                self._pinned[slot] = [one.name for one in saved.panels.values()]
+                self._pinned[slot] = [panel.name for panel in saved.panels.values()]
                 return state, panels
         return None
 
@@ -259,7 +259,7 @@ class Panels:
         store.remove(slot)
         saved = {name: panel.saved(self._context, f"{slot}/{name}") for name, panel in panels.items()}
         store.commit(slot, Checkpoint(self._count, to_json(state), saved))
-        self._pinned[number] = [one.name for one in saved.values()]
+        self._pinned[number] = [panel.name for panel in saved.values()]
         self._last = time.monotonic()
         self._took = self._last - now
 
@@ -275,7 +275,7 @@ class Panels:
 
     def _restored(self, saved: dict[str, SavedPanel]) -> dict[str, Panel] | None:
         try:
-            return {name: self._of_saved(one) for name, one in saved.items()}
+            return {name: self._of_saved(panel) for name, panel in saved.items()}
         except DamageError:
             return None
 

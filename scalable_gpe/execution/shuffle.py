@@ -55,8 +55,8 @@ class Shuffled:
         packed = [_pack(group, bucket) for group in self._held]
         stored = [(name, _FIELDS * int(counts[bucket])) for name, counts in self._stored if counts[bucket]]
         packed += [_scratch(self._store, name, bucket, length).read(0, length) for name, length in stored]
-        fields = [np.split(one, _FIELDS) for one in packed] or [[np.empty(0, np.int32)] * _FIELDS]
-        rows, columns, values = (np.concatenate([one[number] for one in fields]) for number in range(_FIELDS))
+        fields = [np.split(entries, _FIELDS) for entries in packed] or [[np.empty(0, np.int32)] * _FIELDS]
+        rows, columns, values = (np.concatenate([split[number] for split in fields]) for number in range(_FIELDS))
         return rows, columns, values.view(np.float32)
 
     def clear(self) -> None:
@@ -107,11 +107,11 @@ def _scratch(store: ArrayStore, name: str, bucket: int, length: int) -> ScratchA
 
 def _counts(group: Iterable[Sorted]) -> np.ndarray:
     """Entries of each bucket."""
-    counts: np.ndarray = np.sum([np.diff(one.offsets) for one in group], axis=0)
+    counts: np.ndarray = np.sum([np.diff(source.offsets) for source in group], axis=0)
     return counts
 
 
 def _pack(group: list[Sorted], bucket: int) -> np.ndarray:
     """All rows of one bucket, then all columns, then the bits of all values."""
-    parts = [one.packed(bucket) for one in group]
+    parts = [source.packed(bucket) for source in group]
     return np.concatenate([part[number] for number in range(_FIELDS) for part in parts])

@@ -220,10 +220,10 @@ def chunk_checksum(backend: StorageBackend, key: str, n_inner: int) -> str:
         return f"{google_crc32c.value(backend.read(key, max(size - 4, 0), size)):08x}"
     first = max(size - 16 * n_inner - 4, 0)
     index = backend.read(key, first, size)
-    found = b""
+    sums = b""
     for entry in (index[:16], index[-20:-4]):
         offset, length = int.from_bytes(entry[:8], "little"), int.from_bytes(entry[8:], "little")
         if offset != _ABSENT:
             end = min(offset + length, size)
-            found += backend.read(key, max(end - 4, 0), end)
-    return f"{google_crc32c.value(found):08x}"
+            sums += backend.read(key, max(end - 4, 0), end)
+    return f"{google_crc32c.value(sums):08x}"

@@ -237,10 +237,10 @@ class LocalBackend:
 
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
-        found, start = [], len(str(self.path)) + 1
+        files, start = [], len(str(self.path)) + 1
         for parent, _, names in os.walk(self._folder(prefix)):
-            found += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
-        return sorted(found)
+            files += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
+        return sorted(files)
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below a prefix."""
@@ -419,16 +419,17 @@ class FsspecBackend:
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders (common prefixes) directly below a prefix."""
-        return sorted(one["name"].rstrip("/").rpartition("/")[2] for one in self._ls(prefix) if one["type"] != "file")
+        folders = (entry["name"] for entry in self._ls(prefix) if entry["type"] != "file")
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
 
     def objects(self, prefix: str = "") -> list[str]:
         """Names of the objects directly below a prefix."""
-        return sorted(one["name"].rpartition("/")[2] for one in self._ls(prefix) if one["type"] == "file")
+        return sorted(entry["name"].rpartition("/")[2] for entry in self._ls(prefix) if entry["type"] == "file")
 
     def size(self, prefix: str) -> int:
         """Bytes of all objects below a prefix."""
         with self.io():
-            return sum(one["size"] for one in self._fs.find(self._path(prefix), detail=True).values())
+            return sum(entry["size"] for entry in self._fs.find(self._path(prefix), detail=True).values())
 
     def length(self, key: str) -> int:
         """Bytes of one object."""
@@ -482,8 +483,8 @@ class FsspecBackend:
         try:
             yield
         except Exception as error:
-            known = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
-            if known or not _is_failure(error):
+            named = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
+            if named or not _is_failure(error):
                 raise
             raise StoreError(
                 Message(

@@ -40,6 +40,5 @@ def take_rows(values: Any, rows: npt.NDArray[np.integer]) -> np.ndarray:
     if isinstance(values, np.ndarray):
         return np.take(values, rows, axis=0)
     unique, inverse = np.unique(rows, return_inverse=True)
-    found = np.asarray(values.oindex[unique])
-    taken: np.ndarray = found[inverse]
+    taken: np.ndarray = np.asarray(values.oindex[unique])[inverse]
     return taken

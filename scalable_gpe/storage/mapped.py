@@ -111,8 +111,8 @@ class MappedArrays:
             made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
         with self._guard:
             if not self._maps:
-                found = _resident()
-                self._other = 0 if found is None else found.files
+                resident = _resident()
+                self._other = 0 if resident is None else resident.files
             self._maps[made] = _MappedFile(descriptor, {})
             self._most = most
             if not self._is_watched:
@@ -144,11 +144,11 @@ class MappedArrays:
 
         Dropping pages takes time for each page of all arrays, mapped or not, so that it must be rare.
         """
-        found, most = _resident(), self._most
-        if found is None:
+        resident, most = _resident(), self._most
+        if resident is None:
             return np.inf, most.kept
-        held = found.files - self._other
-        free = 0 if self._ceiling is None else self._ceiling - most.added - (found.total - held)
+        held = resident.files - self._other
+        free = 0 if self._ceiling is None else self._ceiling - most.added - (resident.total - held)
         return held, max(most.kept, free)
 
     def _drop(self, kept: int, *, changing: bool = False) -> None:
@@ -160,7 +160,7 @@ class MappedArrays:
             share = _KEPT * kept / max(1, sum(len(made) for made, _ in maps))
             for made, file in maps:
                 start = min(len(made), int(share * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
-                used = [] if changing else sorted(one for some in file.changing.values() for one in some)
+                used = [] if changing else sorted(part for some in file.changing.values() for part in some)
                 for first, stop in [*used, (len(made), len(made))]:
                     if start < first:
                         made.madvise(mmap.MADV_DONTNEED, start, first - start)
@@ -176,10 +176,10 @@ class MappedArrays:
         Else the system maps pages that are changed one by one, and those that are read first twice. This pays off where
         pages do not stay in memory.
         """
-        found = self._find(values) if self._maps and sys.platform == "linux" else None
-        if found is None or not values.nbytes:
+        place = self._find(values) if self._maps and sys.platform == "linux" else None
+        if place is None or not values.nbytes:
             return
-        owner, file, start = found
+        owner, file, start = place
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
         with self._guard:
@@ -195,11 +195,11 @@ class MappedArrays:
         Pages of a file that are first used in memory would be cleared before.
         """
         # on other systems memory and file may differ for a while
-        found = self._find(part) if part.flags.c_contiguous and sys.platform == "linux" else None
-        if found is None:
+        place = self._find(part) if part.flags.c_contiguous and sys.platform == "linux" else None
+        if place is None:
             part[:] = values
             return
-        _, file, start = found
+        _, file, start = place
         content = np.ascontiguousarray(np.broadcast_to(values, part.shape), part.dtype).reshape(-1).view(np.uint8)
         done = 0
         while done < len(content):

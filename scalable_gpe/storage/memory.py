@@ -154,7 +154,7 @@ class MemoryStore:
     def names(self, group: str) -> list[str]:
         """Results below a group, finished or not."""
         return sorted(
-            {known[len(group) + 1 :].split("/")[0] for known in self._records if known.startswith(f"{group}/")}
+            {record[len(group) + 1 :].split("/")[0] for record in self._records if record.startswith(f"{group}/")}
         )
 
     def owner(self, name: str) -> str | None:
@@ -167,9 +167,9 @@ class MemoryStore:
 
     def remove(self, name: str) -> None:
         """Remove a result and all its tables."""
-        for known in (self._tables, self._ragged, self._records):
-            for one in [key for key in known if key == name or key.startswith(f"{name}/")]:
-                del known[one]
+        for kept in (self._tables, self._ragged, self._records):
+            for key in [key for key in kept if key == name or key.startswith(f"{name}/")]:
+                del kept[key]
 
     def detach(self, name: str) -> Any:
         """Remove a table from the store, and return its array."""

@@ -182,8 +182,8 @@ class ZarrStore:
         described = self.handle.described(name)
         if described is None:
             return False
-        known = tuple(described["shape"]), np.dtype(described["data_type"]), self.owner(name)
-        return known == (tuple(shape), dtype, owner)
+        begun = tuple(described["shape"]), np.dtype(described["data_type"]), self.owner(name)
+        return begun == (tuple(shape), dtype, owner)
 
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
@@ -195,8 +195,8 @@ class ZarrStore:
 
     def find_table(self, name: str) -> StoredTable | None:
         """Find the table of that name, or None."""
-        found = self.handle.open(name)
-        return None if found is None else StoredTable(self.handle, found)
+        array = self.handle.open(name)
+        return None if array is None else StoredTable(self.handle, array)
 
     def detach(self, name: str) -> Any:
         """Return the array of a table, which stays in the store."""
@@ -248,9 +248,9 @@ class ZarrStore:
         self.backend.check(name)
         with self.backend.io():
             digests: dict[str, str] = {}
-            for one in (name, *arrays):
-                self.backend.flush(one)
-                digests |= self._digests(one, itself=one != name)
+            for part in (name, *arrays):
+                self.backend.flush(part)
+                digests |= self._digests(part, itself=part != name)
             content = {"record": to_json(record), "metadata": digests}
             chunks = {} if self.backend.network else self._chunk_checksums(digests)
             self._write_group(name, {**content, "checksum": _checksum(content), "chunks": chunks})
@@ -416,17 +416,17 @@ class ZarrStore:
 
     def _delete_chunks(self, damage: Sequence[Damage]) -> None:
         """Delete damaged chunks: one that can be read, but is another one, would be kept."""
-        for one in damage:
-            if one.part.startswith("c/"):
-                self.backend.delete(f"{one.array}/{one.part}")
+        for damaged in damage:
+            if damaged.part.startswith("c/"):
+                self.backend.delete(f"{damaged.array}/{damaged.part}")
 
     def repair_noted(self) -> None:
         """Repair the arrays that a reader found damaged; the caller holds the lock."""
         noted = self.handle.noted_damage()
         for array in noted:
             self.backend.check(array)
-        for one in self.verify(noted) if noted else ():
-            self.repair(one.array, one.part)
+        for damaged in self.verify(noted) if noted else ():
+            self.repair(damaged.array, damaged.part)
         self.handle.forget_damage()
 
     def verify(self, only: Sequence[str] | None = None) -> list[Damage]:
@@ -444,12 +444,12 @@ class ZarrStore:
 
     def _damage_of(self, commit: Commit, only: Sequence[str] | None) -> list[Damage]:
         """All damage of a result."""
-        wanted = commit.digests if only is None else {one: commit.digests[one] for one in only if one in commit.digests}
+        wanted = {array: digest for array, digest in commit.digests.items() if only is None or array in only}
         damage = self.damage(commit._replace(digests=wanted), exchanged=True)
-        readable = set(wanted) - {one.array for one in damage if one.part == METADATA}
+        readable = set(wanted) - {found.array for found in damage if found.part == METADATA}
         unreadable = {(array, chunk) for array in readable for chunk in self._unreadable(array)}
         named = [Damage(array, f"chunk {chunk} is damaged", chunk) for array, chunk in unreadable]
-        return named + [one for one in damage if (one.array, one.part) not in unreadable]
+        return named + [found for found in damage if (found.array, found.part) not in unreadable]
 
     def _unreadable(self, name: str) -> Iterator[str]:
         grid = _grid_shape(self.backend.read(f"{name}/zarr.json"))
@@ -539,8 +539,8 @@ def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     for flat in range(math.prod(grid)):
         index = []
         for size in reversed(grid):
-            flat, one = divmod(flat, size)
-            index.append(one)
+            flat, number = divmod(flat, size)
+            index.append(number)
         yield tuple(reversed(index))
 
 
