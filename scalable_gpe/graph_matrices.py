@@ -157,20 +157,20 @@ class _KernelRows:
             start, stop = self.rows_of(number)
             return edges.degree[start:stop] - 1
         _, bounds = order.rows_by_point
-        with edges.lend(number) as block:
-            ends = np.concatenate([[0], np.cumsum(bounds[block.indices + 1] - bounds[block.indices])])
-            lengths: np.ndarray = np.diff(ends[block.indptr]) - 1
-            return lengths
+        block = edges.block(number)
+        ends = np.concatenate([[0], np.cumsum(bounds[block.indices + 1] - bounds[block.indices])])
+        lengths: np.ndarray = np.diff(ends[block.indptr]) - 1
+        return lengths
 
     def entries(self, number: int) -> _Entries:
         """Entries of the user's rows of a block, columns ascending."""
         order = self.kernel.storage_order
-        with self.kernel.edges.lend(number) as block:
-            rows, points = _rows_of_points(order, block.first, block.stop)
-            begin = block.indptr[points]
-            lengths = block.indptr[points + 1] - begin
-            at = _spans(begin, lengths)
-            place, neighbors, values = np.repeat(np.arange(len(rows)), lengths), block.indices[at], block.values[at]
+        block = self.kernel.edges.block(number)
+        rows, points = _rows_of_points(order, block.first, block.stop)
+        begin = block.indptr[points]
+        lengths = block.indptr[points + 1] - begin
+        at = _spans(begin, lengths)
+        place, neighbors, values = np.repeat(np.arange(len(rows)), lengths), block.indices[at], block.values[at]
         if order.group is None:
             columns = self.user_rows.whole(neighbors)[neighbors]  # ascend already: K is stored so
         else:

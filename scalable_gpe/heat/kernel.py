@@ -218,12 +218,12 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
 
     def weigh(block_number: int) -> bool:
         """Write the weights of a block; return whether all of them connect their rows."""
-        with graph.edges.lend(block_number) as block:
-            if weights.has(block_number):
-                values = weights.read(block_number, len(block.values))
-            else:
-                values = _weights(block, number, scales)
-                weights.write(block_number, values)
+        block = graph.edges.block(block_number)
+        if weights.has(block_number):
+            values = weights.read(block_number, len(block.values))
+        else:
+            values = _weights(block, number, scales)
+            weights.write(block_number, values)
         return bool(values.min() >= JOINED)
 
     with context.workers.progress.stage("kernel", edges.n_blocks):

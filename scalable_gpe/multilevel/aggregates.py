@@ -72,11 +72,11 @@ def rows_of(edges: Edges, start: int, stop: int) -> Rows:
     """Rows `start` to `stop` of K, from the blocks that hold them."""
     parts = []
     for number in range(start // edges.block_rows, -(-stop // edges.block_rows)):
-        with edges.lend(number) as block:
-            first, last = max(start, block.first) - block.first, min(stop, block.stop) - block.first
-            at = slice(block.indptr[first], block.indptr[last])
-            own = np.diff(block.indptr[first : last + 1])
-            parts.append((own, block.indices[at].copy(), block.values[at].copy()))
+        block = edges.block(number)
+        first, last = max(start, block.first) - block.first, min(stop, block.stop) - block.first
+        at = slice(block.indptr[first], block.indptr[last])
+        own = np.diff(block.indptr[first : last + 1])
+        parts.append((own, block.indices[at].copy(), block.values[at].copy()))
     lengths, indices, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Rows(start, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), indices, values)
 

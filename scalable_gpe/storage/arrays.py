@@ -171,20 +171,16 @@ class StoredRagged(_Stored):
         super().__init__(handle, array)
         self._width = array.shape[1]
 
-    def buffer(self) -> np.ndarray:
-        """Memory for any block."""
-        return np.empty(self._width, self.dtype)
-
-    def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray:
-        """Entries of one block: a view of the buffer, if one is given."""
-        row = self.buffer() if buffer is None else buffer
+    def read(self, block: int, length: int) -> np.ndarray:
+        """Entries of one block."""
         if not 0 <= length < self._width:
             raise self._damage(f"block {block} cannot have {length} entries")
+        row = np.empty(length + 1, self.dtype)
         with self._named():
-            _read(self.array, (block, slice(length + 1)), row[: length + 1])
+            _read(self.array, (block, slice(length + 1)), row)
         if row[0] != 1:
             raise self._damage(f"chunk c/{block}/0 is missing", part=chunk_name((block, 0)))
-        return row[1 : length + 1]
+        return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block as one shard: chunks of padding alone are not written."""

@@ -66,11 +66,7 @@ class MemoryRagged:
         self.dtype = np.dtype(dtype)
         self._blocks: dict[int, np.ndarray] = {}
 
-    def buffer(self) -> np.ndarray:
-        """Nothing: a block is read where it is."""
-        return np.empty(0, self.dtype)
-
-    def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray:
+    def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
         values = self._blocks.get(block)
         if values is None or len(values) != length:

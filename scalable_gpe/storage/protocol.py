@@ -48,15 +48,11 @@ class Table(ScratchArray, Protocol):
 
 
 class Ragged(Protocol):
-    """One 1-D array per block; the caller knows how long each one is.
-
-    ``buffer()`` is memory for any block; ``read`` with such a buffer may return a view of it.
-    """
+    """One 1-D array per block; the caller knows how long each one is."""
 
     dtype: np.dtype[Any]
 
-    def buffer(self) -> np.ndarray: ...
-    def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray: ...
+    def read(self, block: int, length: int) -> np.ndarray: ...
     def write(self, block: int, values: np.ndarray) -> None: ...
     def has(self, block: int) -> bool: ...
 
