@@ -32,6 +32,7 @@ from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges, take_rows
+from scalable_gpe.storage.protocol import Table
 
 _LEAF = 64
 _MOST_LEAVES = 2**18
@@ -43,24 +44,18 @@ _HEADS_AT_ONCE = 1024
 _LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
 
-class Columns(Protocol):
-    """A table of columns whose rows are read by number."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def take(self, ids: np.ndarray) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
 class Extension:
     """A function on the training points that is extended to new points: columns Z, and its known values.
 
-    ``tables`` hold Z (storage order) for ranges of columns, ``values`` (a numpy or zarr array) the values of the
-    training rows (the user's order); the sums are multiplied by ``factor``, and rotated to ``axes`` if there are any.
+    ``tables`` hold Z (storage order) for ranges of columns, of which the first ``n_columns`` are used, ``values`` (a
+    numpy or zarr array) the values of the training rows (the user's order); the sums are multiplied by ``factor``, and
+    rotated to ``axes`` if there are any.
     """
 
-    tables: Sequence[Columns]
+    tables: Sequence[Table]
     values: Any
+    n_columns: int
     factor: float = 1.0
     axes: Axes | None = None
 
@@ -200,9 +195,10 @@ class NewPoints:
         needed, inverse = np.unique(points, return_inverse=True)
         results = []
         for extension, dtype in zip(extensions, dtypes, strict=True):
-            columns = []
+            columns: list[np.ndarray] = []
             for table in extension.tables:
-                values = np.ascontiguousarray(table.take(needed))
+                left = extension.n_columns - sum(part.shape[1] for part in columns)
+                values = np.ascontiguousarray(table.take(needed)[:, :left])
                 part = np.empty((len(rows), values.shape[1]), dtype)
                 loops.weighted_rows(indptr, inverse, weights, scale * extension.factor, values, part)
                 columns.append(part)
@@ -301,25 +297,9 @@ def extensions_of(
     The first `width` columns are computed, and rotated if there are axes.
     """
     return [
-        Extension([_first_columns(part, width) for part in columns[power]], known, 1 / np.sqrt(width), axes.get(power))
-        for power, known in points.items()
+        Extension([part.table for part in columns[power]], values, width, 1 / np.sqrt(width), axes.get(power))
+        for power, values in points.items()
     ]
-
-
-def _first_columns(part: SketchColumns, n_components: int) -> Columns:
-    """The columns of a range that belong to an embedding of `n_components` dimensions."""
-    return part.table if part.stop <= n_components else _FirstColumns(part.table, n_components - part.first)
-
-
-class _FirstColumns:
-    """The first columns of a table."""
-
-    def __init__(self, table: Columns, n_columns: int) -> None:
-        self._table, self.shape = table, (table.shape[0], n_columns)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by number."""
-        return self._table.take(ids)[:, : self.shape[1]]
 
 
 class _Leaves:
