@@ -190,8 +190,6 @@ def _reasons(
         reasons |= dict.fromkeys(missing, "neighbors were given without X")
     elif kernel.lost_mass is None:
         reasons["lost_mass"] = "with local length scales it is known for straight-line distances only"
-    if graph.scan is not None and kernel.missing_weight is None:
-        reasons["missing_weight"] = "the graph is of an earlier version, which did not measure it"
     if heat.normalization != "bistochastic":
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"

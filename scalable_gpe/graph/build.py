@@ -442,10 +442,9 @@ def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | Non
     write_whole(context.store.table(name, values.shape, values.dtype, shard_rows), values)
 
 
-def _save_nearest(nearest: TrueNeighbors | None, context: Context, name: str) -> None:
-    if nearest is not None:
-        pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
-        _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
+def _save_nearest(nearest: TrueNeighbors, context: Context, name: str) -> None:
+    pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
+    _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:

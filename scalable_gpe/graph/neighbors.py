@@ -220,16 +220,13 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         edges=open_edges(context, f"{name}/edges", metadata.n_points, metadata.block_rows),
         points=points,
         scan=scan,
-        metadata=_renamed(metadata),
+        metadata=metadata,
     )
 
 
-def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors | None:
-    """The true neighbours of sampled points; graphs of earlier versions have none."""
-    table = context.store.find_table(f"{name}/nearest")
-    if table is None:
-        return None
-    pairs = read_whole(table)
+def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
+    """The true neighbours of sampled points."""
+    pairs = read_whole(context.store.open_table(f"{name}/nearest"))
     if pairs.ndim != 2 or pairs.shape[1] != 4 or not ((pairs[:, :2] >= 0) & (pairs[:, :2] < n_points)).all():
         raise wrong_numbers(f"{name}/nearest")
     numbers = pairs[:, :2].astype(np.int64)
@@ -244,11 +241,6 @@ def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
 def offset_of(rows: InputRows) -> tuple[float, ...] | None:
     """The offset that is subtracted from the rows of an input."""
     return None if rows.offset is None else tuple(float(value) for value in rows.offset)
-
-
-def _renamed(metadata: GraphMetadata) -> GraphMetadata:
-    # stores of the first releases say "brought"
-    return replace(metadata, method="precomputed") if metadata.method == "brought" else metadata
 
 
 def check_search(

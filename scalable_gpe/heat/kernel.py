@@ -271,9 +271,9 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
 
 def _missing_weight(kernel: SparseKernel) -> float | None:
     """Weight of true neighbours that the graph lacks, as a share of that of all; None if it was not measured."""
-    nearest = None if kernel.graph is None or kernel.graph.scan is None else kernel.graph.scan.nearest
-    if nearest is None:
+    if kernel.graph is None or kernel.graph.scan is None:
         return None
+    nearest = kernel.graph.scan.nearest
     if kernel.scales is None:
         return nearest.missing_weight(kernel.stored_epsilon)
     left, right = (kernel.scales.sigma[some].astype(np.float64) for some in (nearest.points, nearest.neighbors))

@@ -422,9 +422,9 @@ class FsspecBackend:
         folders = (entry["name"] for entry in self._ls(prefix) if entry["type"] != "file")
         return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
 
-    def objects(self, prefix: str = "") -> list[str]:
-        """Names of the objects directly below a prefix."""
-        return sorted(entry["name"].rpartition("/")[2] for entry in self._ls(prefix) if entry["type"] == "file")
+    def objects(self) -> list[str]:
+        """Names of the objects that are in no folder."""
+        return sorted(entry["name"].rpartition("/")[2] for entry in self._ls("") if entry["type"] == "file")
 
     def size(self, prefix: str) -> int:
         """Bytes of all objects below a prefix."""

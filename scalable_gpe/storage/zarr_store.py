@@ -349,10 +349,10 @@ class ZarrStore:
         """
         checksums = {}
         for name in arrays:
-            content = self.backend.read(f"{name}/zarr.json")
-            keys = [f"{name}/{chunk_name(index)}" for index in _indices(_grid_shape(content))]
+            grid, n_inner = _layout(self.backend.read(f"{name}/zarr.json"))
+            keys = [f"{name}/{chunk_name(index)}" for index in _indices(grid)]
             if keys:
-                checksums[name] = " ".join(self._chunk_checksum(key, _n_inner(content)) for key in keys)
+                checksums[name] = " ".join(self._chunk_checksum(key, n_inner) for key in keys)
         return checksums
 
     def _chunk_checksum(self, key: str, n_inner: int) -> str:
@@ -384,8 +384,8 @@ class ZarrStore:
 
     def _wrong_chunks(self, array: str, content: bytes, checksums: Sequence[str]) -> Iterator[Damage]:
         """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
-        present, n_inner = set(self.backend.files(f"{array}/c")), _n_inner(content)
-        indices = itertools.islice(_indices(_grid_shape(content)), len(present) + _MOST_MISSING)
+        present, (grid, n_inner) = set(self.backend.files(f"{array}/c")), _layout(content)
+        indices = itertools.islice(_indices(grid), len(present) + _MOST_MISSING)
         known = itertools.chain(checksums, itertools.repeat(None))
         for name, checksum in zip(map(chunk_name, indices), known, strict=False):
             key = f"{array}/{name}"
@@ -452,7 +452,7 @@ class ZarrStore:
         return named + [found for found in damage if (found.array, found.part) not in unreadable]
 
     def _unreadable(self, name: str) -> Iterator[str]:
-        grid = _grid_shape(self.backend.read(f"{name}/zarr.json"))
+        grid, _ = _layout(self.backend.read(f"{name}/zarr.json"))
         if 0 in grid:
             return
         table = self.open_table(name)
@@ -520,18 +520,26 @@ def _check_format(kind: object, version: object, store: str) -> None:
         )
 
 
-def _grid_shape(content: bytes) -> tuple[int, ...]:
-    """Number of shards (or chunks) of an array along each axis, from its zarr.json; (0,) of what is not an array."""
+def _layout(content: bytes) -> tuple[tuple[int, ...], int]:
+    """Shards (or chunks) of an array along each axis, and the inner chunks of a shard (0 without), from its zarr.json.
+
+    (0,) and 0 for what is not an array.
+    """
     try:
         description = json.loads(content)
         if description["node_type"] != "array":
-            return (0,)
-        steps = [int(step) for step in description["chunk_grid"]["configuration"]["chunk_shape"]]
-        if not all(step > 0 for step in steps):  # arrays without columns, which early releases could leave behind
-            return (0,)
-        return tuple(-(-int(n) // step) for n, step in zip(description["shape"], steps, strict=True))
-    except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+            return (0,), 0
+        steps, codec = description["chunk_grid"]["configuration"]["chunk_shape"], description["codecs"][0]
+        grid = _n_steps(description["shape"], steps)
+        is_sharded = codec["name"] == "sharding_indexed"
+        return grid, math.prod(_n_steps(steps, codec["configuration"]["chunk_shape"])) if is_sharded else 0
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not an array: {error}") from None
+
+
+def _n_steps(sizes: Sequence[Any], steps: Sequence[Any]) -> tuple[int, ...]:
+    """How many steps cover each size."""
+    return tuple(-(-int(size) // int(step)) for size, step in zip(sizes, steps, strict=True))
 
 
 def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -542,22 +550,6 @@ def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             flat, number = divmod(flat, size)
             index.append(number)
         yield tuple(reversed(index))
-
-
-def _n_inner(content: bytes) -> int:
-    """Number of inner chunks of a shard, from the zarr.json of an array; 0 without shards, or without chunks."""
-    if 0 in _grid_shape(content):
-        return 0
-    description = json.loads(content)
-    try:
-        codec = description["codecs"][0]
-        if codec["name"] != "sharding_indexed":
-            return 0
-        shard = description["chunk_grid"]["configuration"]["chunk_shape"]
-        inner = codec["configuration"]["chunk_shape"]
-        return math.prod(-(-int(n) // int(step)) for n, step in zip(shard, inner, strict=True))
-    except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"not an array: {error}") from None
 
 
 def _checksum(content: Any) -> str:
