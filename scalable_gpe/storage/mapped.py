@@ -1,8 +1,8 @@
 """Arrays in unnamed files that are mapped into memory: for arrays with an entry per row that do not fit in it.
 
 A mapped array is an ordinary numpy array. The operating system reads its pages when they are used, and writes changed
-ones back to the file, so that they can leave the memory of the process at any time. They leave when they are more than
-the run may hold: after each task (`trim`), and, if a task uses more than expected, while it works (a thread watches).
+ones back to the file, so that they can leave the memory of the process at any time. They leave after each task, when
+they are more than the run may hold (`trim`).
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -24,8 +23,6 @@ from scalable_gpe.storage.blocks import ranges
 Empty = Callable[[tuple[int, ...], Any], np.ndarray]  # makes an array, as np.empty does
 
 _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
-_WATCH_SECONDS, _HURRY_SECONDS = 0.005, 0.0005  # between two looks; when more than half of what is allowed is there
-_ACTED = 0.6  # share of what tasks may add at which pages are dropped
 _AROUND, _LOADED = 2**21, 2**4  # bytes around a row that the system may map with it; how many of these at a time
 _JOINED = 2**16  # bytes of pages that the system maps together in arrays that are used in any order
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux, which Python has no name for
@@ -83,7 +80,6 @@ class MappedArrays:
         self._most, self._other = MappedBytes(0, 0), 0
         self._ceiling: int | None = None
         self._guard = threading.Lock()
-        self._is_watched = False
 
     def empty(
         self,
@@ -115,9 +111,6 @@ class MappedArrays:
                 self._other = 0 if resident is None else resident.files
             self._maps[made] = _MappedFile(descriptor, {})
             self._most = most
-            if not self._is_watched:
-                self._is_watched = True
-                threading.Thread(target=self._watch, name="gpe-trim", daemon=True).start()
         return np.frombuffer(made, kind).reshape(shape)
 
     def may_fill(self, ceiling: int | None) -> None:
@@ -151,8 +144,8 @@ class MappedArrays:
         free = 0 if self._ceiling is None else self._ceiling - most.added - (resident.total - held)
         return held, max(most.kept, free)
 
-    def _drop(self, kept: int, *, changing: bool = False) -> None:
-        """Drop all but the beginning of each array, and, unless `changing`, what tasks are changing."""
+    def _drop(self, kept: int) -> None:
+        """Drop all but the beginning of each array, and what tasks are changing."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         with self._guard:
@@ -160,7 +153,7 @@ class MappedArrays:
             share = _KEPT * kept / max(1, sum(len(made) for made, _ in maps))
             for made, file in maps:
                 start = min(len(made), int(share * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
-                used = [] if changing else sorted(part for some in file.changing.values() for part in some)
+                used = sorted(part for parts in file.changing.values() for part in parts)
                 for first, stop in [*used, (len(made), len(made))]:
                     if start < first:
                         made.madvise(mmap.MADV_DONTNEED, start, first - start)
@@ -213,22 +206,6 @@ class MappedArrays:
         owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
         file = self._maps.get(owner) if isinstance(owner, mmap.mmap) else None
         return None if file is None else (owner, file, part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data)
-
-    def _watch(self) -> None:
-        """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
-        seconds = _WATCH_SECONDS
-        while True:
-            time.sleep(seconds)
-            with self._guard:
-                if not self._maps:
-                    self._is_watched = False
-                    return
-            # tasks go on while this thread waits for its turn
-            held, kept = self._held_and_kept()
-            most = kept + _ACTED * self._most.added
-            if most < held < np.inf:
-                self._drop(kept, changing=True)
-            seconds = _HURRY_SECONDS if most < 2 * held < np.inf else _WATCH_SECONDS
 
 
 mapped = MappedArrays()
