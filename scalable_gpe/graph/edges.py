@@ -14,7 +14,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.lazy import lazy_vector
-from scalable_gpe.storage.mapped import Empty, mapped, pieces
+from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, Table
 
 _CHUNKS = 8  # of the room for a block, which is about twice its length; those of padding are not stored
@@ -56,7 +56,7 @@ class _Room(NamedTuple):
         pointers = slice(block.first + number, block.stop + number + 1)
         kept = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
         for new, old in zip(kept[1:], block[1:], strict=True):
-            mapped.fill(new, old)
+            new[:] = old
         return kept
 
 

@@ -61,11 +61,7 @@ class _Resident(NamedTuple):
     files: int
 
 
-class _MappedFile(NamedTuple):
-    """The descriptor of a file, and the ranges of bytes that tasks are changing, by thread."""
-
-    descriptor: int
-    changing: dict[int, list[tuple[int, int]]]
+_Changing = dict[int, list[tuple[int, int]]]
 
 
 class MappedArrays:
@@ -76,7 +72,8 @@ class MappedArrays:
     """
 
     def __init__(self) -> None:
-        self._maps: weakref.WeakKeyDictionary[Any, _MappedFile] = weakref.WeakKeyDictionary()
+        # of each map, the ranges of bytes that tasks are changing, by thread
+        self._maps: weakref.WeakKeyDictionary[mmap.mmap, _Changing] = weakref.WeakKeyDictionary()
         self._most, self._other = MappedBytes(0, 0), 0
         self._ceiling: int | None = None
         self._guard = threading.Lock()
@@ -101,15 +98,14 @@ class MappedArrays:
         if not n_bytes:
             return np.empty(shape, kind)
         joins_few = most.is_tight and not in_order
-        made, descriptor = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
-        weakref.finalize(made, os.close, descriptor)
+        made = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
         if joins_few and not reserved and hasattr(mmap, "MADV_RANDOM"):
             made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
         with self._guard:
             if not self._maps:
                 resident = _resident()
                 self._other = 0 if resident is None else resident.files
-            self._maps[made] = _MappedFile(descriptor, {})
+            self._maps[made] = {}
             self._most = most
         return np.frombuffer(made, kind).reshape(shape)
 
@@ -126,8 +122,8 @@ class MappedArrays:
             return
         thread = threading.get_ident()
         with self._guard:
-            for file in list(self._maps.values()):
-                file.changing.pop(thread, None)
+            for changing in list(self._maps.values()):
+                changing.pop(thread, None)
         held, kept = self._held_and_kept()
         if held > kept:
             self._drop(kept)
@@ -151,9 +147,9 @@ class MappedArrays:
         with self._guard:
             maps = list(self._maps.items())
             share = _KEPT * kept / max(1, sum(len(made) for made, _ in maps))
-            for made, file in maps:
+            for made, changing in maps:
                 start = min(len(made), int(share * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
-                used = sorted(part for parts in file.changing.values() for part in parts)
+                used = sorted(part for parts in changing.values() for part in parts)
                 for first, stop in [*used, (len(made), len(made))]:
                     if start < first:
                         made.madvise(mmap.MADV_DONTNEED, start, first - start)
@@ -172,40 +168,25 @@ class MappedArrays:
         place = self._find(values) if self._maps and sys.platform == "linux" else None
         if place is None or not values.nbytes:
             return
-        owner, file, start = place
+        owner, start = place
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
         with self._guard:
             if sum(map(len, list(self._maps))) <= self._most.kept:
                 return
-            file.changing.setdefault(threading.get_ident(), []).append((first, stop))
+            self._maps[owner].setdefault(threading.get_ident(), []).append((first, stop))
         with contextlib.suppress(OSError):  # before Linux 5.14
             owner.madvise(_POPULATE_WRITE, first, stop - first)
 
-    def fill(self, part: np.ndarray, values: np.ndarray) -> None:
-        """Copy values to a part of an array; if it is mapped, through its file.
-
-        Pages of a file that are first used in memory would be cleared before.
-        """
-        # on other systems memory and file may differ for a while
-        place = self._find(part) if part.flags.c_contiguous and sys.platform == "linux" else None
-        if place is None:
-            part[:] = values
-            return
-        _, file, start = place
-        content = np.ascontiguousarray(np.broadcast_to(values, part.shape), part.dtype).reshape(-1).view(np.uint8)
-        done = 0
-        while done < len(content):
-            done += os.pwrite(file.descriptor, content[done:].data, start + done)
-
-    def _find(self, part: np.ndarray) -> tuple[mmap.mmap, _MappedFile, int] | None:
-        """The map and the file that a part of an array is in, and where it begins; None if it is not mapped here."""
+    def _find(self, part: np.ndarray) -> tuple[mmap.mmap, int] | None:
+        """The map that a part of an array is in, and where it begins; None if it is not mapped here."""
         owner: Any = part
         while isinstance(owner, np.ndarray):
             owner = owner.base
         owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
-        file = self._maps.get(owner) if isinstance(owner, mmap.mmap) else None
-        return None if file is None else (owner, file, part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data)
+        if not isinstance(owner, mmap.mmap) or owner not in self._maps:
+            return None
+        return owner, part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
 
 
 mapped = MappedArrays()
@@ -288,8 +269,8 @@ def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndar
     return group, n_leaders
 
 
-def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tuple[mmap.mmap, int]:
-    """Map a new file that has no name; return the map and a descriptor of the file.
+def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> mmap.mmap:
+    """Map a new file that has no name.
 
     If it is `filled`, its pages come into the system's cache in groups of `_JOINED` bytes. Else Linux makes groups of
     up to 2 MB when they are first used one after the other, and later one row brings a whole group into memory.
@@ -305,7 +286,7 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tup
                 zeros = memoryview(bytes(_JOINED))
                 for start, stop in ranges(n_bytes, _JOINED):
                     os.pwrite(file.fileno(), zeros[: stop - start], start)
-            return mmap.mmap(file.fileno(), n_bytes), os.dup(file.fileno())
+            return mmap.mmap(file.fileno(), n_bytes)
         except (OSError, OverflowError) as error:
             raise StoreError(
                 f"arrays that do not fit in memory need a file of {n_bytes / 1e9:.3g} GB in {folder!r}: {error}. Free "

@@ -232,31 +232,6 @@ def test_what_a_task_is_changing_stays_when_another_one_ends(arrays, tmp_path):
     assert values[: 2**23].sum() == 0 and values.sum() == 2**21
 
 
-def test_values_that_go_through_the_file_are_in_the_array(arrays, tmp_path):
-    values = arrays.empty(str(tmp_path), (1000, 7), np.float32, KEPT)
-    expected = np.zeros(values.shape, np.float32)
-    for start, stop in ((0, 300), (290, 301), (500, 1000), (7, 7)):
-        new = np.random.default_rng(start).random((stop - start, 7))
-        arrays.fill(values[start:stop], new)
-        expected[start:stop] = new
-    values[100] = expected[100] = 5.0
-    for some in (np.s_[400:450, ::2], np.s_[460:470], np.s_[471]):  # not all of a row; one number for all
-        arrays.fill(values[some], 3.0)
-        expected[some] = 3.0
-    np.testing.assert_array_equal(values, expected)
-    in_memory = np.empty(5)
-    arrays.fill(in_memory, np.arange(5))
-    np.testing.assert_array_equal(in_memory, np.arange(5))
-
-
-def test_no_descriptors_are_left(arrays, tmp_path):
-    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
-    values = [arrays.empty(str(tmp_path), (1000,), np.float32, KEPT) for _ in range(5)]
-    del values
-    gc.collect()
-    assert sys.platform != "linux" or len(os.listdir("/proc/self/fd")) == before
-
-
 def test_arrays_of_any_use_are_zeros(arrays, tmp_path):
     for how in ({}, {"in_order": True}, {"reserved": False}):
         values = arrays.empty(str(tmp_path), (100_003,), np.int64, MappedBytes(MOST, 150 * 10**6), **how)
