@@ -129,8 +129,8 @@ def _join_between(edges: Edges, chosen: _Chosen, context: Context, parts: _Parts
         leaving = np.flatnonzero(columns >= stop)
         rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
         own = parts.first.rows(start, stop)[rows].astype(np.int64)
-        found: np.ndarray = np.unique(own << 32 | parts.first.whole(others)[others])
-        return found
+        pairs: np.ndarray = np.unique(own << 32 | parts.first.whole(others)[others])
+        return pairs
 
     pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))
     first, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)

@@ -32,9 +32,9 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
     only_here = isinstance(rows, InputRows) and not rows.shared
     with context.workers.progress.stage("rows", len(blocks)):
         (context.workers.here if only_here else context.workers).map(hash_rows, blocks)
-    found = hashes.rows(0, rows.n_rows)
+    all_hashes = hashes.rows(0, rows.n_rows)
     panels.clear()
-    return found
+    return all_hashes
 
 
 def add_lost_digits(hashes: np.ndarray, rows: InputRows, context: Context) -> None:
@@ -88,9 +88,9 @@ def _in_bucket(hashes: np.ndarray, bucket: int, n_bits: int) -> tuple[np.ndarray
     rows, compared = [], []
     for start, stop in pieces(len(hashes)):
         piece = hashes[start:stop]
-        found = np.flatnonzero(piece[:, 0] >> shift == np.uint64(bucket))
-        rows.append(start + found)
-        compared.append(piece[found])
+        in_bucket = np.flatnonzero(piece[:, 0] >> shift == np.uint64(bucket))
+        rows.append(start + in_bucket)
+        compared.append(piece[in_bucket])
     return np.concatenate(rows), np.concatenate(compared)
 
 
@@ -114,9 +114,9 @@ def _numbered(leader: np.ndarray, context: Context) -> DistinctRows:
     group, n_points = number_leaders(leader, context.empty)
     first = context.empty((n_points,), np.int64)
     for start, stop in pieces(len(leader)):
-        found = start + np.flatnonzero(leader[start:stop] == np.arange(start, stop))
-        if len(found):
-            first[group[found[0]] : group[found[-1]] + 1] = found
+        first_rows = start + np.flatnonzero(leader[start:stop] == np.arange(start, stop))
+        if len(first_rows):
+            first[group[first_rows[0]] : group[first_rows[-1]] + 1] = first_rows
     return DistinctRows(first, group)
 
 

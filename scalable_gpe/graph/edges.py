@@ -54,10 +54,10 @@ class _Room(NamedTuple):
         """Copy a block, and return the copy."""
         entries = slice(int(self.starts[number]), int(self.starts[number + 1]))
         pointers = slice(block.first + number, block.stop + number + 1)
-        kept = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
-        for new, old in zip(kept[1:], block[1:], strict=True):
+        copy = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
+        for new, old in zip(copy[1:], block[1:], strict=True):
             new[:] = old
-        return kept
+        return copy
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class Edges:
 
     def block(self, number: int, *, values: bool = True) -> Block:
         """One row block. Without `values`, it may have none."""
-        known = self._kept.get(number)
-        if known is not None:
-            return known
+        resident = self._kept.get(number)
+        if resident is not None:
+            return resident
         block = self._read(number, values=values)
         return self._keep(number, block) if self.resident_bytes and values else block
 
@@ -130,9 +130,9 @@ class Edges:
             held = sum(kept.nbytes for kept in self._kept.values())
         if room is None and held + block.nbytes > self.resident_bytes:
             return block
-        kept = block if room is None else room.keep(number, block)
-        self._kept[number] = kept
-        return kept
+        copy = block if room is None else room.keep(number, block)
+        self._kept[number] = copy
+        return copy
 
     @cached_property
     def _room(self) -> "_Room | None":

@@ -203,8 +203,8 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))
         nearest = _open_nearest(context, name, metadata.n_points)
         scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
-        kept = store.find_table(f"{name}/points")
-        points = points if kept is None else TableRows(kept)
+        stored = store.find_table(f"{name}/points")
+        points = points if stored is None else TableRows(stored)
     if isinstance(points, InputRows) and points.metric == "jaccard":
         points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order

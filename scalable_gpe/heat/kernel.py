@@ -120,14 +120,16 @@ class SparseKernel(StoredResult):
     def summary(self) -> list[tuple[str, str]]:
         """Names and values of what to know about the kernel."""
         n_rows, scales = self.shape[0], "" if self.scales is None else ", the median of sigma^2 (local length scales)"
-        known = [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
+        neighbors = (
+            [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
+        )
         return [
             ("shape", f"{n_rows:,} x {n_rows:,}"),
             ("entries", f"{self.nnz:,} ({self.nnz / self.storage_order.n_points:.1f} per row)"),
             ("epsilon", "of the given matrix" if self.epsilon is None else f"{self.epsilon:.6g}{scales}"),
             ("lost mass", "not measured" if self.lost_mass is None else f"{self.lost_mass:.2%}"),
             ("missing weight", "not measured" if self.missing_weight is None else f"{self.missing_weight:.2%}"),
-            *known,
+            *neighbors,
         ]
 
     def __matmul__(self, other: Any) -> np.ndarray:
@@ -194,8 +196,8 @@ class KernelStage:
 
     def find(self, context: Context) -> SparseKernel | None:
         """Return the complete kernel, or None."""
-        known = context.store.read(self.name, KernelMetadata)
-        return None if known is None else open_kernel(self.graph, context, self.name)
+        metadata = context.store.read(self.name, KernelMetadata)
+        return None if metadata is None else open_kernel(self.graph, context, self.name)
 
     def make(self, context: Context) -> SparseKernel:
         """Weigh the edges of the graph, and commit the kernel."""
@@ -265,8 +267,8 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
         return graph.scan.lost_mass(kernel.stored_epsilon)
     if graph.points is None:
         return None
-    dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
-    return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
+    dense, sparse = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
+    return max(0.0, 1 - float(sparse / dense)) if dense > 0 else 0.0
 
 
 def _missing_weight(kernel: SparseKernel) -> float | None:
@@ -318,10 +320,10 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
     else:
         epsilon = scales.sigma[own].astype(np.float64)
     dense = scan_points(points, own, _DenseMass(epsilon, scales), kernel.context)
-    kept = np.empty(len(own))
+    sums = np.empty(len(own))
     for i, _, weights in kernel.edges.rows(own):
-        kept[i] = weights.sum(dtype=np.float64) - 1
-    return dense, kept
+        sums[i] = weights.sum(dtype=np.float64) - 1
+    return dense, sums
 
 
 def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel:

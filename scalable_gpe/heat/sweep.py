@@ -79,17 +79,17 @@ def sweep(
         rows = block.first, block.stop
         # rows that are not used again are read first, so that the cache evicts them first
         out = target.room(*rows) if update is None else update.rows(*rows)
-        added = [one.old.rows(*rows) for one in sums]
+        added = [accumulator.old.rows(*rows) for accumulator in sums]
         _expect_changes([out, *added])
         multiplied = source.whole(block.indices)
-        for total, one in zip(added, sums, strict=True):
-            sparse.accumulate(total, out, one.shares.updated)
-            sparse.accumulate(total, multiplied[slice(*rows)], one.shares.multiplied)
+        for total, accumulator in zip(added, sums, strict=True):
+            sparse.accumulate(total, out, accumulator.shares.updated)
+            sparse.accumulate(total, multiplied[slice(*rows)], accumulator.shares.multiplied)
         result = loop(block, multiplied, out)
         target.put(block.first, out)
-        for total, one in zip(added, sums, strict=True):
-            sparse.accumulate(total, out, one.shares.new)
-            one.new.put(block.first, total)
+        for total, accumulator in zip(added, sums, strict=True):
+            sparse.accumulate(total, out, accumulator.shares.new)
+            accumulator.new.put(block.first, total)
         return result
 
     visit.__name__ = _snake_case(type(loop).__name__)  # the task's name on a dashboard

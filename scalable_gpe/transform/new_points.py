@@ -158,19 +158,19 @@ class NewPoints:
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
         rows = self.open(X, storage_options)
-        out = [np.empty((rows.n_rows, one.width), one.values.dtype) for one in extensions]
+        out = [np.empty((rows.n_rows, extension.width), extension.values.dtype) for extension in extensions]
         distance, start = np.empty(rows.n_rows), 0
-        for found in self.batches(rows, extensions):
-            stop = start + len(found.distance)
-            for result, part in zip(out, found.values, strict=True):
+        for batch in self.batches(rows, extensions):
+            stop = start + len(batch.distance)
+            for result, part in zip(out, batch.values, strict=True):
                 result[start:stop] = part
-            distance[start:stop] = found.distance
+            distance[start:stop] = batch.distance
             start = stop
         return NewRows(out, distance)
 
     def batches(self, rows: NewRowsSource, extensions: Sequence[Extension]) -> Iterator[NewRows]:
         """Yield the values of the extensions at new rows, some rows at a time, in their order."""
-        dtypes = [np.dtype(one.values.dtype) for one in extensions]
+        dtypes = [np.dtype(extension.values.dtype) for extension in extensions]
         cuts = ranges(rows.n_rows, self._batch_rows)
         with self._context.workers.progress.stage("transform", len(cuts)):
             for start, stop in cuts:
@@ -191,7 +191,7 @@ class NewPoints:
         joined = self._context.workers.here.map(lambda chunk: self._weigh(chunk), chunks, count=False)
         counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        points, weights, scale = (np.concatenate([one[k] for one in joined]) for k in (1, 2, 3))
+        points, weights, scale = (np.concatenate([part[k] for part in joined]) for k in (1, 2, 3))
         needed, inverse = np.unique(points, return_inverse=True)
         results = []
         for extension, dtype in zip(extensions, dtypes, strict=True):
@@ -205,9 +205,9 @@ class NewPoints:
             result = np.concatenate(columns, axis=1)
             if extension.axes is not None:
                 result = extension.axes.rotate(result, extension.width)
-            known = np.flatnonzero(match >= 0)
-            if len(known):
-                result[known] = take_rows(extension.values, self._user_row[match[known]])
+            matched = np.flatnonzero(match >= 0)
+            if len(matched):
+                result[matched] = take_rows(extension.values, self._user_row[match[matched]])
             results.append(result)
         return NewRows(results, np.concatenate([self._distance(chunk) for chunk in chunks]))
 
@@ -350,11 +350,11 @@ class _Leaves:
         for blocks in self._groups():
             read = [(block, self._read(block)) for block in blocks]
 
-            def one(chunk: Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
+            def visit(chunk: Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
                 for block, leaves in read:
                     self._visit(chunk, block, leaves, user_row)
 
-            self._context.workers.here.map(one, chunks, count=False)
+            self._context.workers.here.map(visit, chunks, count=False)
         return chunks
 
     def _groups(self) -> Iterator[list[tuple[int, int]]]:
