@@ -179,12 +179,9 @@ def _is_in_memory(folder: Any) -> bool:
     import psutil
 
     path = os.path.realpath(folder)
-    mounts = [partition for partition in psutil.disk_partitions(all=True) if _is_below(path, partition.mountpoint)]
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if _is_below(path, mount.mountpoint)]
     # of two at one place the later one is seen
-    return bool(mounts) and max(reversed(mounts), key=lambda partition: len(partition.mountpoint)).fstype in (
-        "tmpfs",
-        "ramfs",
-    )
+    return bool(mounts) and max(reversed(mounts), key=lambda mount: len(mount.mountpoint)).fstype in ("tmpfs", "ramfs")
 
 
 def _is_below(path: str, folder: str) -> bool:

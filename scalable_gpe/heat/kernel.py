@@ -120,16 +120,14 @@ class SparseKernel(StoredResult):
     def summary(self) -> list[tuple[str, str]]:
         """Names and values of what to know about the kernel."""
         n_rows, scales = self.shape[0], "" if self.scales is None else ", the median of sigma^2 (local length scales)"
-        neighbors = (
-            [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
-        )
+        lists = [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
         return [
             ("shape", f"{n_rows:,} x {n_rows:,}"),
             ("entries", f"{self.nnz:,} ({self.nnz / self.storage_order.n_points:.1f} per row)"),
             ("epsilon", "of the given matrix" if self.epsilon is None else f"{self.epsilon:.6g}{scales}"),
             ("lost mass", "not measured" if self.lost_mass is None else f"{self.lost_mass:.2%}"),
             ("missing weight", "not measured" if self.missing_weight is None else f"{self.missing_weight:.2%}"),
-            *neighbors,
+            *lists,
         ]
 
     def __matmul__(self, other: Any) -> np.ndarray:

@@ -165,10 +165,8 @@ def _inside(edges: Edges, piece: tuple[int, int], root: np.ndarray) -> csr_array
     rows, n_rows = rows_of(edges, *piece), piece[1] - piece[0]
     indptr = np.zeros(n_rows + 1, np.int64)
     columns, coupling = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
-    n_entries = aggregation.select_inside(
-        rows.indptr, rows.indices, rows.values, *piece, root, indptr, columns, coupling
-    )
-    return csr_array((coupling[:n_entries], columns[:n_entries], indptr), shape=(n_rows, n_rows))
+    n_used = aggregation.select_inside(rows.indptr, rows.indices, rows.values, *piece, root, indptr, columns, coupling)
+    return csr_array((coupling[:n_used], columns[:n_used], indptr), shape=(n_rows, n_rows))
 
 
 def _joined(coupling: csr_array, labels: np.ndarray, count: int) -> csr_array:
