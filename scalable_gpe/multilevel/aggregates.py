@@ -140,12 +140,13 @@ def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
 def _aggregate_range(inside: csr_array, n_rounds: int) -> tuple[np.ndarray, int]:
     """Labels of the rows of one range, and the number of its aggregates."""
     own, count = aggregate_matrix(inside)
+    joining = own  # labels of the rows of `inside`, which are the aggregates of the round before
     for _ in range(n_rounds - 1):
-        inside = _joined(inside, own, count)
-        more, count = aggregate_matrix(inside, _N_LATER)
-        alone = more < 0  # aggregates without neighbours stay as they are
-        more[alone] = count + np.arange(alone.sum())
-        own, count = np.where(own < 0, own, more[own]), count + int(alone.sum())
+        inside = _joined(inside, joining, count)
+        joining, count = aggregate_matrix(inside, _N_LATER)
+        alone = joining < 0  # aggregates without neighbours stay as they are
+        joining[alone] = count + np.arange(alone.sum())
+        own, count = np.where(own < 0, own, joining[own]), count + int(alone.sum())
     return own, count
 
 
