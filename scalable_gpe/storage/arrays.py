@@ -53,6 +53,19 @@ class _Stored:
             return False
         return True
 
+    def _write(
+        self, index: Sequence[int], region: tuple[slice, ...], values: np.ndarray, *, whole: bool = True
+    ) -> None:
+        """Write a shard; if it is `whole`, whatever was there: zarr reads a shard before it changes it."""
+        with self._named():
+            try:
+                self.array[region] = values
+            except DamageError:
+                if not whole:
+                    raise
+                self.handle.backend.delete(f"{self.name}/{chunk_name(index)}")
+                self.array[region] = values
+
     @contextlib.contextmanager
     def _named(self, *, noted: bool = True) -> Iterator[None]:
         """Make errors of a chunk name its array; with `noted`, the next run repairs it."""
@@ -123,13 +136,13 @@ class StoredTable(_Stored):
             _read(self.array, slice(start, stop), out)
             for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
                 rows = out[max(shard * self.shard_rows - start, 0) : (shard + 1) * self.shard_rows - start]
-                key = f"{self.name}/{self._file(shard)}"
+                key = f"{self.name}/{chunk_name(self._index(shard))}"
                 # zarr reads zeros from a file that is not there
                 if not (rows[:1].any() or rows.any() or self.handle.backend.exists(key)):
                     raise FileNotFoundError(key)
 
-    def _file(self, shard: int) -> str:
-        return chunk_name((shard, *(0 for _ in self.shape[1:])))
+    def _index(self, shard: int) -> tuple[int, ...]:
+        return (shard, *(0 for _ in self.shape[1:]))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number; reads only the chunks that hold them."""
@@ -150,12 +163,12 @@ class StoredTable(_Stored):
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         columns = [slice(first_column, first_column + width) for width in values.shape[1:]]
-        with self._named():
-            self.array[slice(start, start + len(values)), *columns] = values
+        region = slice(start, start + len(values)), *columns
+        self._write(self._index(start // self.shard_rows), region, values, whole=values.shape[1:] == self.shape[1:])
 
     def has(self, start: int) -> bool:
         """Whether the shard that begins at `start` is stored and can be read."""
-        return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
+        return self.readable(*self._index(start // self.shard_rows))
 
 
 class StoredRagged(_Stored):
@@ -188,8 +201,7 @@ class StoredRagged(_Stored):
         row = np.zeros((1, self._width), self.dtype)
         row[0, 0] = 1
         row[0, 1 : len(values) + 1] = values
-        with self._named():
-            self.array[block : block + 1] = row
+        self._write((block, 0), (slice(block, block + 1),), row)
 
     def has(self, block: int) -> bool:
         """Whether a block is stored and can be read."""

@@ -53,6 +53,22 @@ def test_damage_is_found(store):
         table.read(0, 10)
 
 
+def test_a_damaged_shard_is_written_again_as_a_whole_alone(store):
+    values, ragged = np.ones((8192, 3), np.float32), store.ragged("ragged", 1, 3_000_000, np.int32)
+    table = store.table("table", values.shape, np.float32, 8192)
+    table.write(0, values)
+    ragged.write(0, np.arange(9, dtype=np.int32))
+    for key in ("table/c/0/0", "ragged/c/0/0"):
+        store.backend.write(key, bytes(store.backend.length(key)))
+    assert not table.has(0) and not ragged.has(0)
+    with pytest.raises(DamageError, match="table"):
+        table.write(0, values[:, :1])
+    table.write(0, values)
+    ragged.write(0, np.arange(9, dtype=np.int32))
+    np.testing.assert_array_equal(table.read(0, 8192), values)
+    np.testing.assert_array_equal(ragged.read(0, 9), np.arange(9))
+
+
 def test_a_missing_block_is_found(store):
     with pytest.raises(DamageError, match="missing"):
         store.ragged("ragged", 2, 30, np.int32).read(1, 5)
