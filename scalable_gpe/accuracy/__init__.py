@@ -34,7 +34,7 @@ from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
-from scalable_gpe.storage.blocks import take_rows
+from scalable_gpe.storage.mapped import take_rows
 
 LEAST_POINTS = 10  # fewer points are too few for a sample
 _DENSE_ROWS = 2000  # up to this many rows the dense kernel is cheap enough to compare with

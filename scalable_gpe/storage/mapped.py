@@ -199,8 +199,11 @@ def pieces(n_rows: int, step: int = _PIECE) -> Iterator[tuple[int, int]]:
         mapped.trim()
 
 
-def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array that may be mapped; if it is large, as `take_ascending` reads them."""
+def take_rows(values: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows by number of a zarr array, or of one that may be mapped; if it is large, as `take_ascending` reads them."""
+    if not isinstance(values, np.ndarray):
+        unique, inverse = np.unique(rows, return_inverse=True)
+        return np.asarray(values.oindex[unique])[inverse]
     return take_ascending(values, rows) if mapped.are_filled_by(values) else values[rows]
 
 

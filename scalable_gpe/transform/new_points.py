@@ -31,7 +31,8 @@ from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.blocks import ranges, take_rows
+from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import take_rows
 from scalable_gpe.storage.protocol import Table
 
 _LEAF = 64
