@@ -15,7 +15,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Sorted, shuffle
-from scalable_gpe.graph.edges import check_lists
+from scalable_gpe.graph.edges import check_listed
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
@@ -125,7 +125,7 @@ class _Lists:
         """Neighbours and distances of the user's rows of a block; columns of a row in any order."""
         graph, piece = self.graph, self.rows_of(number)
         lists = graph.lists.read(*piece)
-        check_lists(lists, graph.storage_order.n_points, graph.lists.key[1])
+        check_listed(lists, graph.storage_order.n_points, graph.lists.key[1])
         rows, points = _rows_of_points(graph.storage_order, *piece)
         lists, lengths = lists[points], graph.list_distances.read(*piece)[points]
         present = lists >= 0

@@ -71,7 +71,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Lists:
+class PrecomputedLists:
     """Precomputed neighbour lists, as `check_lists` returns them; distances are multiplied by ``2**exponent``."""
 
     indices: np.ndarray
@@ -84,11 +84,11 @@ class Lists:
         used = self.distances[self.indices >= 0]
         return math.ldexp(float(used.max(initial=0)), -self.exponent)
 
-    def with_exponent(self, exponent: int) -> "Lists":
+    def with_exponent(self, exponent: int) -> "PrecomputedLists":
         """The same lists in other units."""
         if exponent == self.exponent:
             return self
-        return Lists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
+        return PrecomputedLists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
 
 
 def neighbor_graph(
@@ -172,7 +172,7 @@ class GraphStage:
 
     parameters: SearchParameters
     rows: InputRows | None
-    lists: Lists | None = None
+    lists: PrecomputedLists | None = None
     number: int = 0  # how often a store with this graph was started over
     is_default: bool = False
 
@@ -279,10 +279,10 @@ class GraphStage:
         return min(self.n_neighbors, n_points - 1)
 
 
-def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
+def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> PrecomputedLists | None:
     """Check precomputed lists; without them, there must be points."""
     if neighbors is not None:
-        return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
+        return PrecomputedLists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
     if rows is None:
         raise ValueError(Message("embed needs X or neighbors=(indices, distances); got neither."))
     return None
@@ -341,7 +341,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
 
 
 def _precomputed_graph(
-    lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
+    lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
     kind = RowKind.DENSE if rows is None else row_kind(rows)

@@ -154,7 +154,7 @@ class Edges:
         length = int(indptr[-1])
         indices = self.indices.read(number, length)
         if number not in self._checked:  # once: compiled loops trust them
-            check_points(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
+            check_numbers(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
             self._checked.add(number)
         return Block(start, indptr, indices, self.values.read(number, length) if values else _NO_VALUES)
 
@@ -201,13 +201,13 @@ class Edges:
         return made
 
 
-def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
+def check_numbers(numbers: np.ndarray, n_points: int, name: str) -> None:
     """Refuse numbers of points that do not exist: compiled loops trust them."""
     if numbers.size and int(numbers.view(np.uint32).max()) >= n_points:  # below 0 is large without a sign
         raise wrong_numbers(name)
 
 
-def check_lists(lists: np.ndarray, n_points: int, name: str) -> None:
+def check_listed(lists: np.ndarray, n_points: int, name: str) -> None:
     """Refuse neighbour lists with points that do not exist; -1 ends a list."""
     if lists.size and (int(lists.max()) >= n_points or int(lists.min()) < -1):
         raise wrong_numbers(name)
@@ -275,7 +275,7 @@ def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int
 
     def reverse(piece: tuple[int, int]) -> Sorted:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        check_lists(own[0], blocks[-1][1], indices.key[1])
+        check_listed(own[0], blocks[-1][1], indices.key[1])
         return Sorted(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * ENTRY_BYTES)
