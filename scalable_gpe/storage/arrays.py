@@ -138,7 +138,7 @@ class StoredTable(_Stored):
                 rows = out[max(shard * self.shard_rows - start, 0) : (shard + 1) * self.shard_rows - start]
                 key = f"{self.name}/{chunk_name(self._index(shard))}"
                 # zarr reads zeros from a file that is not there
-                if not (rows[:1].any() or rows.any() or self.handle.backend.exists(key)):
+                if rows.size and not (rows[:1].any() or rows.any() or self.handle.backend.exists(key)):
                     raise FileNotFoundError(key)
 
     def _index(self, shard: int) -> tuple[int, ...]:
@@ -188,8 +188,8 @@ class StoredRagged(_Stored):
         """Entries of one block."""
         if not 0 <= length < self._width:
             raise self._damage(f"block {block} cannot have {length} entries")
-        row = np.empty(length + 1, self.dtype)
         with self._named():
+            row = np.empty(length + 1, self.dtype)
             _read(self.array, (block, slice(length + 1)), row)
         if row[0] != 1:
             raise self._damage(f"chunk c/{block}/0 is missing", part=chunk_name((block, 0)))
