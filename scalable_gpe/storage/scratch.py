@@ -19,7 +19,7 @@ class ScratchTable:
     """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
     A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others. The
-    checksum is also that of the place.
+    checksum is also that of the place: files that were exchanged are damaged.
     """
 
     handle: StoreHandle
