@@ -99,14 +99,14 @@ def estimate(
     resources = Resources(limit, workers.threads_each, True, remote=workers.remote, resident_input=resident)
     plan = MemoryPlan(size, resources)
     plan.check()
-    comfortable, smallest = plan.comfortable(), plan.smallest_limit()
-    used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
+    ample, smallest = plan.ample_limit(), plan.smallest_limit()
+    used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * ample))
     width = used.panel_columns(n_rows, size.n_live, size.itemsize, size.block_bytes, size.n_components)
     out_of_core = limit is not None and used.maps_arrays
     cost = Cost(size, width, sketching.powers, out_of_core=out_of_core, n_parts=used.n_parts)
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
-        "memory": int(max(smallest, comfortable) if limit is None else min(limit, max(smallest, comfortable))),
+        "memory": int(max(smallest, ample) if limit is None else min(limit, max(smallest, ample))),
         "disk": size.disk_bytes + used.scratch_bytes(),
         "sweeps": cost.n_products * cost.n_panels,
         "panels": cost.n_panels,

@@ -195,9 +195,7 @@ def _reasons(
     elif kernel.lost_mass is None:
         reasons["lost_mass"] = "with local length scales it is known for straight-line distances only"
     if graph.metadata.n_parts is None:
-        reasons["n_parts"] = "neighbors were given, or found by an earlier version"
-    if graph.scan is not None and kernel.missing_weight is None:
-        reasons["missing_weight"] = "the graph is of an earlier version, which did not measure it"
+        reasons["n_parts"] = "neighbors were given"
     if heat.normalization != "bistochastic":
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"

@@ -154,7 +154,7 @@ def test_typed():
 BELOW: dict[str, set[str]] = {
     "foundation": set(),
     "loops": set(),
-    "storage": {"loops"},
+    "storage": set(),
     "execution": {"storage", "loops"},
     "io": {"storage", "loops"},
     "graph": {"io", "execution", "storage", "loops"},

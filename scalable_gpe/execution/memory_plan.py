@@ -36,7 +36,7 @@ WIDE = 128  # features beyond which rows are searched by their projection and in
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 _BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
-_LOOSE = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
+_FREED = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
 _LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to work with
@@ -195,9 +195,9 @@ def _is_in_memory(folder: Any) -> bool:
     import psutil
 
     path = os.path.realpath(folder)
-    mounts = [one for one in psutil.disk_partitions(all=True) if _is_below(path, one.mountpoint)]
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if _is_below(path, mount.mountpoint)]
     # of two at one place the later one is seen
-    return bool(mounts) and max(reversed(mounts), key=lambda one: len(one.mountpoint)).fstype in ("tmpfs", "ramfs")
+    return bool(mounts) and max(reversed(mounts), key=lambda mount: len(mount.mountpoint)).fstype in ("tmpfs", "ramfs")
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -264,16 +264,16 @@ class MemoryPlan:
         if not self.maps_arrays:
             needed = self._unmapped
         elif searching:
-            needed = self._beside_maps + _LOOSE
+            needed = self._beside_maps + _FREED
         else:
-            needed = sum(self.mapped_bytes()) + _LOOSE // 2
-        least = _LEAST_LARGE if searching else _LOOSE // 4
+            needed = sum(self.mapped_bytes()) + _FREED // 2
+        least = _LEAST_LARGE if searching else _FREED // 4
         return max(least, min(_MOST_LARGE, (self.workspace - needed) // 4))
 
     def mapped_bytes(self) -> MappedBytes:
         """Bytes of mapped arrays that may be in memory: what is left beside a part of the search, or blocks of K."""
         kept = kept_by_allocator(self.large_array(searching=True)) - kept_by_allocator(_LEAST_LARGE)
-        left = self.workspace - self._beside_maps - _LOOSE - kept
+        left = self.workspace - self._beside_maps - _FREED - kept
         if self.resources.remote:  # the other half is for blocks of K
             left //= 2
         # pages are dropped a little after they were counted
@@ -358,7 +358,7 @@ class MemoryPlan:
         if resources.resident_input:
             base = max(base, BASE + 4 * size.n_rows * size.n_features)
         lists = 0 if resources.persistent else 8 * size.n_rows * size.n_neighbors
-        beside = base + self._store + size.vector_bytes + lists + _LEAST_MAPPED + _LOOSE
+        beside = base + self._store + size.vector_bytes + lists + _LEAST_MAPPED + _FREED
         return min(PART_BYTES, resources.limit - max(_SAFETY, resources.limit // 16) - beside)
 
     @property
@@ -376,7 +376,7 @@ class MemoryPlan:
             fit = (self.workspace - _LEAST_MAPPED) // max(1, self.part_bytes)
             return max(1, min(fit, self.resources.n_jobs))
         has_gaps = self.n_parts > 1 and (self.maps_arrays or self.resources.n_jobs > 1)
-        return 2 if has_gaps and self.workspace >= 3 * self.part_bytes + _LOOSE else 1
+        return 2 if has_gaps and self.workspace >= 3 * self.part_bytes + _FREED else 1
 
     def compared_buckets(self, n_rows: int) -> int:
         """Number of buckets in which rows are compared with each other by their hashes."""
@@ -499,7 +499,7 @@ class MemoryPlan:
         least += self._store
         return -(-(least + max(_SAFETY, least // 19)) // 10**6) * 10**6
 
-    def comfortable(self) -> int:
+    def ample_limit(self) -> int:
         """Memory at which nothing is read twice: all columns at once, K resident."""
         size = self.size
         columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
@@ -507,7 +507,7 @@ class MemoryPlan:
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
         return BASE + whole + self._blocks_in_flight(size.block_bytes)
 
-    def crowded(self) -> str | None:
+    def held_warning(self) -> str | None:
         """Warning text if memory that this process already holds makes the panels narrower, else None."""
         limit, held = self.resources.limit, self.resources.resident
         fresh = MemoryPlan(self.size, replace(self.resources, resident=0))

@@ -16,7 +16,6 @@ from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.process import process
-from scalable_gpe.execution.sharing import rows_per_shard
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import jaccard, sparse_rows, unfinished
@@ -39,7 +38,7 @@ from scalable_gpe.graph.neighbors import (
     open_graph,
     with_input,
 )
-from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
+from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared, rows_per_shard
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
 from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
 from scalable_gpe.graph.rounding import check_rounding, merges_others
@@ -72,7 +71,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Lists:
+class PrecomputedLists:
     """Precomputed neighbour lists, as `check_lists` returns them; distances are multiplied by ``2**exponent``."""
 
     indices: np.ndarray
@@ -85,11 +84,11 @@ class Lists:
         used = self.distances[self.indices >= 0]
         return math.ldexp(float(used.max(initial=0)), -self.exponent)
 
-    def with_exponent(self, exponent: int) -> "Lists":
+    def with_exponent(self, exponent: int) -> "PrecomputedLists":
         """The same lists in other units."""
         if exponent == self.exponent:
             return self
-        return Lists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
+        return PrecomputedLists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
 
 
 def neighbor_graph(
@@ -173,7 +172,7 @@ class GraphStage:
 
     parameters: SearchParameters
     rows: InputRows | None
-    lists: Lists | None = None
+    lists: PrecomputedLists | None = None
     number: int = 0  # how often a store with this graph was started over
     is_default: bool = False
 
@@ -280,10 +279,10 @@ class GraphStage:
         return min(self.n_neighbors, n_points - 1)
 
 
-def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
+def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> PrecomputedLists | None:
     """Check precomputed lists; without them, there must be points."""
     if neighbors is not None:
-        return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
+        return PrecomputedLists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
     if rows is None:
         raise ValueError(Message("embed needs X or neighbors=(indices, distances); got neither."))
     return None
@@ -343,7 +342,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
 
 
 def _precomputed_graph(
-    lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
+    lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
     kind = RowKind.DENSE if rows is None else row_kind(rows)
@@ -444,10 +443,9 @@ def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | Non
     write_whole(context.store.table(name, values.shape, values.dtype, shard_rows), values)
 
 
-def _save_nearest(nearest: TrueNeighbors | None, context: Context, name: str) -> None:
-    if nearest is not None:
-        pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
-        _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
+def _save_nearest(nearest: TrueNeighbors, context: Context, name: str) -> None:
+    pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
+    _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:

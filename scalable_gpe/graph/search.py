@@ -181,7 +181,7 @@ class _IndexedLists:
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
         X, search = self._read(), _SEARCHES[self._kind][self._method]
-        order, indices = search(X, _How(self._n_neighbors, self._random_state, self._n_jobs, self._empty))
+        order, indices = search(X, _Parameters(self._n_neighbors, self._random_state, self._n_jobs, self._empty))
         return _Index(X, indices), order
 
     def _named(self, rows: np.ndarray) -> np.ndarray:
@@ -246,7 +246,7 @@ class _IndexedLists:
         return self._named(neighbors), squared
 
 
-class _How(NamedTuple):
+class _Parameters(NamedTuple):
     """Parameters of a search that needs all rows at once; `empty` makes arrays with an entry per row."""
 
     n_neighbors: int
@@ -255,67 +255,69 @@ class _How(NamedTuple):
     empty: Empty
 
 
-def _kdtree(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+def _kdtree(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
     from scipy.spatial import cKDTree
 
-    doubles = how.empty(X.shape, np.float64)
+    doubles = given.empty(X.shape, np.float64)
     for start, stop in pieces(len(X)):
         doubles[start:stop] = X[start:stop]
     tree = cKDTree(doubles)
 
     def indices(rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), how.n_neighbors), np.int32)
+        found = np.empty((len(rows), given.n_neighbors), np.int32)
         for start, stop in pieces(len(rows), _QUERIED):
             some = rows[start:stop]
-            found[start:stop] = drop_self(tree.query(X[some], k=how.n_neighbors + 1)[1], some)
+            found[start:stop] = drop_self(tree.query(X[some], k=given.n_neighbors + 1)[1], some)
         return found
 
     return np.asarray(tree.indices), indices
 
 
-def _brute(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
-    return np.arange(len(X)), AllPairs(X, how.n_neighbors).neighbors
+def _brute(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    return np.arange(len(X)), AllPairs(X, given.n_neighbors).neighbors
 
 
-def _brute_sparse(X: Any, how: _How) -> tuple[np.ndarray, Indices]:
+def _brute_sparse(X: Any, given: _Parameters) -> tuple[np.ndarray, Indices]:
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(sparse_rows.nearest(X, rows, how.n_neighbors + 1), rows)
+        return drop_self(sparse_rows.nearest(X, rows, given.n_neighbors + 1), rows)
 
     return np.arange(X.shape[0]), indices
 
 
-def _brute_jaccard(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+def _brute_jaccard(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(jaccard.nearest(X, rows, how.n_neighbors + 1), rows)
+        return drop_self(jaccard.nearest(X, rows, given.n_neighbors + 1), rows)
 
     return np.arange(len(X)), indices
 
 
-def _pynndescent(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
-    found = repair(X, _descent(X, how, "euclidean"))
+def _pynndescent(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    found = repair(X, _descent(X, given, "euclidean"))
     return locality(X), found.__getitem__
 
 
-def _pynndescent_jaccard(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
-    found = _descent(X, how, "jaccard")
+def _pynndescent_jaccard(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    found = _descent(X, given, "jaccard")
     rows = unsound_rows(found)
     if len(rows):
         found = found.copy()
-        found[rows] = drop_self(jaccard.nearest(X, rows, how.n_neighbors + 1), rows)
+        found[rows] = drop_self(jaccard.nearest(X, rows, given.n_neighbors + 1), rows)
     return locality(X), found.__getitem__
 
 
-def _descent(X: np.ndarray, how: _How, metric: str) -> np.ndarray:
+def _descent(X: np.ndarray, given: _Parameters, metric: str) -> np.ndarray:
     """Lists of pynndescent, without the rows themselves."""
     from pynndescent import NNDescent
 
-    seed = how.random_state % 2**31
+    seed = given.random_state % 2**31
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
-    index = NNDescent(writable, n_neighbors=how.n_neighbors + 1, metric=metric, random_state=seed, n_jobs=how.n_jobs)
+    index = NNDescent(
+        writable, n_neighbors=given.n_neighbors + 1, metric=metric, random_state=seed, n_jobs=given.n_jobs
+    )
     return drop_self(index.neighbor_graph[0], np.arange(len(X)))
 
 
-_SEARCHES: dict[RowKind, dict[str, Callable[[Any, _How], tuple[np.ndarray, Indices]]]] = {
+_SEARCHES: dict[RowKind, dict[str, Callable[[Any, _Parameters], tuple[np.ndarray, Indices]]]] = {
     RowKind.DENSE: {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent},
     RowKind.SPARSE: {"brute": _brute_sparse},
     RowKind.JACCARD: {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard},
