@@ -25,6 +25,7 @@ from scalable_gpe.io.export import (
     DenseBlocks,
     check_installed,
     check_replaceable,
+    component_names,
     removed,
     replacing,
     write_anndata,
@@ -133,7 +134,7 @@ def _write(path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | Non
     if ending == ".npy":
         write_npy(path, matrix)
         return
-    columns = [f"gpe_{number}" for number in range(matrix.shape[1])]
+    columns = component_names(matrix.shape[1])
     write_table = write_csv if ending == ".csv" else write_parquet
     write_table(path, matrix, columns, names)
 

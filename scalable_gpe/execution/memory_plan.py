@@ -488,9 +488,22 @@ class MemoryPlan:
             raise MemoryLimitError(
                 Message(
                     f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows; got "
-                    f"{limit // 10**6} MB.{hint}"
+                    f"{limit // 10**6} MB. {self._smaller(limit)}{hint}"
                 )
             )
+
+    def _smaller(self, limit: int) -> str:
+        """What to make smaller, so that a run fits in a limit that is too small."""
+        texts = []
+        for name in ("n_components", "n_neighbors"):
+            value: int = getattr(self.size, name)
+            while value > 1 and replace(self, size=replace(self.size, **{name: value})).smallest_limit() > limit:
+                value //= 2
+            if replace(self, size=replace(self.size, **{name: value})).smallest_limit() <= limit:
+                texts.append(f"`{name}={value}`")
+        if not texts:
+            return "Fewer components or neighbours do not help."
+        return f"It is enough for {' or '.join(texts)}."
 
 
 def live_panels(powers: Sequence[Power]) -> int:
