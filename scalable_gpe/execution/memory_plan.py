@@ -494,13 +494,14 @@ class MemoryPlan:
 
     def _smaller(self, limit: int) -> str:
         """What to make smaller, so that a run fits in a limit that is too small."""
+
+        def fits(**changes: Any) -> bool:
+            return replace(self, size=replace(self.size, **changes)).smallest_limit() <= limit
+
         texts = []
         for name in ("n_components", "n_neighbors"):
-            value: int = getattr(self.size, name)
-            while value > 1 and replace(self, size=replace(self.size, **{name: value})).smallest_limit() > limit:
-                value //= 2
-            if replace(self, size=replace(self.size, **{name: value})).smallest_limit() <= limit:
-                texts.append(f"`{name}={value}`")
+            halves = [getattr(self.size, name) >> shift for shift in range(1, 16)]
+            texts += [f"`{name}={value}`" for value in halves if value and fits(**{name: value})][:1]
         if not texts:
             return "Fewer components or neighbours do not help."
         return f"It is enough for {' or '.join(texts)}."

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -393,11 +394,13 @@ def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folde
         ("`power=8` leaves nothing. Choose a smaller power.", "--power 8 leaves nothing. Choose a smaller power."),
         ("`X` must be 2-D", "INPUT must be 2-D"),
         ("`store` is busy", "STORE is busy"),
-        ("Raise `n_neighbors`, or choose `method='brute'`.", "Raise --n-neighbors, or choose --method 'brute'."),
+        ("Raise `n_neighbors`, or choose `method='brute'`.", "Raise --n-neighbors, or choose --method brute."),
         ("Pass `key=`, or `resume=False`.", "Pass --key, or --no-resume."),
         ("`neighbors` must be square", "--neighbors-file must be square"),
         ("`radius` is no option, nor is `resume=True`", "radius is no option, nor is resume=True"),
         ("store '/data/power=4/n_jobs.zarr' is busy", "store '/data/power=4/n_jobs.zarr' is busy"),
+        ("Pass `read_points(index='name')` or `read_points(drop=)`.", "Pass --index name or --drop."),
+        ("Shape (3,). `!Use reshape(-1, 1).`", "Shape (3,)."),
         ("one\n  line", "one line"),
     ],
 )
@@ -419,6 +422,31 @@ def test_only_marked_arguments_are_options():
         "--header",
         "--no-header",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["embed", "line.npy", "s.zarr"], "INPUT must be 2-D"),
+        (["embed", "words.npy", "s.zarr"], "INPUT must be real and numeric"),
+        (["embed", "long.npy", "s.zarr"], "INPUT must hold whole numbers below"),
+        (["embed", "holes.npy", "s.zarr"], "(embed does with --missing drop)"),
+        (["transform", "run.zarr", "holes.npy", "new.npy"], "(embed does with --missing drop)"),
+        (["embed", "-", "s.zarr"], "embed needs INPUT or --neighbors-file; got neither."),
+        (["embed", "points.npy", "s.zarr", "--n-jobs", "0"], "--n-jobs must not be 0; -1 stands for all cores."),
+        (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
+        (["embed", "points.npy", "s.zarr", "--scale", "max"], "--scale must be one of 'standard', 'robust'"),
+        (["embed", "points.npy", "s.zarr", "--scale", "robust", "--metric", "cosine"], "is for --metric euclidean"),
+    ],
+)
+def test_errors_speak_of_options(words, said, capsys):
+    np.save("line.npy", np.ones(5))
+    np.save("words.npy", np.array([["a", "b"]] * 5))
+    np.save("long.npy", np.full((5, 2), 2**60))
+    assert cli.main(words) == 1
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert not re.search(r"\w=|\w\(|np\.|gpe\.|\bNone\b|\bTrue\b", printed), printed
 
 
 def test_live_warnings_name_options(monkeypatch, capsys):

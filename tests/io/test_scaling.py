@@ -36,11 +36,11 @@ def test_scaled_rows_are_those_of_scikit_learn(kind):
     X = people()
     X[:, 2] = 7  # constant
     expected = {"standard": StandardScaler, "robust": RobustScaler}[kind]().fit_transform(X)
-    result = said_result = gpe.embed(X, scale=kind, **HOW)
+    result = gpe.embed(X, scale=kind, **HOW)
     plain = gpe.embed(expected, **HOW)
     np.testing.assert_array_equal(result.graph.indices, plain.graph.indices)
     np.testing.assert_allclose(result.graph.distances, plain.graph.distances, rtol=1e-5)
-    assert said_result.parameters["scale"] == kind
+    assert result.parameters["scale"] == kind
 
 
 def test_the_spread_of_pieces_is_that_of_the_whole():
