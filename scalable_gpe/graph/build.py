@@ -220,7 +220,9 @@ class GraphStage:
         The pass also measures the columns, for `scale` and for what is to be said about them.
         """
         rows, lists = self.rows, self.lists
-        spread = None if rows is None or rows.is_mapped else _column_spread(rows, workers)
+        spread = (
+            None if rows is None or rows.is_mapped else _column_spread(rows, self.parameters.scale == "robust", workers)
+        )
         largest = [0.0 if lists is None else lists.largest]
         if rows is not None:
             largest.append(1.0 if spread is None else spread.largest(rows.offset))
@@ -306,13 +308,13 @@ def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | N
     return None
 
 
-def _column_spread(rows: InputRows, workers: Workers) -> ColumnSpread:
+def _column_spread(rows: InputRows, sampled: bool, workers: Workers) -> ColumnSpread:
     """How the columns of an input spread: a sum of fixed pieces, so few that their results are small."""
     steps, n_pieces = rows.steps(0, rows.n_rows), max(8, min(256, 2**20 // rows.n_features))
     pieces = [steps[first:last] for first, last in ranges(len(steps), -(-len(steps) // n_pieces))]
 
     def spread_columns(piece: list[tuple[int, int]]) -> ColumnSpread:
-        return rows.spread(piece)
+        return rows.spread(piece, sampled=sampled)
 
     with naming_all_rows(rows):
         found = (workers if rows.shared else workers.here).map(spread_columns, pieces, count=False)

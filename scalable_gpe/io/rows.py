@@ -170,14 +170,15 @@ class InputRows:
         """Whether the metric maps the rows, to values of at most 1."""
         return self.metric in _MAPS
 
-    def spread(self, steps: Sequence[tuple[int, int]]) -> ColumnSpread:
-        """How the columns of some ranges of rows spread, in the units of the input."""
-        return reduce(ColumnSpread.joined, (self._spread(*step) for step in steps))
+    def spread(self, steps: Sequence[tuple[int, int]], *, sampled: bool = False) -> ColumnSpread:
+        """How the columns of some ranges of rows spread, in the units of the input; with a sample for quantiles."""
+        return reduce(ColumnSpread.joined, (self._spread(*step, sampled) for step in steps))
 
-    def _spread(self, start: int, stop: int) -> ColumnSpread:
+    def _spread(self, start: int, stop: int, sampled: bool) -> ColumnSpread:
         values, ids = self.source.rows(slice(start, stop)), np.arange(start, stop)
         step = sampled_step(self.n_rows, self.n_features)
-        return ColumnSpread.of(values, *_extremes(values, ids, self.name), values[-start % step :: step])
+        sample = (values[-start % step :: step].copy(),) if sampled else ()
+        return ColumnSpread.of(values, *_extremes(values, ids, self.name), sample)
 
     def scaled(self, kind: str, spread: ColumnSpread) -> "InputRows":
         """The same rows with equal spread of all columns; sparse rows keep their zeros, so they are not shifted."""

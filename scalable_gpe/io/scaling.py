@@ -18,7 +18,7 @@ _COMPONENTS = 5  # columns from which falling variances are no accident, but tho
 
 @dataclass(frozen=True, eq=False)
 class ColumnSpread:
-    """Extremes, mean and sum of squared deviations of the columns of some rows, and some of the rows themselves.
+    """Extremes, mean and sum of squared deviations of the columns of some rows, and parts of a sample of the rows.
 
     `precision` is the relative rounding of the values.
     """
@@ -28,11 +28,13 @@ class ColumnSpread:
     high: np.ndarray
     mean: np.ndarray
     squares: np.ndarray
-    sample: np.ndarray
+    sample: tuple[np.ndarray, ...]
     precision: float
 
     @classmethod
-    def of(cls, values: np.ndarray, low: np.ndarray, high: np.ndarray, sample: np.ndarray) -> "ColumnSpread":
+    def of(
+        cls, values: np.ndarray, low: np.ndarray, high: np.ndarray, sample: tuple[np.ndarray, ...]
+    ) -> "ColumnSpread":
         """The spread of some rows, whose numbers are added in one order, whatever their type and layout."""
         precision = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0
         found = cls(0, low, high, np.zeros(low.shape), np.zeros(low.shape), sample, precision)
@@ -41,7 +43,7 @@ class ColumnSpread:
             mean = part.mean(axis=0)
             part = part - mean
             squares = np.einsum("ij,ij->j", part, part)
-            found = found.joined(cls(stop - start, low, high, mean, squares, sample[:0], precision))
+            found = found.joined(cls(stop - start, low, high, mean, squares, (), precision))
         return found
 
     def joined(self, other: "ColumnSpread") -> "ColumnSpread":
@@ -53,7 +55,7 @@ class ColumnSpread:
             np.maximum(self.high, other.high),
             self.mean + step * (other.n_rows / n_rows),
             self.squares + other.squares + step * step * (self.n_rows * other.n_rows / n_rows),
-            np.concatenate([self.sample, other.sample]),
+            self.sample + other.sample,
             self.precision,
         )
 
@@ -79,7 +81,7 @@ class ColumnSpread:
         """What is subtracted from each column, and what it is then divided by: 1 if it is constant."""
         centre, scale = self.mean, self.deviation
         if kind == "robust":
-            low, centre, high = np.quantile(self.sample.astype(np.float64), [0.25, 0.5, 0.75], axis=0)
+            low, centre, high = np.quantile(np.concatenate(self.sample).astype(np.float64), [0.25, 0.5, 0.75], axis=0)
             scale = np.where(high > low, high - low, scale)  # more than half of the values are equal
         return centre, np.where(self.constant, 1.0, scale)
 

@@ -8,7 +8,6 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 
 import scalable_gpe as gpe
 from scalable_gpe.io.rows import open_rows
-from scalable_gpe.io.scaling import ColumnSpread
 
 HOW = {"n_components": 8, "n_neighbors": 8, "power": 4, "progress": False}
 
@@ -51,8 +50,8 @@ def test_the_spread_of_pieces_is_that_of_the_whole():
     np.testing.assert_allclose(found.mean, X.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.deviation, X.std(axis=0), rtol=1e-9)
     np.testing.assert_array_equal(found.high, X.max(axis=0))
-    other = rows.spread([(0, 5000)])
-    assert isinstance(other, ColumnSpread) and len(other.sample) == 5000
+    (sample,) = rows.spread([(0, 5000)], sampled=True).sample
+    np.testing.assert_array_equal(sample, X)
 
 
 def test_bytes_do_not_depend_on_type_layout_store_or_threads(tmp_path):
