@@ -21,7 +21,8 @@ from scalable_gpe.storage.backends import is_url
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
-BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
+BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba, and its compiler while loops are compiled
+_COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk
 _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
@@ -141,6 +142,8 @@ class Resources:
         Whether the files of the store, or those of mapped arrays, are on a tmpfs: they are memory.
     given : bool
         Whether the limit is that of the user, not of dask's workers.
+    compiled : bool
+        Whether the loops are known to be compiled.
     """
 
     limit: int | None = None
@@ -153,11 +156,15 @@ class Resources:
     store_in_memory: bool = False
     files_in_memory: bool = False
     given: bool = False
+    compiled: bool = False
 
 
 def measure_resources(limit: int | None, workers: Workers, store: Any, *, resident_input: bool = False) -> Resources:
     """Measure what this process and this machine have now; `limit` and `store` are what the user gave."""
     import psutil
+
+    from scalable_gpe.loops import random
+    from scalable_gpe.loops.compiled import is_compiled
 
     far = workers.remote or is_url(store)
     return Resources(
@@ -168,6 +175,7 @@ def measure_resources(limit: int | None, workers: Workers, store: Any, *, reside
         store_in_memory=store is not None and not is_url(store) and _is_in_memory(store),
         files_in_memory=store is not None and _is_in_memory(tempfile.gettempdir() if far else store),
         remote=workers.remote,
+        compiled=not workers.remote and is_compiled(random.fill_gaussian),
         resident_input=resident_input,
         resident=0 if workers.remote else psutil.Process().memory_info().rss,
         available=psutil.virtual_memory().available,
@@ -217,8 +225,13 @@ class MemoryPlan:
     @property
     def _base(self) -> int:
         """Bytes that the process needs to run at all, and those that it already holds."""
-        least = BASE + (_WORKER if self.resources.remote else 0)
-        return max(least, self.resources.resident + _COMPILING if self.resources.resident else 0)
+        return max(self._libraries, self.resources.resident + _COMPILING if self.resources.resident else 0)
+
+    @property
+    def _libraries(self) -> int:
+        """Bytes that a process needs to run at all."""
+        worker = _WORKER if self.resources.remote else 0
+        return worker + (_COMPILED_BASE if self.resources.compiled else BASE)
 
     @cached_property
     def maps_arrays(self) -> bool:
@@ -436,7 +449,7 @@ class MemoryPlan:
         """
         size, resources = self.size, self.resources
         in_flight = self._blocks_in_flight(size.block_bytes)
-        base = BASE + (_WORKER if resources.remote else 0)
+        base = self._libraries
         if resources.persistent and not resources.files_in_memory:
             least = base + _LEAST_MAPPED + max(size.part_bytes, self._touched(1, _BLOCKS_TOUCHED))
         else:
@@ -455,7 +468,7 @@ class MemoryPlan:
         columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
         search = size.n_rows * (8 * size.n_features + 24 * size.n_neighbors + 40)
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
-        return BASE + whole + self._blocks_in_flight(size.block_bytes)
+        return self._libraries + whole + self._blocks_in_flight(size.block_bytes)
 
     def crowded(self) -> str | None:
         """Warning text if memory that this process already holds makes the panels narrower, else None."""
