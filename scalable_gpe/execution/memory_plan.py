@@ -22,7 +22,7 @@ from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba, and its compiler while loops are compiled
-_COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk
+_COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no reader of tables is imported
 _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
@@ -31,7 +31,7 @@ PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, becau
 PART_ROWS = 2**18
 TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
 _TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
-_TREE_TASKS = 48 * 2**20  # lists that are on their way from a tree to the store
+_TREE_TASKS, _TREE_ENTRY = 48 * 2**20, 64  # lists that are on their way from a tree to the store: most, and of an entry
 WIDE = 128  # features beyond which rows are searched by their projection and in bytes
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
@@ -101,7 +101,7 @@ class ProblemSize:
     def part_bytes(self) -> int:
         """Bytes of the search of one part, or of a k-d tree, which has no parts."""
         if 0 < self.n_features <= TREE_FEATURES and self.n_rows <= TREE_ROWS:
-            return _TREE_ROW_BYTES * self.n_rows + _TREE_TASKS
+            return _TREE_ROW_BYTES * self.n_rows + min(_TREE_TASKS, _TREE_ENTRY * self.n_rows * self.n_neighbors)
         rows = part_rows(self.n_rows, self.n_features, self.n_neighbors)
         return rows * _part_row_bytes(self.n_features, self.n_neighbors)
 
@@ -230,8 +230,8 @@ class MemoryPlan:
     @property
     def _libraries(self) -> int:
         """Bytes that a process needs to run at all."""
-        worker = _WORKER if self.resources.remote else 0
-        return worker + (_COMPILED_BASE if self.resources.compiled else BASE)
+        is_small = self.resources.compiled and self.resources.resident + _COMPILING <= _COMPILED_BASE
+        return (_COMPILED_BASE if is_small else BASE) + (_WORKER if self.resources.remote else 0)
 
     @cached_property
     def maps_arrays(self) -> bool:
