@@ -113,8 +113,8 @@ def _check_below(values: npt.NDArray[Any], what: str) -> None:
         raise ValueError(
             Message(
                 f"{what} must hold whole numbers below 2**53, because double precision rounds larger ones; got "
-                f"others{columns}. Subtract the smallest one as a whole number, or convert them to float if the last "
-                "digits mean nothing."
+                f"others{columns}. Subtract the smallest one as a whole number, or convert them to floats if the last "
+                "digits mean nothing`!: X.astype(float)`."
             )
         )
 
@@ -264,7 +264,9 @@ def _real(value: object, name: str) -> npt.NDArray[Any]:
     except ValueError as error:
         raise TypeError(Message(f"`{name}` must be a numeric array; got {_kind(value)} ({error}).")) from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it to float."))
+        raise TypeError(
+            Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it`!: astype(float)`.")
+        )
     check_whole(array, name)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 

@@ -159,6 +159,6 @@ def _refuse(rows: InputRows, ids: np.ndarray, lost: np.ndarray, rounding: float,
             "differences. Shift groups of rows that are far apart there nearer to each other (across such gaps the "
             "kernel is 0), or embed each group alone"
             + (f"; sparse `{name}` is not shifted to its median, dense is." if rows.is_sparse else ".")
-            + f" If differences this small mean nothing, convert `{name}` to float32."
+            + f" If differences this small mean nothing, convert `{name}` to float32`!: {name}.astype('float32')`."
         )
     raise ValueError(Message(text + way_out))

@@ -258,6 +258,7 @@ class _Text:
         import pyarrow.csv
 
         columns = self.columns if self.index is None else [*self.columns, self.index]
+        are_texts = pyarrow.string() in types.values()
         if self.index is not None:
             types = {**types, self.index: pyarrow.string()}
         every = [str(column) for column in range(len(self.written.names))]
@@ -266,9 +267,7 @@ class _Text:
                 stream,
                 pyarrow.csv.ReadOptions(column_names=every, skip_rows=self.written.n_skipped, block_size=_BLOCK),
                 pyarrow.csv.ParseOptions(delimiter=self.written.sep, newlines_in_values=True),
-                pyarrow.csv.ConvertOptions(
-                    column_types=types, include_columns=columns, strings_can_be_null=set(types) >= set(self.columns)
-                ),
+                pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns, strings_can_be_null=are_texts),
             )
 
     def _explain(self, error: Exception) -> str:

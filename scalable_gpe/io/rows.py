@@ -489,7 +489,10 @@ def _library(X: Any) -> str:
 def _check_dtype(dtype: Any, name: str) -> None:
     if np.dtype(dtype).kind not in "fiub":
         raise TypeError(
-            Message(f"`{name}` must be real and numeric; got dtype {dtype}. Convert it, for instance to float32.")
+            Message(
+                f"`{name}` must be real and numeric; got dtype {dtype}. Convert it to "
+                f"float32`!: {name}.astype('float32')`."
+            )
         )
 
 

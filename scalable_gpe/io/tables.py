@@ -177,13 +177,13 @@ def is_numeric(kind: Any) -> bool:
 
 def way_out(columns: Sequence[str], index: str | None) -> str:
     """What to do about columns that are not numeric."""
+    others = "out with `read_points(drop=)`, or all such columns with `numeric_only=True`"
     them = "them" if len(columns) > 1 else "it"
-    others = f"leave {them} out with `read_points(drop=)`, or all such columns with `numeric_only=True`"
     if index is not None:
-        return f"{index!r} holds the names of the rows; points must be numbers: {others}."
+        return f"Leave {them} {others}: {index!r} holds the names of the rows; points must be numbers."
     if len(columns) > 1:
-        return f"If one holds the names of the rows, pass it as `read_points(index=)`; {others}."
-    return f"If it holds the names of the rows, pass `read_points(index={columns[0]!r})`; else {others}."
+        return f"If one holds the names of the rows, pass it as `read_points(index=)`; leave the others {others}."
+    return f"If it holds the names of the rows, pass `read_points(index={columns[0]!r})`; else leave it {others}."
 
 
 def without(names: Sequence[str]) -> str:
