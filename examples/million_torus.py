@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{report['n_rows']:,} points, recall {report['recall']:.3f}, lost mass {report['lost_mass']:.2%}")
     print(f"{report['total_seconds']:.0f} s, peak memory {report['peak_memory'] / 1e9:.2f} GB")
     around = np.load(points, mmap_mode="r") @ _first_axis(points)
-    figure = plot.powers(result, color=around, color_label="leading coordinate of the input")
+    figure = plot.powers(result, color=around, color_label="leading coordinate of the input")[0].figure
     figure.savefig(options.out / "torus.png", dpi=110)
 
 

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for power, rank in zip(POWERS, spectrum.effective_rank(POWERS), strict=True):
         print(f"power {power:>5}: {rank:8.1f} directions are left")
     print(f"sweeps over the kernel for all of them: {result.report['sweeps']['sketch']}")
-    plot.powers(result, color=clusters, color_label="cluster").savefig(options.out, dpi=110)
+    plot.powers(result, color=clusters, color_label="cluster")[0].figure.savefig(options.out, dpi=110)
 
 
 def nested_clusters(n_rows: int, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:

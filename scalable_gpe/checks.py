@@ -37,8 +37,8 @@ def check_shape(shape: tuple[int, ...], name: str = "X", min_rows: int = 2) -> N
     if len(shape) != 2:
         raise ValueError(
             Message(
-                f"`{name}` must be 2-D, one point per row; got shape {shape}. Use reshape(-1, 1) for a single feature, "
-                "reshape(1, -1) for a single row."
+                f"`{name}` must be 2-D, one point per row; got shape {shape}. "
+                "`!Use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.`"
             )
         )
     if shape[0] < min_rows:
@@ -80,7 +80,7 @@ def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     return NotFiniteError(
         Message(
             f"`{name}` must be finite and below {most}; NaN, infinity or more in {where}. "
-            f"Drop these rows, fill them in, or scale `{name}` down."
+            f"Drop these rows (embed does with `missing='drop'`), fill them in, or scale `{name}` down."
         )
     )
 
@@ -113,8 +113,8 @@ def _check_below(values: npt.NDArray[Any], what: str) -> None:
         raise ValueError(
             Message(
                 f"{what} must hold whole numbers below 2**53, because double precision rounds larger ones; got "
-                f"others{columns}. Subtract the smallest one as a whole number, or pass X.astype(float) if the last "
-                "digits mean nothing."
+                f"others{columns}. Subtract the smallest one as a whole number, or convert them to floats if the last "
+                "digits mean nothing`!: X.astype(float)`."
             )
         )
 
@@ -146,6 +146,13 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
     if maximum is not None and number > maximum:
         raise ValueError(Message(f"`{name}` must be at most {maximum}; got {number}. Lower it."))
     return number
+
+
+def check_one_row(name: str, found: npt.NDArray[Any], what: str) -> None:
+    """Check that a name is that of one row."""
+    if len(found) != 1:
+        of_several = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ""
+        raise ValueError(Message(f"`root` must be a row number or the name of one {what}; got {name!r}{of_several}."))
 
 
 def check_power(value: object, name: str = "power") -> int:
@@ -258,7 +265,7 @@ def _real(value: object, name: str) -> npt.NDArray[Any]:
         raise TypeError(Message(f"`{name}` must be a numeric array; got {_kind(value)} ({error}).")) from None
     if array.dtype.kind not in "fiub":
         raise TypeError(
-            Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it with astype(float).")
+            Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it`!: astype(float)`.")
         )
     check_whole(array, name)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)

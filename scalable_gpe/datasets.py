@@ -695,3 +695,7 @@ def _uniforms(key: int, ids: Ids, n_columns: int) -> Array:
     out = np.empty((ids.size, n_columns))
     fill_uniform(out, ids, np.arange(n_columns), np.uint64(key ^ _PLACE))
     return out
+
+
+def __dir__() -> list[str]:
+    return __all__

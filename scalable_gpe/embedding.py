@@ -88,6 +88,8 @@ class Embedding:
         The arguments of the run, and the figures that it measured.
     names : array of str or None
         Labels of the rows, when the input had any.
+    kept_rows : array of int
+        Number in the input of each row: all of them, unless ``missing="drop"`` left some out.
     feature_names : array of str or None
         Labels of the columns of the input, when it had any; `transform` compares them with those of new rows.
     annotations : Annotations or None
@@ -120,6 +122,11 @@ class Embedding:
         They are not isolated, alone or with their copies, and not in components of less than 1 % of the rows.
         """
         return ordinary_rows(self.heat)
+
+    @property
+    def kept_rows(self) -> np.ndarray:
+        """Number in the input of each row of the points: all of them, unless ``missing="drop"`` left some out."""
+        return self.graph.kept_rows
 
     @property
     def is_rotated(self) -> bool:
@@ -333,8 +340,7 @@ class Embedding:
         """The number of a row that is given by number or name."""
         if isinstance(root, str):
             found = np.flatnonzero(self.names == root) if self.names is not None else np.zeros(0, int)
-            if len(found) != 1:
-                raise ValueError(Message(f"`root` must be a row number or the name of one row; got {root!r}."))
+            checks.check_one_row(root, found, "row")
             return int(found[0])
         return checks.check_count(root, "root", minimum=0, maximum=self.graph.n_rows - 1)
 
@@ -383,6 +389,9 @@ def embed(
     first_power: Any = "auto",
     n_sketch: int | None = None,
     axes: str = "principal",
+    scale: str | None = None,
+    missing: str = "error",
+    numeric_only: bool = False,
     client: Any = None,
     normalization: str = "bistochastic",
     sketch: str = "gaussian",
@@ -444,6 +453,16 @@ def embed(
         the first two are the plane for pictures. Isolated rows, and components of less than 1 % of the rows, do not
         determine the axes. "sketch" keeps the random columns of the formula: then a run with fewer components has the
         first columns of one with more, and `gp_embedding` returns the same.
+    scale : {None, "standard", "robust"}
+        Divide each column by its standard deviation, or by the interquartile range (of up to 65,536 rows at even
+        steps), so that columns in different units count alike; `transform` does the same with new rows. epsilon and
+        distances are then in these units. Only for the metric "euclidean". A warning names a column that has more than
+        90 % of the variance.
+    missing : {"error", "drop"}
+        What to do with rows that have missing values (NaN). "drop" leaves them out: the points are the other rows,
+        whose numbers are in `kept_rows`; names and exports follow them.
+    numeric_only : bool
+        Take only the columns of a table that are numbers or bools; by default others are an error.
     client : None, False or distributed.Client
         Whose workers run the loops. None takes the active client if X is a dask collection, or has 1,000,000 rows or
         more and some workers are on other hosts; else, and with False, threads of this process do the work, which are
@@ -510,6 +529,9 @@ def embed(
         first_power=first_power,
         n_sketch=n_sketch,
         axes=axes,
+        scale=scale,
+        missing=missing,
+        numeric_only=numeric_only,
         normalization=normalization,
         sketch=sketch,
         metric=metric,
@@ -532,11 +554,17 @@ def embed(
     bars = Progress(progress)
     if parameters.metric == PRECOMPUTED:
         X, neighbors = None, _given_distances(X, neighbors, parameters.n_neighbors)
-    rows = None if X is None else open_rows(X, parameters.metric, storage_options=storage_options)
+    rows = None if X is None else open_input(X, parameters, storage_options)
+    if neighbors is not None and (scale is not None or (rows is not None and rows.dropped is not None)):
+        raise ValueError(
+            Message(
+                "`scale` and `missing='drop'` change the rows of a search; `neighbors` are lists of rows as they are."
+            )
+        )
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists, is_default=n_neighbors is None)
-    weight = check_sample_weight(sample_weight, source.n_rows)
+    weight = check_sample_weight(_of_kept(sample_weight, rows), source.n_rows)
     parameters = replace(parameters, sample_weight=None if weight is None else weight.content)
     warn_if_few(parameters.sketching)
     has_store = store is not None
@@ -625,7 +653,7 @@ def open_embedding(
     record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
     known = X is None or parameters.metric == PRECOMPUTED
-    rows = None if known else open_rows(X, parameters.metric, storage_options=storage_options)
+    rows = None if known else open_input(X, parameters, storage_options)
     report = record.report
     assert report is not None  # a finished run has one
     columns, powers = parameters.sketching.n_columns, parameters.powers
@@ -669,6 +697,25 @@ def _embedding(
 
 
 # --- before the run -------------------------------------------------------------------------------
+
+
+def open_input(X: Any, parameters: Parameters, storage_options: StorageOptions | None) -> InputRows:
+    """The rows of an input that are embedded."""
+    return open_rows(
+        X,
+        parameters.metric,
+        storage_options=storage_options,
+        missing=parameters.missing,
+        numeric_only=parameters.numeric_only,
+    )
+
+
+def _of_kept(values: Any, rows: InputRows | None) -> Any:
+    """Of one value for each row of the input, those of the rows that are kept."""
+    dropped = None if rows is None else rows.dropped
+    if rows is None or dropped is None or np.shape(values) != (rows.n_rows + len(dropped),):
+        return values
+    return np.delete(np.asarray(values), dropped)
 
 
 def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:

@@ -25,6 +25,7 @@ logger = logging.getLogger("scalable_gpe")
 
 _LIBRARY = str(Path(__file__).parent)
 _SKLEARN = f"{os.sep}sklearn{os.sep}"  # scikit-learn wraps the methods of an estimator
+PYTHON_ONLY = "!"
 _MARK = re.compile(r"`([^`=]+)(?:=([^`]*))?`")
 
 
@@ -33,7 +34,8 @@ class Message(str):
 
     A mark is a pair of backticks around ``name`` or ``name=value``. As a str the text has no marks: Python users read
     ``n_neighbors`` and ``power=2``. `render` writes the marked arguments in other words; the command line writes
-    ``--n-neighbors`` and ``--power 2``. Every exception class takes a Message in place of a str.
+    ``--n-neighbors`` and ``--power 2``. A mark that begins with "!" is advice for Python alone, such as ``X.T``: the
+    command line leaves it out. Every exception class takes a Message in place of a str.
 
     Examples
     --------
@@ -47,7 +49,7 @@ class Message(str):
     marked: str
 
     def __new__(cls, marked: str) -> "Message":
-        text = super().__new__(cls, _MARK.sub(lambda mark: mark[0][1:-1], marked))
+        text = super().__new__(cls, _MARK.sub(lambda mark: mark[0][1:-1].removeprefix(PYTHON_ONLY), marked))
         text.marked = marked
         return text
 
@@ -133,3 +135,7 @@ def warn(text: str, category: type[GPEWarning]) -> str:
 def _is_between(filename: str) -> bool:
     """Whether a line of code lies between the user's call and the warning."""
     return filename.startswith(_LIBRARY) or _SKLEARN in filename
+
+
+def __dir__() -> list[str]:
+    return __all__

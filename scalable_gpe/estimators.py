@@ -20,6 +20,7 @@ from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
 from scalable_gpe.io.anndata_object import is_anndata
+from scalable_gpe.io.export import component_names
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
 from scalable_gpe.spectral.diffusion_map import diffusion_map
@@ -47,6 +48,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     memory: str | os.PathLike[str] | None
     store: str | os.PathLike[str] | None
     normalization: str
+    scale: str | None
     n_neighbors: int | None
     embedding_: Any  # numpy, or zarr when stored
     _dtypes: tuple[str, ...]
@@ -140,8 +142,13 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _heat_of(self, X: Any, sample_weight: Any) -> HeatKernel:
         """The heat kernel of X with ``metric="precomputed_kernel"``."""
-        if self.store is not None:
-            raise ValueError(Message("`metric='precomputed_kernel'` is computed in memory. Leave `store` out."))
+        if self.store is not None or self.scale is not None:
+            raise ValueError(
+                Message(
+                    "`metric='precomputed_kernel'` is computed in memory, from X as it is. Leave `store` and "
+                    "`scale` out."
+                )
+            )
         return heat_kernel(csr_matrix(X), self.normalization, sample_weight=sample_weight)
 
     def __sklearn_clone__(self) -> Self:
@@ -187,6 +194,8 @@ class GaussianProcessEmbedding(_Estimator):
         Columns that are computed; the n_components principal axes of them are kept.
     axes : {"principal", "sketch"}
         Principal axes, ordered by their variance; or the random columns of the sketch.
+    scale : {None, "standard", "robust"}
+        As in `embed`: columns are divided by their spread, also those of new rows.
     metric : str
         As in `embed`. "precomputed": X holds distances, all N x N or sparse ones of neighbours, as in scikit-learn.
         "precomputed_kernel": X is a symmetric kernel, N x N, dense or sparse, of at least 0 and with a positive
@@ -222,7 +231,7 @@ class GaussianProcessEmbedding(_Estimator):
     >>> model.fit_transform(gpe.datasets.torus(500)).shape
     (500, 4)
     >>> model.get_feature_names_out()[0]
-    'gaussianprocessembedding0'
+    'gpe_1'
     """
 
     _dtypes = ("float32",)
@@ -238,6 +247,7 @@ class GaussianProcessEmbedding(_Estimator):
         first_power: int | str = "auto",
         n_sketch: int | None = None,
         axes: str = "principal",
+        scale: str | None = None,
         normalization: str = "bistochastic",
         sketch: str = "gaussian",
         metric: str = "euclidean",
@@ -263,6 +273,7 @@ class GaussianProcessEmbedding(_Estimator):
         self.first_power = first_power
         self.n_sketch = n_sketch
         self.axes = axes
+        self.scale = scale
         self.normalization = normalization
         self.sketch = sketch
         self.metric = metric
@@ -307,6 +318,21 @@ class GaussianProcessEmbedding(_Estimator):
             self.axes,
         )
 
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the columns, as exports have them.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        return np.array(component_names(self._n_features_out), dtype=object)
+
     def _transform(self, X: Any) -> Array:
         return np.asarray(self.result_.transform(X))
 
@@ -324,6 +350,8 @@ class DiffusionMap(_Estimator):
         Number of eigenvectors; fewer, with a warning, if there are not enough rows.
     power : float
         The time t, the exponent of the eigenvalues.
+    scale : {None, "standard", "robust"}
+        As in `embed`.
     metric : str
         As in `GaussianProcessEmbedding`, "precomputed" and "precomputed_kernel" included.
     n_neighbors, epsilon, normalization, random_state, method, recall
@@ -366,6 +394,7 @@ class DiffusionMap(_Estimator):
         n_neighbors: int | None = None,
         epsilon: float | str = "auto",
         normalization: str = "bistochastic",
+        scale: str | None = None,
         metric: str = "euclidean",
         random_state: Seed = 0,
         method: str = "auto",
@@ -384,6 +413,7 @@ class DiffusionMap(_Estimator):
         self.n_neighbors = n_neighbors
         self.epsilon = epsilon
         self.normalization = normalization
+        self.scale = scale
         self.metric = metric
         self.random_state = random_state
         self.method = method

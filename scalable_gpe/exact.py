@@ -517,3 +517,7 @@ _NORMALIZATIONS: dict[str, Callable[..., Array]] = {
     "bistochastic": bistochastic,
     "symmetric": symmetric,
 }
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from scalable_gpe.io.export import (
     DenseBlocks,
     check_installed,
     check_replaceable,
+    component_names,
     removed,
     replacing,
     write_anndata,
@@ -33,7 +35,7 @@ from scalable_gpe.io.export import (
     write_parquet,
 )
 from scalable_gpe.io.files import check_target
-from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.points import Annotations, first_names
 from scalable_gpe.projection import blocks, points_of, powers_of
 from scalable_gpe.transform.new_points import warn_if_far
 
@@ -133,7 +135,7 @@ def _write(path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | Non
     if ending == ".npy":
         write_npy(path, matrix)
         return
-    columns = [f"gpe_{number}" for number in range(matrix.shape[1])]
+    columns = component_names(matrix.shape[1])
     write_table = write_csv if ending == ".csv" else write_parquet
     write_table(path, matrix, columns, names)
 
@@ -160,6 +162,7 @@ def _dense(points: Any) -> DenseBlocks:
 def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all_powers: bool) -> AnnDataContent:
     """Lay an embedding out as AnnData; `context` converts its graph, which is left out without one."""
     names = np.arange(embedding.graph.n_rows).astype(str) if embedding.names is None else embedding.names
+    _warn_about_repeats(embedding.names)
     powers = powers_of(embedding)
     obsm = {"X_gpe": _dense(powers[power])}
     if all_powers and len(powers) > 1:
@@ -175,6 +178,13 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
             embedding.graph, embedding.parameters, "distances", "connectivities", _source(embedding)
         )
     return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding))
+
+
+def _warn_about_repeats(names: np.ndarray | None) -> None:
+    """Warn about names that several rows have: scanpy wants each to have its own."""
+    repeated = [] if names is None else [name for name, count in Counter(names.tolist()).items() if count > 1]
+    if repeated:
+        warn(f"several rows are named {first_names(repeated, 5)}: scanpy needs a name for each row.", GPEWarning)
 
 
 def _annotations(embedding: Embedding) -> Annotations | None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+_FIRST = ("rows", "graph", "connected components", "recall", "power", "total time", "workers", "peak memory")
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -54,7 +56,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     iterations, residual = report["sinkhorn_iterations"], report["sinkhorn_residual"]
     allowed = "" if limit is None else f" of {in_bytes(limit)} allowed"
     return [
-        ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates"),
+        ("rows", f"{report['n_rows']:,}, {report['n_duplicates']:,} of them duplicates{_dropped(report)}"),
         ("graph", f"{report['n_neighbors']} neighbours each ({report['method']}), {report['nnz']:,} entries of K"),
         ("connected components", _components(report)),
         ("recall", figure("recall", "{:.4f}") + error),
@@ -73,6 +75,11 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
     ]
 
 
+def first_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, str]]:
+    """The lines that need no explanation; a warning was shown when it came up."""
+    return [line for line in report_lines(report, limit) if line[0] in _FIRST]
+
+
 def _components(report: dict[str, Any]) -> str:
     n_graph, n_kernel = report["n_connected_components"], report.get("n_kernel_components")
     counts = f"{n_graph:,}" if n_kernel in (None, n_graph) else f"{n_graph:,} of the graph, {n_kernel:,} of the kernel"
@@ -80,9 +87,15 @@ def _components(report: dict[str, Any]) -> str:
     return f"{counts}{apart}; isolated rows: {report['n_isolated']:,}"
 
 
+def _dropped(report: dict[str, Any]) -> str:
+    n_dropped = report.get("n_dropped")
+    return f"; {n_dropped:,} others with missing values were left out" if n_dropped else ""
+
+
 def _usual(lost_mass: float | None) -> str:
     """What to think of a large lost mass; one that matters has a warning."""
-    return ", usual in many dimensions" if lost_mass is not None and lost_mass > 0.2 else ""
+    expected = ", expected in many dimensions: distances follow the neighbour graph, not the dense kernel"
+    return expected if lost_mass is not None and lost_mass > 0.2 else ""
 
 
 def _spread(sigma: Mapping[str, float] | None) -> str:

@@ -6,13 +6,14 @@ from typing import Any
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
+from scalable_gpe.errors import Message
 from scalable_gpe.execution.memory_plan import parse_bytes
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
 from scalable_gpe.graph.search import SearchParameters
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.normalization import NORMALIZATIONS
-from scalable_gpe.io.rows import METRICS
+from scalable_gpe.io.rows import METRICS, MISSING
 from scalable_gpe.sketch.gaussian_process import AS_SKETCHED, SketchParameters, check_sketch
 from scalable_gpe.sketch.random_matrix import Sketch
 
@@ -45,11 +46,14 @@ class Parameters:
     n_sketch: int | None = None
     sample_weight: str | None = None
     axes: str = AS_SKETCHED  # of earlier versions
+    scale: str | None = None
+    missing: str = "error"
+    numeric_only: bool = False
 
     @property
     def search(self) -> SearchParameters:
         """Parameters of the graph stage."""
-        return SearchParameters(self.n_neighbors, self.metric, self.method, self.recall, self.random_state)
+        return SearchParameters(self.n_neighbors, self.metric, self.method, self.recall, self.random_state, self.scale)
 
     @property
     def sketching(self) -> SketchParameters:
@@ -91,6 +95,9 @@ def check_parameters(
     first_power: Any,
     n_sketch: Any,
     axes: Any,
+    scale: Any,
+    missing: Any,
+    numeric_only: Any,
     normalization: Any,
     sketch: Any,
     metric: Any,
@@ -112,7 +119,10 @@ def check_parameters(
         random_state=seed,
         n_rows=None,
         choices=(*METRICS, PRECOMPUTED),
+        scale=scale,
     )
+    if not isinstance(numeric_only, bool):
+        raise TypeError(Message(f"`numeric_only` must be True or False; got {numeric_only!r}."))
     return Parameters(
         n_components=sketching.n_components,
         powers=sketching.powers,
@@ -132,4 +142,7 @@ def check_parameters(
         first_power=sketching.first_power,
         n_sketch=sketching.n_sketch,
         axes=sketching.axes,
+        scale=search.scale,
+        missing=checks.check_choice(missing, MISSING, "missing"),
+        numeric_only=numeric_only,
     )

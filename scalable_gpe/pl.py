@@ -53,3 +53,7 @@ def embedding(adata: Any, basis: str = "gpe", color: Any = None, **parameters: A
         parameters = {"color_label": color, **parameters}
         color = adata.obs[color]
     return scatter(np.asarray(adata.obsm[key]), color=color, **parameters)
+
+
+def __dir__() -> list[str]:
+    return __all__

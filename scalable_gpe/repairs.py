@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from scalable_gpe.embedding import plan_memory, run_stages, with_repairs
+from scalable_gpe.embedding import open_input, plan_memory, run_stages, with_repairs
 from scalable_gpe.errors import DamageError, Message, StoreError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.progress import Progress
@@ -14,7 +14,6 @@ from scalable_gpe.graph.build import GraphStage, Source
 from scalable_gpe.graph.duplicates import content, hash_rows
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
 from scalable_gpe.heat.sample_weight import SampleWeight
-from scalable_gpe.io.rows import open_rows
 from scalable_gpe.run_log import RunRecord
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, input_name
@@ -141,7 +140,7 @@ def _repair_run(
     is_from_rows = from_json(Source, keys.input).neighbors is None
     source: GraphStage = _StoredGraph(parameters.search, None, run=run)
     if X is not None and is_from_rows:
-        source = GraphStage(parameters.search, open_rows(X, parameters.metric, storage_options=storage_options))
+        source = GraphStage(parameters.search, open_input(X, parameters, storage_options))
         number = int(keys.graph.partition("-")[2] or 0)
         source, later = replace(source.scaled(workers), number=number), [*later, *graph, *labels]
     elif graph:

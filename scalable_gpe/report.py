@@ -74,6 +74,7 @@ class Report:
     n_kernel_components: int | None = None
     missing_weight: float | None = None
     cluster: str | None = None
+    n_dropped: int = 0
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,6 +105,7 @@ def make_report(
     kept = {power: float(one.shares[: parameters.n_components].sum()) for power, one in axes.items()} or None
     report = Report(
         n_rows=graph.n_rows,
+        n_dropped=graph.metadata.n_dropped,
         n_distinct=n_points,
         n_duplicates=graph.n_rows - n_points,
         n_isolated=heat.n_isolated,
@@ -153,7 +155,7 @@ def make_report(
     )
     memory = None if memory_warning is None else str(Message(memory_warning))
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
-    texts = [text for text in earlier if text is not None]
+    texts = [*graph.metadata.remarks, *(text for text in earlier if text is not None)]
     texts += _warn_about_recall(graph, report.missing_weight)
     warned = plans.values()
     texts += [str(Message(text)) for one in warned if (text := one.warning) is not None]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import identity
 
-from scalable_gpe.checks import ALL, Seed, check_count, check_random_state
+from scalable_gpe.checks import ALL, Seed, check_count, check_one_row, check_random_state
 from scalable_gpe.embedding import Embedding, distances_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
@@ -74,6 +74,13 @@ def embed(
     (300, 8)
     """
     adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
+    if parameters.get("missing") == "drop":
+        raise ValueError(
+            Message(
+                "`missing='drop'` leaves rows out, and obsm has one for each observation. Drop them first: "
+                "adata[~np.isnan(adata.X).any(axis=1)]."
+            )
+        )
     source = _source(adata, use_rep, neighbors_key)
     result = embed_points(source.rows, neighbors=source.neighbors, **parameters)
     matrices = graph_matrices(result.graph, result.kernel)
@@ -341,8 +348,7 @@ def _row(adata: Any, root: Any) -> int:
         )
     if isinstance(root, str):
         found = np.flatnonzero(np.asarray(adata.obs_names) == root)
-        if len(found) != 1:
-            raise ValueError(Message(f"`root` must be a row number or the name of one observation; got {root!r}."))
+        check_one_row(root, found, "observation")
         return int(found[0])
     return check_count(root, "root", minimum=0, maximum=adata.n_obs - 1)
 
@@ -359,3 +365,7 @@ def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[st
         "parameters": json.dumps(result.parameters, default=str),
         "report": json.dumps(result.report, default=str),
     }
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -208,7 +208,7 @@ def test_npy_and_parquet(result, tmp_path, caplog):
     pytest.importorskip("pyarrow")
     frame = pd.read_parquet(gpe.export(result, tmp_path / "all.parquet"))
     assert frame.index.tolist() == NAMES and frame.index.name == "name"
-    assert frame.columns.tolist() == ["gpe_0", "gpe_1", "gpe_2", "gpe_3"]
+    assert frame.columns.tolist() == ["gpe_1", "gpe_2", "gpe_3", "gpe_4"]
     np.testing.assert_array_equal(frame.to_numpy(), result.points[16][:])
     again = gpe.read_points(tmp_path / "all.parquet")  # an embedding is a file of points, too
     assert again.names.tolist() == NAMES
@@ -217,7 +217,7 @@ def test_npy_and_parquet(result, tmp_path, caplog):
 def test_csv(result, tmp_path):
     path = gpe.export(result, tmp_path / "all.csv", power=16)
     frame = pd.read_csv(path, index_col="name")
-    assert frame.index.tolist() == NAMES and frame.columns.tolist() == ["gpe_0", "gpe_1", "gpe_2", "gpe_3"]
+    assert frame.index.tolist() == NAMES and frame.columns.tolist() == ["gpe_1", "gpe_2", "gpe_3", "gpe_4"]
     np.testing.assert_array_equal(frame.to_numpy().astype(np.float32), result.points[16][:])
     again = gpe.read_points(path, index="name")
     assert again.names.tolist() == NAMES

@@ -113,6 +113,12 @@ def test_type_checkers_see_the_same_names():
     assert sorted(seen) == sorted(gpe.__all__)
 
 
+@pytest.mark.parametrize("name", ["", *gpe._MODULES])
+def test_completion_shows_public_names_only(name):
+    module = getattr(gpe, name) if name else gpe
+    assert {one for one in dir(module) if not one.startswith("__")} == set(module.__all__)
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'embedd'"):
         _ = gpe.embedd

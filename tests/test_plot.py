@@ -210,9 +210,9 @@ def test_principal_axes_turn_the_points(cloud):
 def test_embeddings_of_several_powers(embedding):
     assert plot.scatter(embedding).get_title() == "800 points, power 16"
     assert plot.scatter(embedding, power=4).get_title() == "800 points, power 4"
-    figure = plot.powers(embedding)
-    assert [ax.get_title() for ax in figure.axes] == ["power 4", "power 16"]
-    drawn(figure)
+    axes = plot.powers(embedding)
+    assert [ax.get_title() for ax in axes] == ["power 4", "power 16"]
+    drawn(axes[0].figure)
 
 
 def test_the_log_says_which_power_was_taken(embedding, caplog):
@@ -274,14 +274,14 @@ def test_three_components(cloud):
 
 def test_many_powers_go_in_rows():
     result = gpe.embed(gpe.datasets.circle(200), n_components=2, power=[1, 2, 3, 4, 5, 6], progress=False)
-    figure = plot.powers(result, components=(0, 1), color=np.array(["a", None] * 100, object))
+    figure = plot.powers(result, components=(0, 1), color=np.array(["a", None] * 100, object))[0].figure
     drawn(figure)
     assert [ax.get_title() for ax in figure.axes] == [f"power {power}" for power in range(1, 7)]
     assert len({round(ax.get_position().y0, 3) for ax in figure.axes}) == 2
 
 
 def test_powers_in_three_dimensions(embedding):
-    figure = plot.powers(embedding, components=(0, 1, 2), color=np.arange(800) % 3)
+    figure = plot.powers(embedding, components=(0, 1, 2), color=np.arange(800) % 3)[0].figure
     drawn(figure)
     assert [ax.get_zlabel() for ax in figure.axes] == ["component 2", "component 2"]
     assert len(figure.legends) == 1
@@ -289,16 +289,15 @@ def test_powers_in_three_dimensions(embedding):
 
 def test_audit(embedding):
     found = gpe.audit(embedding, n_probes=50, n_exact=6)
-    figure = plot.audit(found)
-    drawn(figure)
-    left, right = figure.axes
+    left, right = plot.audit(found)
+    drawn(left.figure)
     assert [text.get_text() for text in left.get_yticklabels()] == ["power 4", "power 16"]
     assert [text.get_text() for text in right.get_yticklabels()][:2] == ["recall", "mass kept"]
     values = [line.get_xdata()[0] for line in left.get_lines() if line.get_marker() == "D" and len(line.get_xdata())]
     assert values[0] == found["powers"][4]["sketch"]["median_error"]
     alone = gpe.embed(neighbors=(embedding.graph.indices, embedding.graph.distances), n_components=4, power=4)
-    figure = plot.audit(gpe.audit(alone, n_exact=4))
-    assert "not measured" in figure.axes[1].texts[0].get_text()
+    _, right = plot.audit(gpe.audit(alone, n_exact=4))
+    assert "not measured" in right.texts[0].get_text()
 
 
 def test_mistakes(embedding, cloud):

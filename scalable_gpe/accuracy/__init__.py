@@ -32,6 +32,7 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
+from scalable_gpe.graph.neighbors import in_stored_units
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.storage.mapped import take_rows
@@ -206,9 +207,10 @@ def _points(embedding: Embedding, X: Any) -> Rows | None:
     graph = embedding.graph
     if graph.points is not None or X is None or embedding.settings.metric in ("jaccard", PRECOMPUTED):
         return graph.points
-    rows = open_rows(X, embedding.settings.metric)
+    settings = embedding.settings
+    rows = open_rows(X, settings.metric, missing=settings.missing, numeric_only=settings.numeric_only)
     if rows.n_rows != graph.n_rows:
         raise ValueError(
             Message(f"`X` must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
         )
-    return RowSubset(rows.with_exponent(graph.exponent), graph.storage_order.user_row)
+    return RowSubset(in_stored_units(rows, graph.metadata), graph.storage_order.user_row)

@@ -1,7 +1,9 @@
 """Commands as this program needs them, on click: options of several values, and errors in one line."""
 
+import itertools
 import logging
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -13,6 +15,9 @@ import click
 
 from scalable_gpe.cli.console import PROGRAM, caution, in_options, say
 from scalable_gpe.cli.options import CONSOLE
+from scalable_gpe.errors import PYTHON_ONLY
+
+_QUOTED = re.compile(r"^'(\w+)'$")  # a word needs no quotes in a shell
 
 
 def command(
@@ -77,12 +82,20 @@ class Command(click.Command):
 
     def as_option(self, name: str, value: str | None = None) -> str:
         """Write an argument of the library as this command does: what `Message.render` needs."""
-        written = {text: flag for one in self.params for text, flag in _written(one)}
+        if name.startswith(PYTHON_ONLY):
+            return ""
+        if "(" in name:  # of an argument of a reader: read_points(index='name')
+            name, value = name.partition("(")[2], (value or "").removesuffix(")")
+        context = click.get_current_context(silent=True)
+        others = getattr(context.find_root().command, "commands", {}) if context else {}
+        # an argument of another command is one of embed
+        written = {text: flag for one in (others.get("embed", self), self) for text, flag in _options(one)}
         whole = name if value is None else f"{name}={value}"
         name = {"X": "x", "X_new": "x"}.get(name, name)  # click writes positional arguments in small letters
         if whole in written or name not in written:
             return written.get(whole, whole)
-        return f"{written[name]} {value or ''}".rstrip()
+        value = _QUOTED.sub(r"\1", value or "")
+        return f"{written[name]} {value}".rstrip()
 
     def _explain(self, raised: BaseException | str) -> str:
         """The text of an error or a warning; an unexpected error also with its class."""
@@ -117,6 +130,10 @@ def _one_value_each(words: Iterable[str], flags: set[str]) -> Iterator[str]:
             yield flag
         yield word
         n_values += 1
+
+
+def _options(command: click.Command) -> Iterator[tuple[str, str]]:
+    return itertools.chain.from_iterable(map(_written, command.params))
 
 
 def _written(parameter: click.Parameter) -> list[tuple[str, str]]:

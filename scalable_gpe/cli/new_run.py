@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scalable_gpe.cli.command import command
-from scalable_gpe.cli.console import progress, show, table, tell
+from scalable_gpe.cli.console import PROGRAM, progress, show, table, tell
 from scalable_gpe.cli.options import (
     FILE,
     N_JOBS,
@@ -21,7 +21,7 @@ from scalable_gpe.cli.options import (
     switch_off,
     take,
 )
-from scalable_gpe.formatting import in_bytes, in_time, report_lines
+from scalable_gpe.formatting import first_lines, in_bytes, in_time
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     ),
     option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)", default="bistochastic"),
     option("--axes", "NAME", "principal, or sketch for its random columns (principal)", default="principal"),
+    option("--scale", "NAME", "divide each column by its spread: standard or robust (as it is)"),
+    option("--missing", "NAME", "drop rows with missing values (error)", default="error"),
     option("--sketch", "NAME", "gaussian or bernoulli (gaussian)", default="gaussian"),
     option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)", default="euclidean"),
     option(
@@ -101,6 +103,7 @@ def embed(
         storage_options=storage_options if is_url(store) else None,
         neighbors=None if neighbors is None else read_distances(neighbors),
         sample_weight=_read_weight(sample_weight),
+        numeric_only=reading["numeric_only"],
         progress=progress(),
         **given,
     )
@@ -124,8 +127,9 @@ def show_result(result: "Embedding", store: str) -> None:
     """Print what a run measured."""
     report, parameters = result.report, result.parameters
     title = f"{report['n_rows']:,} rows in {parameters['n_components']} dimensions, in {store}"
-    lines = report_lines(report, parameters["memory_limit"])
-    tell(table(title, lines), {"store": store, "parameters": parameters, "report": report})
+    lines = first_lines(report, parameters["memory_limit"])
+    more = f"all figures: {PROGRAM} info {store}"
+    tell(f"{table(title, lines)}\n{more}", {"store": store, "parameters": parameters, "report": report})
 
 
 @command(

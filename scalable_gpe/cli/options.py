@@ -149,6 +149,7 @@ POINTS = (
         "character between the cells of a .csv file, or tab (a comma; in a .tsv file a tab)",
         type=character,
     ),
+    switch("--numeric-only", "leave out the columns of a table that are neither numbers nor bools"),
 )
 SIZES = (
     option("-k --n-components --components", "K", "dimensions (32)", type=count, default=32),

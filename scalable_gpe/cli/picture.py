@@ -13,7 +13,7 @@ from scalable_gpe.errors import Message
 if TYPE_CHECKING:
     from scalable_gpe.embedding import Embedding
 
-Figure = Any  # matplotlib has no types
+Axes = Any  # matplotlib has no types
 _PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
 _OF_POINTS = (
     *COLOR,
@@ -52,36 +52,43 @@ def plot(path: str, what: str, theme: str, title: str | None, dpi: int, **given:
     if what in ("powers", "scatter"):
         colors = read_colors(**take(given, COLOR))
         result = open_run(**run)
-        figure = _draw_points(what, result, theme=theme, title=title, **given, **colors)
+        figure = _figure(_draw_points(what, result, theme=theme, title=title, **given, **colors))
     else:
         if name := next((name for name, value in given.items() if value is not None), ""):
             raise ValueError(Message(f"`{name}` is for --what powers and scatter; got --what {what}."))
         result = open_run(**run)
-        figure = _draw_diagnostic(what, result, sizes)
+        figure = _figure(_draw_diagnostic(what, result, sizes))
         if title:
             (figure.axes[0].set_title if len(figure.axes) == 1 else figure.suptitle)(title)
     figure.savefig(target, dpi=dpi)
-    show_written(target, result)
+    show_written(target)
+
+
+def _figure(axes: Axes) -> Any:
+    """The figure of one or several axes."""
+    import numpy as np
+
+    return np.ravel(axes)[0].figure
 
 
 def _draw_points(
     what: str, result: "Embedding", *, power: int | str | None, components: list[int] | None, **options: Any
-) -> Figure:
+) -> Axes:
     from scalable_gpe import plot
 
     columns: Any = components or "principal"
     if what == "powers" and power is None:
         return plot.powers(result, components=columns, **options)
-    return plot.scatter(result, components=columns, power=power, **options).figure
+    return plot.scatter(result, components=columns, power=power, **options)
 
 
-def _draw_diagnostic(what: str, result: "Embedding", sizes: dict[str, int]) -> Figure:
+def _draw_diagnostic(what: str, result: "Embedding", sizes: dict[str, int]) -> Axes:
     from scalable_gpe import epsilon_sweep, plot, spectrum
     from scalable_gpe.projection import powers_of
 
     if what == "epsilon":
-        return plot.epsilon_sweep(epsilon_sweep(result.graph), epsilon=result.kernel.epsilon).figure
+        return plot.epsilon_sweep(epsilon_sweep(result.graph), epsilon=result.kernel.epsilon)
     if what == "audit":
         return plot.audit(measure(result, **sizes))
     k, powers = result.parameters["n_components"], [one for one in powers_of(result) if isinstance(one, int)]
-    return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers).figure
+    return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers)

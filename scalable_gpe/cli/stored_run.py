@@ -58,10 +58,8 @@ def read_colors(color: str | None, column: str | None) -> dict[str, Any]:
     return {}
 
 
-def show_written(path: Path, result: "Embedding") -> None:
-    """Print what was written, and the warnings of the run as its report holds them."""
-    for text in result.report.get("warnings", []):
-        caution(text)
+def show_written(path: Path) -> None:
+    """Print what was written."""
     tell(f"written: {path}", {"written": str(path)})
 
 
@@ -104,7 +102,7 @@ def report(path: str, audit: bool, **given: Any) -> None:
     result = open_run(**take(given, RUN))
     enough = result.graph.storage_order.n_points >= LEAST_POINTS
     found = measure(result, **given) if audit and enough else False
-    show_written(gpe.write_report(result, path, audit=found, **colors), result)
+    show_written(gpe.write_report(result, path, audit=found, **colors))
 
 
 @command(
@@ -122,8 +120,7 @@ def export(path: str, **given: Any) -> None:
     """Write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy, .parquet or .csv."""
     import scalable_gpe as gpe
 
-    result = open_run(**take(given, RUN))
-    show_written(gpe.export(result, path, **given), result)
+    show_written(gpe.export(open_run(**take(given, RUN)), path, **given))
 
 
 @command(
@@ -147,5 +144,4 @@ def transform(x: str, path: str, **given: Any) -> None:
     check_target(path)  # before a table is converted, which takes a while
     run, reading = take(given, RUN), take(given, POINTS)
     points = gpe.read_points(x, storage_options=run["storage_options"], **reading)
-    result = open_run(**run)
-    show_written(export_transformed(result, points, path, **given), result)
+    show_written(export_transformed(open_run(**run), points, path, **given))

@@ -21,7 +21,8 @@ from scalable_gpe.storage.backends import is_url
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
-BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba and its compiled loops
+BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba, and its compiler while loops are compiled
+_COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no reader of tables is imported
 _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
@@ -31,7 +32,7 @@ SMALL_PART_BYTES, SMALL_PART_ROWS = 256 * 2**20, 2**18  # of the smallest parts,
 _ROOM_STEP = 2**28  # bytes that this process holds count in steps: then the parts are the same in most processes
 TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
 _TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
-_TREE_TASKS = 48 * 2**20  # lists that are on their way from a tree to the store
+_TREE_TASKS, _TREE_ENTRY = 48 * 2**20, 64  # lists that are on their way from a tree to the store: most, and of an entry
 WIDE = 128  # features beyond which rows are searched by their projection and in bytes
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
@@ -100,7 +101,7 @@ class ProblemSize:
     def part_bytes(self, n_parts: int) -> int:
         """Bytes of the search of one of so many parts, or of a k-d tree, which has no parts."""
         if self._has_tree:
-            return _TREE_ROW_BYTES * self.n_rows + _TREE_TASKS
+            return _TREE_ROW_BYTES * self.n_rows + min(_TREE_TASKS, _TREE_ENTRY * self.n_rows * self.n_neighbors)
         rows = max(-(-self.n_rows // n_parts), min(self.n_rows, self._small_part_rows))
         return rows * _part_row_bytes(self.n_features, self.n_neighbors)
 
@@ -157,6 +158,8 @@ class Resources:
         Whether the files of the store, or those of mapped arrays, are on a tmpfs: they are memory.
     given : bool
         Whether the limit is that of the user, not of dask's workers.
+    compiled : bool
+        Whether the loops are known to be compiled.
     """
 
     limit: int | None = None
@@ -169,11 +172,15 @@ class Resources:
     store_in_memory: bool = False
     files_in_memory: bool = False
     given: bool = False
+    compiled: bool = False
 
 
 def measure_resources(limit: int | None, workers: Workers, store: Any, *, resident_input: bool = False) -> Resources:
     """Measure what this process and this machine have now; `limit` and `store` are what the user gave."""
     import psutil
+
+    from scalable_gpe.loops import random
+    from scalable_gpe.loops.compiled import is_compiled
 
     far = workers.remote or is_url(store)
     return Resources(
@@ -184,6 +191,7 @@ def measure_resources(limit: int | None, workers: Workers, store: Any, *, reside
         store_in_memory=store is not None and not is_url(store) and _is_in_memory(store),
         files_in_memory=store is not None and _is_in_memory(tempfile.gettempdir() if far else store),
         remote=workers.remote,
+        compiled=not workers.remote and is_compiled(random.fill_gaussian),
         resident_input=resident_input,
         resident=0 if workers.remote else psutil.Process().memory_info().rss,
         available=psutil.virtual_memory().available,
@@ -233,8 +241,13 @@ class MemoryPlan:
     @property
     def _base(self) -> int:
         """Bytes that the process needs to run at all, and those that it already holds."""
-        least = BASE + (_WORKER if self.resources.remote else 0)
-        return max(least, self.resources.resident + _COMPILING if self.resources.resident else 0)
+        return max(self._libraries, self.resources.resident + _COMPILING if self.resources.resident else 0)
+
+    @property
+    def _libraries(self) -> int:
+        """Bytes that a process needs to run at all."""
+        is_small = self.resources.compiled and self.resources.resident + _COMPILING <= _COMPILED_BASE
+        return (_COMPILED_BASE if is_small else BASE) + (_WORKER if self.resources.remote else 0)
 
     @cached_property
     def maps_arrays(self) -> bool:
@@ -486,7 +499,7 @@ class MemoryPlan:
         size, resources = self.size, self.resources
         part = size.part_bytes(size.most_parts)
         in_flight = self._blocks_in_flight(size.block_bytes)
-        base = BASE + (_WORKER if resources.remote else 0)
+        base = self._libraries
         if resources.persistent and not resources.files_in_memory:
             least = base + _LEAST_MAPPED + max(part, self._touched(1, _BLOCKS_TOUCHED))
         else:
@@ -505,7 +518,7 @@ class MemoryPlan:
         columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
         search = size.n_rows * (8 * size.n_features + 24 * size.n_neighbors + 40)
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
-        return BASE + whole + self._blocks_in_flight(size.block_bytes)
+        return self._libraries + whole + self._blocks_in_flight(size.block_bytes)
 
     def held_warning(self) -> str | None:
         """Warning text if memory that this process already holds makes the panels narrower, else None."""
@@ -538,9 +551,23 @@ class MemoryPlan:
             raise MemoryLimitError(
                 Message(
                     f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows; got "
-                    f"{limit // 10**6} MB.{hint}"
+                    f"{limit // 10**6} MB. {self._smaller(limit)}{hint}"
                 )
             )
+
+    def _smaller(self, limit: int) -> str:
+        """What to make smaller, so that a run fits in a limit that is too small."""
+
+        def fits(**changes: Any) -> bool:
+            return replace(self, size=replace(self.size, **changes)).smallest_limit() <= limit
+
+        texts = []
+        for name in ("n_components", "n_neighbors"):
+            halves = [getattr(self.size, name) >> shift for shift in range(1, 16)]
+            texts += [f"`{name}={value}`" for value in halves if value and fits(**{name: value})][:1]
+        if not texts:
+            return "Fewer components or neighbours do not help."
+        return f"It is enough for {' or '.join(texts)}."
 
 
 def live_panels(powers: Sequence[Power]) -> int:

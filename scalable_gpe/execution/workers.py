@@ -25,7 +25,7 @@ def count_jobs(n_jobs: int | None) -> int:
         return cores
     jobs = checks.check_count(n_jobs, "n_jobs", minimum=-cores)
     if jobs == 0:
-        raise ValueError(Message("`n_jobs` must not be 0; pass None or -1 for all cores."))
+        raise ValueError(Message("`n_jobs` must not be 0; -1 stands for all cores."))
     return jobs if jobs > 0 else cores + 1 + jobs
 
 

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message, RecallWarning, StoreError, warn
+from scalable_gpe.errors import GPEWarning, Message, RecallWarning, StoreError, warn
 from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
@@ -45,6 +45,7 @@ from scalable_gpe.graph.rounding import check_rounding, merges_others
 from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, choose_method, row_kind, search
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
+from scalable_gpe.io.scaling import ColumnSpread
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import block_rows, ranges
 from scalable_gpe.storage.keys import graph_name
@@ -96,6 +97,7 @@ def neighbor_graph(
     n_neighbors: int | None = None,
     *,
     metric: str = "euclidean",
+    scale: str | None = None,
     method: str = "auto",
     recall: float = 0.95,
     random_state: Any = 0,
@@ -118,6 +120,8 @@ def neighbor_graph(
         The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
         rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those
         that are 1 in either row (jaccard, by the methods "brute" and "pynndescent" only).
+    scale : {None, "standard", "robust"}
+        As in `embed`.
     method : {"auto", "kdtree", "brute", "cells", "pynndescent"}
         The search; "auto" is exact in low dimension and for few rows.
     recall : float
@@ -151,7 +155,13 @@ def neighbor_graph(
     check_client(client)
     rows = open_rows(X, metric, storage_options=storage_options)
     parameters = check_search(
-        n_neighbors=n_neighbors, metric=metric, method=method, recall=recall, random_state=seed, n_rows=rows.n_rows
+        n_neighbors=n_neighbors,
+        metric=metric,
+        method=method,
+        recall=recall,
+        random_state=seed,
+        n_rows=rows.n_rows,
+        scale=scale,
     )
     stage = GraphStage(parameters, rows, is_default=n_neighbors is None)
     size = ProblemSize(rows.n_rows, rows.n_features, parameters.n_neighbors or 1)
@@ -175,6 +185,8 @@ class GraphStage:
     lists: PrecomputedLists | None = None
     number: int = 0  # how often a store with this graph was started over
     is_default: bool = False
+    unscaled: RowsFingerprint | None = None  # of an input whose rows are scaled
+    remarks: tuple[str, ...] = ()  # about the columns of the input
 
     @property
     def n_rows(self) -> int:
@@ -202,21 +214,28 @@ class GraphStage:
         return self.rows is not None and self.rows.resident and not self.rows.is_sparse
 
     def scaled(self, workers: Workers) -> "GraphStage":
-        """The same stage in units in which float32 holds the squares of all distances: one pass over all rows."""
-        largest = [0.0 if self.lists is None else self.lists.largest]
-        if self.rows is not None:
-            rows_of_input = self.rows
+        """The same stage in units in which float32 holds the squares of all distances: one pass over all rows.
 
-            def largest_value(step: tuple[int, int]) -> float:
-                return rows_of_input.largest(*step)
-
-            readers = workers if self.rows.shared else workers.here
-            with naming_all_rows(self.rows):
-                largest += readers.map(largest_value, self.rows.steps(0, self.rows.n_rows), count=False)
-        exponent = choose_exponent(max(largest), "X" if self.lists is None else "neighbors")
-        rows = None if self.rows is None else self.rows.with_exponent(exponent)
-        lists = None if self.lists is None else self.lists.with_exponent(exponent)
-        return replace(self, rows=rows, lists=lists)
+        The pass also measures the columns, for `scale` and for what is to be said about them.
+        """
+        rows, lists = self.rows, self.lists
+        spread = (
+            None if rows is None or rows.is_mapped else _column_spread(rows, self.parameters.scale == "robust", workers)
+        )
+        largest = [0.0 if lists is None else lists.largest]
+        if rows is not None:
+            largest.append(1.0 if spread is None else spread.largest(rows.offset))
+        exponent = choose_exponent(max(largest), "X" if lists is None else "neighbors")
+        lists = None if lists is None else lists.with_exponent(exponent)
+        rows = None if rows is None else rows.with_exponent(exponent)
+        stage = replace(self, rows=rows, lists=lists)
+        if rows is None or spread is None or lists is not None:
+            return stage
+        kind, element = self.parameters.scale, None if rows.annotations is None else rows.annotations.source
+        remarks = spread.remarks(kind, rows.feature_names, element)
+        if kind is not None:
+            stage = replace(stage, rows=rows.scaled(kind, spread), unscaled=fingerprint(rows))
+        return replace(stage, remarks=tuple(remarks))
 
     def numbered(self, store: ArrayStore, *, again: bool = False) -> "GraphStage":
         """The stage with the number that its graph has in a store, or `again` with one that no graph there has.
@@ -234,7 +253,7 @@ class GraphStage:
         """Fingerprint of the input."""
         rows, lists = self.rows, self.lists
         return Source(
-            rows=None if rows is None else fingerprint(rows),
+            rows=None if rows is None else self.unscaled or fingerprint(rows),
             neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances, lists.exponent),
         )
 
@@ -284,8 +303,21 @@ def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | N
     if neighbors is not None:
         return PrecomputedLists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
     if rows is None:
-        raise ValueError(Message("embed needs X or neighbors=(indices, distances); got neither."))
+        raise ValueError(Message("embed needs `X` or `neighbors`; got neither."))
     return None
+
+
+def _column_spread(rows: InputRows, sampled: bool, workers: Workers) -> ColumnSpread:
+    """How the columns of an input spread: a sum of fixed pieces, so few that their results are small."""
+    steps, n_pieces = rows.steps(0, rows.n_rows), max(8, min(256, 2**20 // rows.n_features))
+    pieces = [steps[first:last] for first, last in ranges(len(steps), -(-len(steps) // n_pieces))]
+
+    def spread_columns(piece: list[tuple[int, int]]) -> ColumnSpread:
+        return rows.spread(piece, sampled=sampled)
+
+    with naming_all_rows(rows):
+        found = (workers if rows.shared else workers.here).map(spread_columns, pieces, count=False)
+    return reduce(ColumnSpread.joined, found)
 
 
 def _find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborGraph | None:
@@ -325,6 +357,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     check_rounding(rows, points, sample, context)
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
+    remarks = tuple(warn(text, GPEWarning) for text in stage.remarks)
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
     trace = found.trace
     storage_order = _storage_order(found.order, distinct, context)
@@ -337,8 +370,17 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory()
     panels.clear()
     finish = _Finish(context, name, storage_order, kind)
-    metadata = replace(with_input(finish.edges(method), rows), n_parts=n_parts, recall_trace=trace)
-    return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
+    if rows.dropped is not None:
+        _save(context, f"{name}/dropped", rows.dropped)
+    metadata = replace(
+        with_input(finish.edges(method), rows),
+        content=checksum,
+        remarks=remarks,
+        n_dropped=0 if rows.dropped is None else len(rows.dropped),
+        n_parts=n_parts,
+        recall_trace=trace,
+    )
+    return finish.commit(metadata, stored, sample, parameters.recall)
 
 
 def _precomputed_graph(

@@ -130,11 +130,12 @@ class RowsFingerprint:
 
 
 def fingerprint(rows: InputRows) -> RowsFingerprint:
-    """Shape and checksum of sampled rows, and of their units where these are not the user's."""
+    """Shape and checksum of sampled rows, of their units where these are not the user's, and of the rows left out."""
     digest = hashlib.sha256()
     for part in rows.sample_parts():
         digest.update(np.ascontiguousarray(part).tobytes())
     digest.update(f"{rows.exponent}".encode() if rows.exponent else b"")
+    digest.update(b"" if rows.dropped is None else rows.dropped.tobytes())
     return RowsFingerprint(rows.n_rows, rows.n_features, digest.hexdigest()[:16])
 
 

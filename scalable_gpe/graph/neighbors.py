@@ -17,6 +17,7 @@ from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import METRICS, InputRows, Rows
+from scalable_gpe.io.scaling import SCALES
 from scalable_gpe.storage.protocol import Table, read_whole
 
 _MOST_ROWS = 2**31 - 1
@@ -27,9 +28,10 @@ _DEFAULT_NEIGHBORS = 32
 class GraphMetadata:
     """Metadata of a graph, stored with it.
 
-    `content` is a checksum of all rows, `offset` was subtracted from them, `duplicates` says whether rows repeat.
-    `n_parts` are those of the search, None where there was none; `recall_trace` is its recall after each step.
-    Points and distances are stored in units of ``2**-exponent``.
+    `content` is a checksum of all rows, `offset` was subtracted from them, which were then divided by `scale`;
+    `duplicates` says whether rows repeat. Points and distances are stored in units of ``2**-exponent``. `remarks` are
+    the warnings about columns, `n_dropped` rows of the input were left out. `n_parts` are those of the search, None
+    where there was none; `recall_trace` is its recall after each step.
     """
 
     method: str
@@ -47,6 +49,9 @@ class GraphMetadata:
     exponent: int = 0
     n_parts: int | None = None
     recall_trace: tuple[float, ...] = ()
+    scale: tuple[float, ...] | None = None
+    remarks: tuple[str, ...] = ()
+    n_dropped: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,6 +82,17 @@ class NeighborGraph(StoredResult):
     def n_rows(self) -> int:
         """Number of rows of the input."""
         return self.storage_order.n_rows
+
+    @property
+    def kept_rows(self) -> np.ndarray:
+        """Number of each row in the input, which may have had rows that were left out."""
+        n_dropped = self.metadata.n_dropped
+        numbers = np.arange(self.n_rows + n_dropped)
+        return (
+            np.delete(numbers, read_whole(self.context.store.open_table(f"{self.name}/dropped")))
+            if n_dropped
+            else numbers
+        )
 
     @property
     def n_neighbors(self) -> int:
@@ -211,7 +227,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     if isinstance(points, InputRows) and points.metric == "jaccard":
         points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order
-        points = points.with_exponent(metadata.exponent)
+        points = in_stored_units(points, metadata)
         metadata = with_input(metadata, points)
         points = RowSubset(points, storage_order.user_row)
     return NeighborGraph(
@@ -237,13 +253,27 @@ def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
 
 
 def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
-    """Add the number of features, the offset and the units of an input, which new rows must match."""
-    return replace(metadata, n_features=rows.n_features, offset=offset_of(rows), exponent=rows.exponent)
+    """Add the number of features, the offset, scale and units of an input, which new rows must match."""
+    return replace(
+        metadata,
+        n_features=rows.n_features,
+        offset=offset_of(rows),
+        scale=None if rows.scale is None else tuple(rows.scale.tolist()),
+        exponent=rows.exponent,
+    )
 
 
 def offset_of(rows: InputRows) -> tuple[float, ...] | None:
     """The offset that is subtracted from the rows of an input."""
     return None if rows.offset is None else tuple(float(value) for value in rows.offset)
+
+
+def in_stored_units(rows: InputRows, metadata: GraphMetadata) -> InputRows:
+    """Rows in the units of the stored points; those of a graph without points are taken as they come."""
+    if metadata.n_features is None:
+        return rows.with_exponent(metadata.exponent)
+    offset, scale = (None if one is None else np.asarray(one) for one in (metadata.offset, metadata.scale))
+    return rows.with_units(offset, scale, metadata.exponent)
 
 
 def check_search(
@@ -255,6 +285,7 @@ def check_search(
     random_state: int,
     n_rows: int | None,
     choices: tuple[str, ...] = METRICS,
+    scale: str | None = None,
 ) -> SearchParameters:
     """Check the parameters of a search; without `n_rows`, n_neighbors may be None. `choices` are the metrics."""
     if n_rows is not None:
@@ -265,12 +296,19 @@ def check_search(
         raise ValueError(
             Message(f"`method` must be 'brute' or 'pynndescent' for `metric='jaccard'`; got {method!r}. Leave it out.")
         )
+    if scale is not None and metric != "euclidean":
+        raise ValueError(
+            Message(
+                f"`scale={scale}` is for `metric='euclidean'`; got {metric!r}. Scale `X` yourself, or leave it out."
+            )
+        )
     return SearchParameters(
         n_neighbors=n_neighbors,
         metric=checks.check_choice(metric, choices, "metric"),
         method=checks.check_choice(method, METHODS, "method"),
         recall=checks.check_fraction(recall, "recall"),
         random_state=random_state,
+        scale=None if scale is None else checks.check_choice(scale, SCALES, "scale"),
     )
 
 

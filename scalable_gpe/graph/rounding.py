@@ -132,7 +132,8 @@ def _keep(n_kept: int, lengths: np.ndarray, lost: np.ndarray) -> tuple[np.ndarra
 
 def _noise(rows: InputRows, values: np.ndarray) -> np.ndarray:
     """Distance up to which rows may differ by the rounding of double precision alone: of principal components, say."""
-    shift = 0.0 if rows.offset is None else math.ldexp(float(np.linalg.norm(rows.offset)), rows.exponent)
+    given = 0.0 if rows.offset is None else rows.offset / (1.0 if rows.scale is None else rows.scale)
+    shift = math.ldexp(float(np.linalg.norm(given)), rows.exponent)
     noise: np.ndarray = _COMPUTED * np.linalg.norm(values, axis=1) + _GIVEN * shift
     return noise
 
@@ -158,6 +159,6 @@ def _refuse(rows: InputRows, ids: np.ndarray, lost: np.ndarray, rounding: float,
             "differences. Shift groups of rows that are far apart there nearer to each other (across such gaps the "
             "kernel is 0), or embed each group alone"
             + (f"; sparse `{name}` is not shifted to its median, dense is." if rows.is_sparse else ".")
-            + f" If differences this small mean nothing, pass {name}.astype('float32')."
+            + f" If differences this small mean nothing, convert `{name}` to float32`!: {name}.astype('float32')`."
         )
     raise ValueError(Message(text + way_out))

@@ -39,6 +39,7 @@ class SearchParameters:
     method: str
     recall: float
     random_state: int
+    scale: str | None = None
 
 
 class NeighborLists(Protocol):

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from scalable_gpe import plot
 from scalable_gpe.accuracy import LEAST_POINTS, Audit
 from scalable_gpe.embedding import Embedding
@@ -138,23 +140,23 @@ def choices(embedding: Embedding) -> Html:
     return _charts(
         (
             "What each epsilon would mean",
-            lambda: plot.epsilon_sweep(epsilon_sweep(embedding.graph), epsilon=epsilon).figure,
+            lambda: plot.epsilon_sweep(epsilon_sweep(embedding.graph), epsilon=epsilon),
         ),
         (
             "What a power leaves",
-            lambda: plot.spectrum(spectrum(embedding.heat), n_components=k, marks=powers).figure,
+            lambda: plot.spectrum(spectrum(embedding.heat), n_components=k, marks=powers),
         ),
     )
 
 
 def _charts(*charts: tuple[str, Callable[[], Any]]) -> Html:
-    """Figures, which have their titles in them; without matplotlib, what to install for them."""
+    """The figures of some axes, which have their titles in them; without matplotlib, what to install for them."""
     if not has_matplotlib():
         titles = "; ".join(title for title, _ in charts)
         missing = f'Not drawn here: {titles}. Charts need matplotlib: pip install "scalable-gpe[plot]".'
         return element("p", text(missing), class_="note")
     pictures = [
-        element("figure", element("img", src=picture_of(draw(), _MAX_PICTURE_BYTES), alt=title))
+        element("figure", element("img", src=picture_of(np.ravel(draw())[0].figure, _MAX_PICTURE_BYTES), alt=title))
         for title, draw in charts
     ]
     return element("div", *pictures, class_="charts")

@@ -48,6 +48,11 @@ class FrameAnnotations:
         """Why these are not the annotations of an embedding, or None."""
         return None if len(self.obs.index) == n_rows else f"obs has {len(self.obs.index)} rows, not {n_rows}"
 
+    def take(self, rows: np.ndarray) -> "FrameAnnotations":
+        """Those of some rows."""
+        obs = self.obs.to_memory() if _is_lazy(self.obs) else self.obs
+        return replace(self, obs=obs.iloc[rows])
+
     def write(self, file: Any) -> None:
         """Write obs and var into an open .h5ad file or zarr group."""
         for name in _FRAMES:
@@ -73,6 +78,13 @@ class FileAnnotations:
         if names is None or found is None or not np.array_equal(found, names):
             return f"the rows of {self.path!r} have changed"
         return None
+
+    def take(self, rows: np.ndarray) -> FrameAnnotations:
+        """Those of some rows: both tables are read."""
+        anndata = import_optional("anndata", "anndata", "AnnData")
+        with self._open() as group:
+            obs, var = (anndata.io.read_elem(checked(group[name])) for name in _FRAMES)
+        return FrameAnnotations(self.source, obs.iloc[rows], var)
 
     def write(self, file: Any) -> None:
         """Write obs and var into an open .h5ad file or zarr group."""
@@ -104,6 +116,11 @@ class StoredAnnotations:
         """Why these are not the annotations of an embedding, or None."""
         with self._file() as file:
             return file.problem(names, n_rows)
+
+    def take(self, rows: np.ndarray) -> FrameAnnotations:
+        """Those of some rows."""
+        with self._file() as file:
+            return file.take(rows)
 
     def write(self, file: Any) -> None:
         """Write obs and var into an open .h5ad file or zarr group."""

@@ -14,6 +14,7 @@ from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
+from scalable_gpe.io.tables import is_numeric
 
 MISSING = "missing"  # the label of rows without one
 
@@ -85,8 +86,6 @@ def _number(column: str | None, names: Sequence[str], path: str) -> int:
 def _values(values: Any) -> np.ndarray:
     """A column of pyarrow: numbers as they are, all else as labels."""
     import pyarrow.compute
-
-    from scalable_gpe.io.parquet_files import is_numeric
 
     if is_numeric(values.type):
         return np.asarray(values.to_numpy())

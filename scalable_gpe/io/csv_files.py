@@ -18,7 +18,7 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Points, first_names, listed, name_array
-from scalable_gpe.io.tables import TableOptions, copy_columns, find_column, kept_columns, way_out
+from scalable_gpe.io.tables import TableOptions, copy_columns, find_column, is_numeric, kept_columns, way_out, without
 
 _FIRST_LINES = 2**22  # bytes in which the first line of a text must end
 _BLOCK = 2**23  # bytes of a text that are parsed at once
@@ -74,10 +74,12 @@ def read_csv(path: str, options: TableOptions) -> Points:
     index = find_column(options.index, written.names, "index", path)
     if index is None and written.has_header and written.names[0] == "":  # pandas writes an unnamed index so
         index = 0
-    kept = kept_columns(options, written.names, index, path)
-    text = _Text(path, written, kept, index)
-    below = " below a header" if written.has_header else ""
-    points = copy_columns(text.batches(), text.columns, text.index, np.float64, path, below)
+    text = _Text(path, written, kept_columns(options, written.names, index, path), index)
+    others = text.others() if options.numeric_only else []
+    kept = [column for column in text.kept if column not in others]
+    text, left_out = replace(text, kept=kept), without([written.names[column] for column in others])
+    note = (" below a header" if written.has_header else "") + left_out
+    points = copy_columns(text.batches(), text.columns, text.index, np.float64, path, note)
     features = name_array([written.names[column] for column in kept]) if written.has_header else None
     return replace(points, feature_names=features)
 
@@ -226,30 +228,46 @@ class _Text:
         """Record batches; types are given, because types guessed from the first batch can be wrong later."""
         import pyarrow
 
+        first = self._first_rows({})
+        bools = [] if first is None else [one.name for one in first.schema if one.type == pyarrow.bool_()]
         try:
-            yield from self._parsed(pyarrow.float64())
+            types = {name: pyarrow.bool_() if name in bools else pyarrow.float64() for name in self.columns}
+            yield from self._parsed(types)
         except pyarrow.ArrowInvalid as error:
             raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
         except OSError as error:  # of a damaged .gz
             raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
 
-    def _parsed(self, kind: Any) -> Iterator[Any]:
-        """Record batches with the points in columns of a type."""
+    def others(self) -> list[int]:
+        """Columns whose first rows are neither numbers nor bools."""
+        first = self._first_rows({})
+        return [] if first is None else [one for one in self.kept if not is_numeric(first.column(str(one)).type)]
+
+    def _first_rows(self, types: dict[str, Any]) -> Any:
+        """The first record batch; None if it cannot be read."""
+        import pyarrow
+
+        try:
+            return next(self._parsed(types), None)
+        except (pyarrow.ArrowException, OSError):
+            return None
+
+    def _parsed(self, types: dict[str, Any]) -> Iterator[Any]:
+        """Record batches with columns of these types; other columns have those of their first rows."""
         import pyarrow
         import pyarrow.csv
 
-        types = dict.fromkeys(self.columns, kind)
+        columns = self.columns if self.index is None else [*self.columns, self.index]
+        are_texts = pyarrow.string() in types.values()
         if self.index is not None:
-            types[self.index] = pyarrow.string()
+            types = {**types, self.index: pyarrow.string()}
         every = [str(column) for column in range(len(self.written.names))]
         with pyarrow.input_stream(self.path, compression="detect") as stream:
             yield from pyarrow.csv.open_csv(
                 stream,
                 pyarrow.csv.ReadOptions(column_names=every, skip_rows=self.written.n_skipped, block_size=_BLOCK),
                 pyarrow.csv.ParseOptions(delimiter=self.written.sep, newlines_in_values=True),
-                pyarrow.csv.ConvertOptions(
-                    column_types=types, include_columns=list(types), strings_can_be_null=kind == pyarrow.string()
-                ),
+                pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns, strings_can_be_null=are_texts),
             )
 
     def _explain(self, error: Exception) -> str:
@@ -265,14 +283,12 @@ class _Text:
         return f"{listed(holds)}. {way_out(names, index)}"
 
     def _first_texts(self) -> dict[int, str]:
-        """The columns with a cell among the first rows that is not a number, and the first such cell."""
+        """The columns that do not begin with numbers, and the first cell of each that is none."""
         import pyarrow
 
-        try:
-            first = next(self._parsed(pyarrow.string()))
-        except (pyarrow.ArrowException, OSError):
-            return {}
-        cells = {column: first.column(str(column)).to_pylist() for column in self.kept}
+        others = self.others()
+        first = self._first_rows({str(column): pyarrow.string() for column in others}) if others else None
+        cells = {column: first.column(str(column)).to_pylist() for column in others} if first is not None else {}
         texts = {
             column: [cell for cell in rows if cell is not None and not is_number(cell)]
             for column, rows in cells.items()

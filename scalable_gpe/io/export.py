@@ -136,6 +136,17 @@ def _remove(path: Path) -> None:
 # --- arrays and tables ----------------------------------------------------------------------------
 
 
+def component_names(n_components: int) -> list[str]:
+    """Names of the columns of an embedding.
+
+    Examples
+    --------
+    >>> component_names(2)
+    ['gpe_1', 'gpe_2']
+    """
+    return [f"gpe_{number}" for number in range(1, n_components + 1)]
+
+
 def write_npy(path: Path, matrix: DenseBlocks) -> None:
     """Write a matrix as a .npy file."""
     with open(path, "wb") as file:

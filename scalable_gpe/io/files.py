@@ -34,6 +34,7 @@ def read_points(
     drop: Sequence[str | int] | None = None,
     header: bool | None = None,
     sep: str | None = None,
+    numeric_only: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> Points:
     """Open a file of points, or an AnnData object; `embed` takes the result, and the embedding keeps its row names.
@@ -65,6 +66,9 @@ def read_points(
     sep : str, optional
         The character between the cells of a .csv or .tsv file. By default a comma, in .tsv files a tab; a file that
         seems to have another one is an error.
+    numeric_only : bool
+        Leave out the columns of a table that are neither numbers nor bools (of a text, by its first rows): `source`
+        names them. By default they are an error.
     storage_options : dict, optional
         Options that fsspec needs to reach a URL.
 
@@ -101,7 +105,7 @@ def read_points(
         from scalable_gpe.io.anndata_file import read_h5ad, read_zarr
 
         return read_zarr(text, key, storage_options) if kind == "zarr" else read_h5ad(text, key)
-    return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep))
+    return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep, numeric_only))
 
 
 def _read_table(path: str, kind: str, key: str | None, options: TableOptions) -> Points:

@@ -22,7 +22,16 @@ from scalable_gpe.io.points import (
     narrowest_float,
     spool,
 )
-from scalable_gpe.io.tables import NameColumn, TableOptions, copy_columns, find_column, kept_columns, way_out
+from scalable_gpe.io.tables import (
+    NameColumn,
+    TableOptions,
+    copy_columns,
+    find_column,
+    is_numeric,
+    kept_columns,
+    way_out,
+    without,
+)
 
 _LEAST_BYTES = 4  # bytes of a number in the copy
 
@@ -47,17 +56,12 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     if key is not None:
         return _copy_lists(files, schema, key, index, path)
     kept = [schema.names[column] for column in kept_columns(options, schema.names, number, path)]
+    others = [name for name in kept if not is_numeric(schema.field(name).type)] if options.numeric_only else []
+    kept = [name for name in kept if name not in others]
     _check_numeric([schema.field(name) for name in kept], index, path)
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
-    points = copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path)
+    points = copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path, without(others))
     return replace(points, feature_names=name_array(kept))
-
-
-def is_numeric(kind: Any) -> bool:
-    """Whether a type of pyarrow is one of real numbers."""
-    import pyarrow.types as types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 @contextlib.contextmanager

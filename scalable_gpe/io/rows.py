@@ -2,10 +2,10 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +16,12 @@ from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Annotations, Points, first_names, listed
-from scalable_gpe.io.sources import ArraySource, Source
+from scalable_gpe.io.scaling import ColumnSpread, sampled_step
+from scalable_gpe.io.sources import ArraySource, KeptRows, Source
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
+MISSING = ("error", "drop")
 METRICS = ("euclidean", "cosine", "correlation", "hamming", "jaccard")
 _SAMPLE = 1024  # rows that are looked at before any work
 _BYTES_AT_ONCE = 2**24
@@ -64,6 +66,8 @@ class InputRows:
         Labels of the columns, where the input has any.
     offset : (d,) float64 or None
         Subtracted from each row.
+    scale : (d,) float64 or None
+        Each row is then divided by it.
     exponent : int
         Rows are multiplied by ``2**exponent``; 0 in usual units.
     name : str
@@ -80,6 +84,7 @@ class InputRows:
     exponent: int = 0
     annotations: Annotations | None = None
     feature_names: np.ndarray | None = None
+    scale: np.ndarray | None = None
 
     def __getstate__(self) -> object:
         return vars(self) | {"annotations": None, "names": None}
@@ -93,6 +98,11 @@ class InputRows:
     def n_features(self) -> int:
         """Number of columns."""
         return int(self.source.shape[1])
+
+    @property
+    def dropped(self) -> np.ndarray | None:
+        """Numbers of the rows of the input that are left out, ascending; None without any."""
+        return self.source.dropped if isinstance(self.source, KeptRows) else None
 
     @property
     def resident(self) -> bool:
@@ -132,7 +142,7 @@ class InputRows:
         """Whether float32 may not hold the rows."""
         if self.metric in _MAPS:
             return self.metric in ("cosine", "correlation")
-        return not np.can_cast(self.source.rows(slice(0, 1)).dtype, np.float32)
+        return self.scale is not None or not np.can_cast(self.source.rows(slice(0, 1)).dtype, np.float32)
 
     def sample(self) -> np.ndarray:
         """Rows at even steps, at most 1024: the input's fingerprint."""
@@ -147,19 +157,34 @@ class InputRows:
         rows = rows_at_once(self.n_features)
         return [(start + first, start + last) for first, last in ranges(stop - start, rows)]
 
-    def with_units(self, offset: np.ndarray | None, exponent: int) -> "InputRows":
+    def with_units(self, offset: np.ndarray | None, scale: np.ndarray | None, exponent: int) -> "InputRows":
         """The same rows, shifted and scaled as others were: new points as the training rows."""
-        return replace(self, offset=offset, exponent=exponent)
+        return replace(self, offset=offset, scale=scale, exponent=exponent)
 
     def with_exponent(self, exponent: int) -> "InputRows":
         """The same rows in other units."""
         return self if exponent == self.exponent else replace(self, exponent=exponent)
 
-    def largest(self, start: int, stop: int) -> float:
-        """Largest absolute value of some rows after the shift, in the units of the input."""
-        if self.metric in _MAPS:
-            return 1.0
-        return _largest(self.source.rows(slice(start, stop)), self.offset, np.arange(start, stop), self.name)
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the metric maps the rows, to values of at most 1."""
+        return self.metric in _MAPS
+
+    def spread(self, steps: Sequence[tuple[int, int]], *, sampled: bool = False) -> ColumnSpread:
+        """How the columns of some ranges of rows spread, in the units of the input; with a sample for quantiles."""
+        return reduce(ColumnSpread.joined, (self._spread(*step, sampled) for step in steps))
+
+    def _spread(self, start: int, stop: int, sampled: bool) -> ColumnSpread:
+        values, ids = self.source.rows(slice(start, stop)), np.arange(start, stop)
+        step = sampled_step(self.n_rows, self.n_features)
+        sample = (values[-start % step :: step].copy(),) if sampled else ()
+        return ColumnSpread.of(values, *_extremes(values, ids, self.name), sample)
+
+    def scaled(self, kind: str, spread: ColumnSpread) -> "InputRows":
+        """The same rows with equal spread of all columns; sparse rows keep their zeros, so they are not shifted."""
+        centre, scale = spread.centre_and_scale(kind)
+        offset = None if self.is_sparse else centre
+        return self.with_units(offset, scale, choose_exponent(spread.largest(offset, scale), self.name))
 
     def _convert(self, values: np.ndarray, ids: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -173,8 +198,9 @@ class InputRows:
         checks.check_whole(values, self.name)
         if self.metric in _MAPS:
             values = _MAPS[self.metric](np.ascontiguousarray(values, dtype=np.float64), ids, self.name)
-        elif self.offset is not None:
-            values = np.asarray(values, dtype=np.float64) - self.offset
+        elif self.offset is not None or self.scale is not None:
+            values = np.asarray(values, dtype=np.float64) - (0.0 if self.offset is None else self.offset)
+            values = values if self.scale is None else values / self.scale
         if self.exponent:
             values = np.ldexp(values if values.dtype == np.float32 else values.astype(np.float64), self.exponent)
         return values
@@ -207,20 +233,40 @@ def open_rows(
     name: str = "X",
     min_rows: int = 2,
     storage_options: StorageOptions | None = None,
+    missing: str = "error",
+    numeric_only: bool = False,
 ) -> InputRows:
     """Open any input: an array of any library, a DataFrame, an AnnData object, a path, `Points` or `InputRows`.
 
-    A sample of the rows is checked; the rest is checked as it is read.
+    A sample of the rows is checked; the rest is checked as it is read. With ``missing="drop"`` all rows are read first.
     """
     checks.check_choice(metric, METRICS, "metric")
-    X = _read(X, storage_options)
+    X = _read(X, storage_options, numeric_only)
     source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
     features = _feature_names(X, source.shape[1])
     rows = InputRows(source, metric, names, None, name, annotations=annotations, feature_names=features)
+    rows = _without_missing(rows) if missing == "drop" else rows
+    _check_shape(rows.source.shape, name, min_rows)
     with naming_all_rows(rows):
         return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
+
+
+def _without_missing(rows: InputRows) -> InputRows:
+    """The rows without NaN, which stands for a missing value; reads all rows."""
+    found = [np.zeros(0, np.int64)]
+    for start, stop in rows.steps(0, rows.n_rows):
+        values = rows.source.rows(slice(start, stop))
+        if values.dtype.kind == "f":
+            found.append(start + np.flatnonzero(np.isnan(values).any(axis=1)))
+    dropped = np.concatenate(found)
+    if not len(dropped):
+        return rows
+    source, labels = KeptRows(rows.source, dropped), rows.annotations
+    names = None if rows.names is None else np.delete(rows.names, dropped)
+    labels = None if labels is None else labels.take(source.numbers(slice(0, source.shape[0])))
+    return replace(rows, source=source, names=names, annotations=labels)
 
 
 @contextmanager
@@ -243,6 +289,7 @@ def _not_finite(rows: InputRows) -> tuple[str, str] | None:
         found = start + np.flatnonzero(wrong.any(axis=1))
         first, n_wrong = np.concatenate([first, found])[:5], n_wrong + len(found)
         columns |= wrong.any(axis=0)
+    first = rows.source.numbers(first) if isinstance(rows.source, KeptRows) else first
     names, numbers = rows.feature_names, np.flatnonzero(columns)
     shown = checks.some(numbers) if names is None else first_names(names[numbers].tolist(), 5)
     where = f"{checks.rows_named(first, n_wrong)}, column{'s' * (len(numbers) > 1)} {shown}"
@@ -256,7 +303,7 @@ def _checked(rows: InputRows) -> InputRows:
     checks.check_whole(values, name)
     offset = _offset(values, ids, name) if rows.metric == "euclidean" else None
     exponent = 0 if rows.metric in _MAPS else choose_exponent(_largest(values, offset, ids, name), name)
-    rows = rows.with_units(offset, exponent)
+    rows = rows.with_units(offset, None, exponent)
     rows._convert(values, ids)
     return rows
 
@@ -282,6 +329,7 @@ def _sample_parts(source: Source) -> list[np.ndarray]:
 
 
 def _is_of(library: str, source: Source) -> bool:
+    source = source.source if isinstance(source, KeptRows) else source
     return isinstance(source, ArraySource) and source.library == library
 
 
@@ -310,15 +358,17 @@ def _offset(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray | None
 
 def _largest(values: np.ndarray, offset: np.ndarray | None, ids: np.ndarray, name: str) -> float:
     """Largest absolute value of some rows after the shift."""
-    if not values.size:
-        return 0.0
     shift = 0.0 if offset is None else offset
-    axis = None if offset is None else 0
     # only the extreme values of each column are shifted: no copy of the rows
-    extremes = [np.abs(np.asarray(end, np.float64) - shift).max() for end in (values.max(axis), values.min(axis))]
-    if not max(extremes) <= _MOST:  # NaN too
+    return float(max(np.abs(end - shift).max(initial=0.0) for end in _extremes(values, ids, name)))
+
+
+def _extremes(values: np.ndarray, ids: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest value of each column of some rows, which are checked."""
+    low, high = (np.asarray(end, np.float64) for end in (values.min(axis=0), values.max(axis=0)))
+    if not max(np.abs(low).max(initial=0), np.abs(high).max(initial=0)) <= _MOST:  # NaN too
         checks.check_finite(np.where(np.abs(values) <= np.float64(_MOST), 0.0, np.nan), name, ids, "1e120")
-    return float(max(extremes))
+    return low, high
 
 
 # --- metrics: rows whose straight-line distances are those of the metric (but for jaccard) ---------------
@@ -379,10 +429,12 @@ _MAPS: dict[str, Callable[[np.ndarray, np.ndarray, str], np.ndarray]] = {
 # --- kinds of input -------------------------------------------------------------------------------
 
 
-def _read(X: Any, storage_options: StorageOptions | None) -> Any:
-    """The points of a file or of an AnnData object; any other input as it is."""
+def _read(X: Any, storage_options: StorageOptions | None, numeric_only: bool) -> Any:
+    """The points of a file or of an AnnData object; any other input as it is, or its columns of numbers."""
     if isinstance(X, str | os.PathLike) or is_anndata(X):
-        return read_points(X, storage_options=storage_options)
+        return read_points(X, storage_options=storage_options, numeric_only=numeric_only)
+    if numeric_only and (hasattr(X, "iloc") or hasattr(X, "to_dask_array")):
+        return X.iloc[:, [number for number, dtype in enumerate(X.dtypes) if _is_number(dtype)]]
     return X
 
 
@@ -438,18 +490,27 @@ def _check_dtype(dtype: Any, name: str) -> None:
     if np.dtype(dtype).kind not in "fiub":
         raise TypeError(
             Message(
-                f"`{name}` must be real and numeric; got dtype {dtype}. Convert it, for instance with "
-                "astype('float32')."
+                f"`{name}` must be real and numeric; got dtype {dtype}. Convert it to "
+                f"float32`!: {name}.astype('float32')`."
             )
         )
 
 
 def _check_columns(frame: Any, name: str) -> None:
     columns = zip(frame.columns, frame.dtypes, strict=True)
-    wrong = [f"column {column!r} has dtype {one}" for column, one in columns if getattr(one, "kind", "O") not in "fiub"]
-    if wrong:
+    wrong = [f"column {column!r} has dtype {one}" for column, one in columns if not _is_number(one)]
+    if wrong or not len(frame.columns):
         they = "them" if len(wrong) > 1 else "it"
-        raise TypeError(Message(f"`{name}` must be numeric; {listed(wrong)}. Drop or encode {they} before embedding."))
+        raise TypeError(
+            Message(
+                f"`{name}` must be numeric; {listed(wrong) or 'it has no column of numbers'}. Drop or encode {they} "
+                "before embedding, or pass `numeric_only=True` to embed."
+            )
+        )
+
+
+def _is_number(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "fiub"
 
 
 def _whole_columns(frame: Any) -> Any:

@@ -85,6 +85,45 @@ class ArraySource:
         return np.asarray(_READERS[self.library](self.array, at))
 
 
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """The rows of another source that are not `dropped`: ascending numbers in that source."""
+
+    source: Source
+    dropped: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what is kept."""
+        return (int(self.source.shape[0]) - len(self.dropped), *self.source.shape[1:])
+
+    @property
+    def resident(self) -> bool:
+        """As the other source."""
+        return self.source.resident
+
+    @property
+    def shared(self) -> bool:
+        """As the other source."""
+        return self.source.shared
+
+    def numbers(self, at: At) -> np.ndarray:
+        """Numbers of kept rows in the other source."""
+        ids = np.arange(at.start, at.stop) if isinstance(at, slice) else np.asarray(at)
+        # so many rows are kept before each dropped one
+        before = self.dropped - np.arange(len(self.dropped))
+        found: np.ndarray = ids + np.searchsorted(before, ids, side="right")
+        return found
+
+    def rows(self, at: At) -> np.ndarray:
+        """Rows of a range, or by number; a range of neighbours is read as one."""
+        ids = self.numbers(at)
+        if isinstance(at, slice) and len(ids) and ids[-1] - ids[0] < 2 * len(ids):
+            block = self.source.rows(slice(int(ids[0]), int(ids[-1]) + 1))
+            return np.asarray(block[ids - ids[0]])
+        return self.source.rows(ids)
+
+
 def _scipy_rows(matrix: Any, at: At) -> np.ndarray:
     return np.asarray(matrix[at].toarray())
 

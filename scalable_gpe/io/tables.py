@@ -1,5 +1,6 @@
 """Tables (.csv, .tsv, .parquet): which columns are read, and their batches as one array and the names of its rows."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ class TableOptions:
         Whether the first line of a text names its columns.
     sep : str or None
         The character between the cells of a text.
+    numeric_only : bool
+        Whether other columns than those of numbers and bools are left out, instead of an error.
     """
 
     index: Column | None = None
@@ -38,13 +41,14 @@ class TableOptions:
     drop: Sequence[Column] | None = None
     header: bool | None = None
     sep: str | None = None
+    numeric_only: bool = False
 
 
 # --- copies ---------------------------------------------------------------------------------------
 
 
 def copy_columns(
-    batches: Iterable[Any], kept: list[str], index: str | None, dtype: npt.DTypeLike, path: str, below: str = ""
+    batches: Iterable[Any], kept: list[str], index: str | None, dtype: npt.DTypeLike, path: str, note: str = ""
 ) -> Points:
     """Copy columns of numbers to one array; another column holds the names of the rows."""
     if not kept:
@@ -57,7 +61,7 @@ def copy_columns(
             yield _matrix(batch, kept, dtype)
 
     values = spool(rows(), len(kept), dtype)
-    return Points(values, names.array(), f"{len(kept)} columns of {path}{below}")
+    return Points(values, names.array(), f"{len(kept)} columns of {path}{note}")
 
 
 def _matrix(batch: Any, kept: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:
@@ -154,17 +158,34 @@ def _find_all(columns: Sequence[Column], names: Sequence[str], argument: str, pa
 
 
 def _check_distinct(names: Sequence[str], path: str) -> None:
-    if len(set(names)) < len(names):
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
         raise ValueError(
-            Message(f"`X`: {path!r} has two columns of one name. Rename one, or choose by number with `columns=`.")
+            Message(
+                f"`X`: {path!r} has two columns of one name: {first_names(repeated, 5)}. Rename one, or choose by "
+                "number with `read_points(columns=)`."
+            )
         )
+
+
+def is_numeric(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of real numbers."""
+    import pyarrow.types as types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def way_out(columns: Sequence[str], index: str | None) -> str:
     """What to do about columns that are not numeric."""
-    how, they = "(in Python, of gpe.read_points)", "them" if len(columns) > 1 else "it"
+    others = "out with `read_points(drop=)`, or all such columns with `numeric_only=True`"
+    them = "them" if len(columns) > 1 else "it"
     if index is not None:
-        return f"Leave {they} out with `drop` {how}: {index!r} holds the names of the rows; points must be numbers."
+        return f"Leave {them} {others}: {index!r} holds the names of the rows; points must be numbers."
     if len(columns) > 1:
-        return f"If one holds the names of the rows, pass it as `index`; leave the others out with `drop` {how}."
-    return f"If it holds the names of the rows, pass `index={columns[0]!r}`; else leave it out with `drop` {how}."
+        return f"If one holds the names of the rows, pass it as `read_points(index=)`; leave the others {others}."
+    return f"If it holds the names of the rows, pass `read_points(index={columns[0]!r})`; else leave it {others}."
+
+
+def without(names: Sequence[str]) -> str:
+    """Say which columns were left out."""
+    return f", without {first_names(names)}" if names else ""

@@ -9,3 +9,7 @@ from scalable_gpe.plot.embeddings import powers, scatter
 from scalable_gpe.plot.interactive import InteractivePlot, interactive
 
 __all__ = ["scatter", "powers", "interactive", "InteractivePlot", "epsilon_sweep", "spectrum", "audit"]
+
+
+def __dir__() -> list[str]:
+    return __all__

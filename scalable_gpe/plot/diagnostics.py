@@ -131,27 +131,28 @@ def audit(found: dict[str, Any]) -> Any:
 
     Returns
     -------
-    matplotlib figure
+    array of matplotlib axes (2,)
+        ``axes[0].figure`` is their figure.
 
     Examples
     --------
     >>> import scalable_gpe as gpe
     >>> from scalable_gpe import plot
     >>> found = gpe.audit(gpe.embed(gpe.datasets.torus(500), power=[4, 16], progress=False), n_probes=50)
-    >>> plot.audit(found).axes[0].get_xlabel()
+    >>> plot.audit(found)[0].get_xlabel()
     'relative error of distances'
     """
     shares = audit_shares(found)
     figure = new_figure(width=11, height=1.9 + 0.5 * max(2 * len(found["powers"]), len(shares)))
-    left, right = figure.subplots(1, 2)
+    left, right = panels = figure.subplots(1, 2)
     _draw_errors(left, found["powers"])
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=3, fontsize=8, frameon=False)
     _draw_shares(right, shares)
-    for panel in (left, right):
+    for panel in panels:
         panel.grid(axis="x", color="0.9")
         panel.set_axisbelow(True)
     figure.suptitle(f"audit of {found['n_rows']:,} rows in {found['n_components']} dimensions; bars are 95 % intervals")
-    return figure
+    return panels
 
 
 def _draw_errors(ax: Any, powers: dict[Power, Any]) -> None:

@@ -176,15 +176,16 @@ def powers(
 
     Returns
     -------
-    matplotlib figure
+    array of matplotlib axes, one for each power
+        ``axes[0].figure`` is their figure.
 
     Examples
     --------
     >>> import scalable_gpe as gpe
     >>> from scalable_gpe import plot
     >>> result = gpe.embed(gpe.datasets.torus(1000), power=[16, 256], progress=False)
-    >>> len(plot.powers(result).axes)
-    2
+    >>> [ax.get_title() for ax in plot.powers(result)]
+    ['power 16', 'power 256']
     """
     points = powers_of(embedding)
     n_rows, n_components = next(iter(points.values())).shape
@@ -217,7 +218,7 @@ def powers(
         make_room(panels[n_across - 1])
         figure.suptitle(title if title is not None else f"{n_rows:,} points, embedded in {n_components} dimensions")
     figure.get_layout_engine().set(h_pad=0.1)  # between that title and those of the panels
-    return figure
+    return panels
 
 
 def default_title(n_rows: int, power: Power | None) -> str:

@@ -162,8 +162,8 @@ def warn_of_few(k: int) -> None:
     """Warn about k dimensions, once in a process."""
     warn(
         f"distances in {k} dimension{'s' * (k > 1)} have a relative error of {(2 / k) ** 0.5 / 2:.0%}, from the sketch "
-        "alone. Pass `n_sketch=128`, which keeps the principal axes of a wider sketch, or embed in 16 dimensions; "
-        "principal(2) of the result is the plane for pictures.",
+        "alone. Pass `n_sketch=128`, which keeps the principal axes of a wider sketch, or embed in 16 dimensions: "
+        "its first two columns are the plane for pictures.",
         GPEWarning,
     )
 

@@ -25,8 +25,9 @@ def _key(name: str) -> str:
 
 
 def graph_name(source: object, search: object) -> str:
-    """Name of a graph: of its input and of the parameters of the search, both records."""
-    return f"graph/{_digest(to_json(source), to_json(search))}"
+    """Name of a graph: of its input and of the parameters of the search, both records; rows without scale as ever."""
+    chosen = {name: value for name, value in to_json(search).items() if name != "scale" or value is not None}
+    return f"graph/{_digest(to_json(source), chosen)}"
 
 
 def input_name(graph: str) -> str:

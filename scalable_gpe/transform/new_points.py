@@ -25,7 +25,7 @@ import numpy.typing as npt
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.execution.context import Context
-from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
@@ -91,8 +91,8 @@ def warn_if_far(n_far: int, n_rows: int) -> None:
     if n_far:
         warn(
             f"{n_far} of {n_rows} new rows are far from all training rows: even the nearest one would have a weight "
-            f"below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, which says little. "
-            "Embedding.transform(X_new, `return_distance=True`) returns the distances.",
+            f"below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, so their "
+            "coordinates are unreliable. `!Embedding.transform(X_new, return_distance=True) returns the distances.`",
             ConnectivityWarning,
         )
 
@@ -273,8 +273,7 @@ def _open_new(
                 "same columns in the same order."
             )
         )
-    offset = graph.metadata.offset
-    return rows.with_units(None if offset is None else np.asarray(offset), graph.exponent)
+    return in_stored_units(rows, graph.metadata)
 
 
 def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> None:

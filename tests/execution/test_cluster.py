@@ -191,11 +191,12 @@ CASES = {
         },
         {"resident_bytes": 0},
     ),
-    "mapped arrays": (
+    "mapped arrays, scaled columns": (
         2,
         "zarr",
-        patches,
-        {"n_neighbors": 8, "n_components": 6, "power": [2, 12], "method": "cells", "recall": 0.9},
+        lambda: np.where(np.arange(3000)[:, None] % 700 == 5, np.nan, patches() * np.arange(1, 13)),
+        {"n_neighbors": 8, "n_components": 6, "power": [2, 12], "method": "cells", "recall": 0.9}
+        | {"scale": "robust", "missing": "drop"},
         {"maps_arrays": True, "block_rows": 512},
     ),
 }
@@ -208,7 +209,8 @@ SLOW_CASES = {"brute force, local"}
 @pytest.mark.parametrize(
     "case", [case if case not in SLOW_CASES else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
-def test_same_bytes(client, tmp_path, case):
+def test_same_bytes(client, tmp_path, monkeypatch, case):
+    monkeypatch.setattr("scalable_gpe.io.rows._BYTES_AT_ONCE", 2**16)  # several pieces of the pass over columns
     n_workers, kind, make, how, cut = CASES[case]
     X = make()
     if kind == "zarr":

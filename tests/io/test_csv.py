@@ -119,7 +119,7 @@ def test_columns_by_name_and_number(path, tmp_path):
         ({"columns": [7]}, "by name or by number from 0"),
         ({"columns": [-1]}, "by name or by number from 0"),
         ({"columns": ["nothing"]}, "got 'nothing'"),
-        ({}, "choose by number with columns="),
+        ({}, "of one name: 'a'. Rename one, or choose by number with read_points.columns="),
         ({"sep": ""}, "one character"),
         ({"sep": '"'}, "one character"),
     ]:
@@ -141,17 +141,17 @@ def test_all_columns_of_text_are_named(ending, tmp_path):
     says = {"csv": ["holds 'x'", "holds 'red'", "holds 'N1'"], "parquet": ["has type .*string"] * 3}[ending]
     found = ", ".join(f"column {name!r} {one}" for name, one in zip(["id", "kind", "site"], says, strict=True))
     with pytest.raises(
-        TypeError, match=found + r"\. If one holds the names of the rows, pass it as index; leave the oth"
+        TypeError, match=found + r"\. If one holds the names of the rows, pass it as read_points.index=.; leave the oth"
     ):
         read_points(tmp_path / f"t.{ending}")
-    with pytest.raises(TypeError, match=r"column 'kind' .*, column 'site' .*\. Leave them out with drop"):
+    with pytest.raises(TypeError, match=r"column 'kind' .*, column 'site' .*\. Leave them out with read_points.drop="):
         read_points(tmp_path / f"t.{ending}", index="id")
 
 
 def test_columns_to_drop(path, tmp_path):
     """A column of labels is left out by its name: nobody lists fifty others."""
     text = "id,a,kind,b\nx,1,red,2\ny,4,blue,5\n"
-    with pytest.raises(TypeError, match=r"column 'kind' holds 'red'\. Leave it out with drop"):
+    with pytest.raises(TypeError, match=r"column 'kind' holds 'red'\. Leave it out with read_points.drop="):
         read(path, text, index="id")
     points = read(path, text, index="id", drop=["kind"])
     assert points.values.tolist() == [[1, 2], [4, 5]] and points.names.tolist() == ["x", "y"]

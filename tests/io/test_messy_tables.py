@@ -1,0 +1,163 @@
+"""Tables as users have them: missing values, texts, dates and bools, alike in every format."""
+
+import datetime
+import warnings
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+from scalable_gpe import cli
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+HOW = {"n_components": 8, "n_neighbors": 8, "power": 4, "progress": False}
+FORMATS = ("frame", "csv", "parquet")
+
+
+def table(n_rows=60, seed=0):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(n_rows, 3))
+    return pd.DataFrame(
+        {
+            "city": ["Paris", "Rome, IT"] * (n_rows // 2),
+            "a": values[:, 0],
+            "born": [datetime.date(2000, 1, 1 + number % 28) for number in range(n_rows)],
+            "b": values[:, 1],
+            "smokes": [number % 3 == 0 for number in range(n_rows)],
+            "c": values[:, 2],
+        },
+        index=pd.Index([f"row {number}" for number in range(n_rows)], name="name"),
+    )
+
+
+def written(frame, form, folder):
+    if form == "frame":
+        return frame
+    path = folder / f"table.{form}"
+    frame.to_csv(path) if form == "csv" else frame.to_parquet(path)
+    return gpe.read_points(path, index="name")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_one_error_names_all_columns_that_are_no_numbers(form, tmp_path):
+    with pytest.raises(TypeError) as raised:
+        gpe.embed(written(table(), form, tmp_path), **HOW)
+    text = str(raised.value)
+    assert all(f"'{name}'" in text for name in ("city", "born")) and "numeric_only=True" in text
+    assert not any(f"'{name}'" in text for name in ("a", "b", "c", "smokes"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_columns_of_numbers_are_taken_alone(form, tmp_path):
+    frame = table()
+    expected = gpe.embed(frame[["a", "b", "smokes", "c"]].to_numpy(float), **HOW)
+    if form == "frame":
+        points = frame
+    else:
+        path = tmp_path / f"table.{form}"
+        frame.to_csv(path) if form == "csv" else frame.to_parquet(path)
+        points = gpe.read_points(path, index="name", numeric_only=True)
+        assert "without 'city', 'born'" in points.source
+    result = gpe.embed(points, numeric_only=True, **HOW)
+    assert result.feature_names.tolist() == ["a", "b", "smokes", "c"]
+    assert result.points.tobytes() == expected.points.tobytes()
+    assert result.names[5] == "row 5"
+
+
+@pytest.mark.parametrize("form", [*FORMATS, "npy", "dask"])
+def test_rows_with_missing_values_are_left_out(form, tmp_path):
+    frame = table()[["a", "b", "c"]]
+    frame.iloc[[3, 20, 21, 59], [0, 1, 2, 0]] = np.nan
+    kept = np.flatnonzero(frame.notna().all(axis=1))
+    expected = gpe.embed(frame.to_numpy()[kept], **HOW)
+    X = frame.to_numpy()
+    if form == "npy":
+        np.save(tmp_path / "x.npy", X)
+        X = tmp_path / "x.npy"
+    elif form == "dask":
+        X = pytest.importorskip("dask.array").from_array(X, chunks=(7, 3))
+    else:
+        X = written(frame, form, tmp_path)
+    with pytest.raises(ValueError, match=r"rows 3, 20, 21, 59, columns .*missing='drop'"):
+        gpe.embed(X, **HOW)
+    result = gpe.embed(X, missing="drop", store=tmp_path / "run.zarr", **HOW)
+    assert np.asarray(result.points[:]).tobytes() == expected.points.tobytes()
+    assert result.report["n_dropped"] == 60 - len(kept) and expected.report["n_dropped"] == 0
+    stored = gpe.open(tmp_path / "run.zarr")
+    np.testing.assert_array_equal(stored.kept_rows, kept)
+    assert len(expected.kept_rows) == len(kept)
+    again = gpe.embed(X, missing="drop", store=tmp_path / "run.zarr", **HOW)
+    assert again.report["finished_at"] == result.report["finished_at"]
+    if form in FORMATS:
+        assert stored.names.tolist() == [f"row {number}" for number in kept]
+        out = pd.read_csv(gpe.export(stored, tmp_path / "out.csv"), index_col="name")
+        assert out.index.tolist() == stored.names.tolist() and out.columns[0] == "gpe_1"
+    new = np.random.default_rng(1).normal(size=(5, 3))
+    np.testing.assert_array_equal(stored.transform(new), expected.transform(new))
+    with pytest.raises(ValueError, match="NaN"):
+        stored.transform(frame.to_numpy())
+
+
+def test_weights_and_scales_are_those_of_the_kept_rows():
+    X, weights = np.random.default_rng(0).normal(size=(60, 3)), np.linspace(1, 2, 60)
+    X[[0, 30]] = np.nan
+    kept = np.delete(np.arange(60), [0, 30])
+    result = gpe.embed(X, missing="drop", scale="robust", sample_weight=weights, **HOW)
+    expected = gpe.embed(X[kept], scale="robust", sample_weight=weights[kept], **HOW)
+    assert result.points.tobytes() == expected.points.tobytes()
+
+
+def test_a_sparse_matrix_loses_rows():
+    from scipy.sparse import random as random_matrix
+
+    X = random_matrix(100, 20, 0.5, "csr", random_state=0)
+    X.data[5] = np.nan
+    wrong = int(np.flatnonzero(np.isnan(X.toarray()).any(axis=1))[0])
+    result = gpe.embed(X, missing="drop", **HOW)
+    expected = gpe.embed(np.delete(X.toarray(), wrong, axis=0), **HOW)
+    assert result.points.tobytes() == expected.points.tobytes()
+
+
+def test_annotations_follow_the_kept_rows(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    X[7, 2] = np.nan
+    adata = anndata.AnnData(X, obs=pd.DataFrame({"kind": np.arange(50)}, index=[f"cell {i}" for i in range(50)]))
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    for source in (adata, tmp_path / "cells.h5ad"):
+        result = gpe.embed(source, missing="drop", **HOW)
+        out = anndata.read_h5ad(gpe.export(result, tmp_path / "out.h5ad", graph=False, overwrite=True))
+        assert out.obs["kind"].tolist() == np.delete(np.arange(50), 7).tolist()
+    with pytest.raises(ValueError, match="Drop them first"):
+        gpe.tl.embed(adata, missing="drop", **HOW)
+
+
+def test_too_little_is_left():
+    with pytest.raises(ValueError, match="at least 2 rows; got 0"):
+        gpe.embed(np.full((10, 2), np.nan), missing="drop")
+    with pytest.raises(TypeError, match="it has no column of numbers"):
+        gpe.embed(table()[["city", "born"]], numeric_only=True)
+    with pytest.raises(ValueError, match="missing must be one of 'error', 'drop'; got 'skip'"):
+        gpe.embed(np.ones((10, 2)), missing="skip")
+
+
+def test_the_command_line_takes_the_same_table(tmp_path, capsys):
+    frame = table()
+    frame.iloc[4, 1] = np.nan
+    frame.to_csv(tmp_path / "t.csv")
+    words = ["embed", str(tmp_path / "t.csv"), str(tmp_path / "s.zarr"), "--index", "name", "-k", "8", "--power", "4"]
+    assert cli.main(words) == 1
+    assert "'city' holds 'Paris'" in (printed := capsys.readouterr().err) and "--numeric-only" in printed
+    assert cli.main([*words, "--numeric-only"]) == 1
+    assert "row 4, column 'a'. Drop these rows (embed does with --missing drop)" in capsys.readouterr().err
+    assert cli.main([*words, "--numeric-only", "--missing", "drop", "--scale", "standard", "-q"]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = gpe.open(tmp_path / "s.zarr")
+    assert result.report["n_dropped"] == 1 and result.parameters["scale"] == "standard"
+    frame.iloc[:3].to_csv(tmp_path / "new.csv")
+    given = ["transform", str(tmp_path / "s.zarr"), str(tmp_path / "new.csv"), str(tmp_path / "out.csv")]
+    assert cli.main([*given, "--index", "name", "--numeric-only"]) == 0
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv", index_col="name"), result.points[:3], rtol=1e-5)
