@@ -27,7 +27,7 @@ from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.io.rows import InputRows, Rows, open_rows
+from scalable_gpe.io.rows import InputRows, Rows, naming_all_rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
@@ -175,7 +175,7 @@ class NewPoints:
         cuts = ranges(rows.n_rows, self._batch_rows)
         with self._context.workers.progress.stage("transform", len(cuts)):
             for start, stop in cuts:
-                yield self._batch(rows.read(start, stop), extensions, dtypes)
+                yield self._batch(_read(rows, start, stop), extensions, dtypes)
                 self._context.workers.progress.advance()
 
     def open(self, X: Any, storage_options: StorageOptions | None = None) -> NewRowsSource:
@@ -254,11 +254,17 @@ def nearest_points(X: Any, graph: NeighborGraph, n_neighbors: int, metric: str) 
     stored = _check_points(graph, metric)
     rows = _open_new(X, graph, stored.n_features, metric)
     search, user_row = _Leaves(stored, graph.radius, graph.context), graph.storage_order.user_row
-    batches = (rows.read(start, stop) for start, stop in ranges(rows.n_rows, _BATCH_ROWS))
+    batches = (_read(rows, *piece) for piece in ranges(rows.n_rows, _BATCH_ROWS))
     chunks = [chunk for batch in batches for chunk in search.search(batch, n_neighbors, user_row)]
     squares = np.concatenate([chunk.best for chunk in chunks])
     lengths = graph.in_user_units(np.sqrt(squares).astype(np.float32))
     return np.concatenate([chunk.nearest for chunk in chunks]), lengths
+
+
+def _read(rows: NewRowsSource, start: int, stop: int) -> np.ndarray:
+    """Some new rows; an error about those that are not finite counts all of them."""
+    with naming_all_rows(rows if isinstance(rows, InputRows) else None):
+        return rows.read(start, stop)
 
 
 def _open_new(

@@ -210,6 +210,18 @@ def test_wrong_input(rows):
         alone.transform(new)
 
 
+def test_all_new_rows_with_missing_values_are_counted(rows):
+    """Few of them are among the rows that are looked at first, or read at once."""
+    train, new = rows
+    many = np.resize(new, (5000, 4))
+    wrong = np.setdiff1d(np.arange(5000), np.linspace(0, 4999, 1024).astype(int))[::600]
+    many[wrong, 2] = np.nan
+    shown = ", ".join(map(str, wrong[:5]))
+    result = gpe.embed(train, n_components=3, power=4)
+    with pytest.raises(ValueError, match=f"X_new must be finite.* in rows {shown} and 2 more, column 2"):
+        result.transform(many)
+
+
 def test_precomputed_lists_with_points(rows):
     train, new = rows
     train = np.unique(train, axis=0)
