@@ -1,6 +1,6 @@
 """Recall against time of neighbour searches: ours, pynndescent, faiss and PiPNN, on five data sets.
 
-    python benchmarks/searches.py --json benchmarks/searches.json --picture docs/figures/searches.png
+    python benchmarks/searches.py --json benchmarks/searches.json --picture docs/developers/figures/searches.png
     python benchmarks/searches.py --rows 20000 --data gaussian hard
     python benchmarks/searches.py --json benchmarks/searches.json --picture x.png --draw     draw what was measured
 

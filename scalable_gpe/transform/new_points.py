@@ -95,7 +95,8 @@ def warn_if_far(n_far: int, n_rows: int) -> None:
     if n_far:
         warn(
             f"{n_far} of {n_rows} new rows are far from all training rows: even the nearest one would have a weight "
-            f"below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, which says little. "
+            f"below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, so their coordinates are "
+            "unreliable. "
             "Embedding.transform(X_new, `return_distance=True`) returns the distances.",
             ConnectivityWarning,
         )
