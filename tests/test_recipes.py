@@ -72,8 +72,8 @@ def test_the_recipe_for_a_table(tmp_path, monkeypatch):
     share = names["share"]
     assert share[["minutes", "visits", "returns"]].min() > 0.7 > 0.3 > share[["income", "joined"]].max()
     assert pd.read_parquet("embedding.parquet").index.tolist() == names["table"]["name"].tolist()
-    whole = names["table"].dropna()  # rows with holes are left out
-    assert pd.read_csv("embedding.csv")["name"].tolist() == whole["name"].tolist()
+    whole = names["table"].dropna()["name"].tolist()  # rows with holes are left out
+    assert pd.read_csv("embedding.csv")["name"].tolist() == names["kept"]["name"].tolist() == whole
     assert Path("customers.html").stat().st_size > 10_000 and Path("groups.png").stat().st_size > 10_000
 
 
