@@ -81,6 +81,12 @@ def test_links_between_files_lead_somewhere():
         assert not anchor or anchor in anchors(to), f"{page.name}: {target}"
 
 
+def test_the_pages_for_users_stay_short():
+    """What only developers need is in docs/developers/."""
+    pages = [in_source("README.md"), *in_source("docs").glob("*.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 20_000
+
+
 def test_every_test_that_a_page_names_exists():
     page = in_source("docs/developers/reliability.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
