@@ -93,9 +93,11 @@ class OrdinaryRows:
 
             def leave_out(piece: tuple[int, int]) -> None:
                 x, top = self._rows(vectors, *piece)
-                at = np.searchsorted(shared.whole(), self._components(*piece))
-                out = part.room(*piece)
-                out[:] = (x - along.whole()[at] * top[:, None]) * np.sqrt(self.heat.step_scale[slice(*piece)])[:, None]
+                out, means = part.room(*piece), along.whole()
+                if len(means) > 1:
+                    means = means[np.searchsorted(shared.whole(), self._components(*piece))]
+                x -= means * top[:, None]
+                np.multiply(x, np.sqrt(self.heat.step_scale[slice(*piece)])[:, None], out=out)
                 part.put(piece[0], out)
 
             context.workers.map(leave_out, blocks, count=False)

@@ -188,10 +188,24 @@ def relax(indptr, indices, data, source, scale, right, damp, first_row, now, sha
         row_product(data, indices, indptr[i], indptr[i + 1], source, sums)
         for column in range(width):
             own = source[first_row + i, column]
-            step = own + damp[i] * (right[i, column] - own + scale[i] * sums[column])
-            total = a * step
-            if b != 0:
-                total += b * now[i, column]
-            if c != 0:
-                total += c * out[i, column]
-            out[i, column] = total
+            sums[column] = a * (own + damp[i] * (right[i, column] - own + scale[i] * sums[column]))
+        if b != 0:
+            for column in range(width):
+                sums[column] += b * now[i, column]
+        if c != 0:
+            for column in range(width):
+                sums[column] += c * out[i, column]
+        for column in range(width):
+            out[i, column] = sums[column]
+
+
+@njit(nogil=True, cache=True)
+def moments(vectors, images, decays, scale, weights, out):
+    """Add the second and fourth moments of each column, and the square of ``images - decays * vectors``, to `out`."""
+    for i in range(len(vectors)):
+        for c in range(vectors.shape[1]):
+            square = vectors[i, c] * vectors[i, c] / scale[i]
+            off = images[i, c] - decays[c] * vectors[i, c]
+            out[0, c] += square
+            out[1, c] += square * square / weights[i]
+            out[2, c] += off * off / scale[i]

@@ -92,14 +92,16 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     sampled = pieces[:: -(-len(pieces) // _SAMPLED)]
     for n_rounds in range(_first_rounds(heat, sampled[len(sampled) // 2], len(pieces)), _MOST_ROUNDS + 1):
         aggregates = _aggregate(heat, panels, n_rounds)
-        parts = _coarse_rows(heat, aggregates, weight, sampled)
-        n_entries = sum(len(part.values) for part in parts)
-        most = coarse_share(n_points) * sum(part.n_entries for part in parts)
+        measured = _coarse_rows(heat, aggregates, weight, sampled)
+        n_entries = sum(len(part.values) for part in measured)
+        most = coarse_share(n_points) * sum(part.n_entries for part in measured)
         if n_entries <= most or aggregates.count <= DENSE:
             break
         if n_rounds < _MOST_ROUNDS:
             aggregates.labels.retire()
-    parts = _coarse_rows(heat, aggregates, weight, pieces)
+    others = [piece for piece in pieces if piece not in sampled]
+    by_piece = dict(zip(sampled + others, measured + _coarse_rows(heat, aggregates, weight, others), strict=True))
+    parts = [by_piece[piece] for piece in pieces]
     indptr = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]), dtype=np.int64)])
     values, columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "columns"))
     return aggregates, csr_array((values, columns, indptr), shape=(aggregates.count, aggregates.count))
@@ -140,12 +142,13 @@ def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
 def _aggregate_range(inside: csr_array, n_rounds: int) -> tuple[np.ndarray, int]:
     """Labels of the rows of one range, and the number of its aggregates."""
     own, count = aggregate_matrix(inside)
+    joining = own  # labels of the rows of `inside`, which are the aggregates of the round before
     for _ in range(n_rounds - 1):
-        inside = _joined(inside, own, count)
-        more, count = aggregate_matrix(inside, _N_LATER)
-        alone = more < 0  # aggregates without neighbours stay as they are
-        more[alone] = count + np.arange(alone.sum())
-        own, count = np.where(own < 0, own, more[own]), count + int(alone.sum())
+        inside = _joined(inside, joining, count)
+        joining, count = aggregate_matrix(inside, _N_LATER)
+        alone = joining < 0  # aggregates without neighbours stay as they are
+        joining[alone] = count + np.arange(alone.sum())
+        own, count = np.where(own < 0, own, joining[own]), count + int(alone.sum())
     return own, count
 
 

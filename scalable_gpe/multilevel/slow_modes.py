@@ -128,10 +128,12 @@ class ModeSearch:
         decays, n_rows = self.decays, heat.total_weight
 
         def moments(piece: tuple[int, int]) -> np.ndarray:
-            squares = vectors.rows(*piece) ** 2 / heat.step_scale[slice(*piece)][:, None]
-            off = (images.rows(*piece) - vectors.rows(*piece) * decays) ** 2 / heat.step_scale[slice(*piece)][:, None]
-            fourth = squares**2 / heat.weights[slice(*piece)][:, None]
-            return np.stack([squares.sum(axis=0), fourth.sum(axis=0), off.sum(axis=0)])
+            from scalable_gpe.loops import aggregation
+
+            out, rows = np.zeros((3, len(decays))), slice(*piece)
+            scale, weights = heat.step_scale[rows], heat.weights[rows]
+            aggregation.moments(vectors.rows(*piece), images.rows(*piece), decays, scale, weights, out)
+            return out
 
         parts = heat.context.workers.map(moments, row_pieces(heat.context, vectors.shape[0]), count=False)
         second, fourth, off = np.sum(parts, axis=0)
@@ -186,9 +188,9 @@ class ModeSearch:
             found = []
             for start, stop in ranges(piece[1] - piece[0], CHUNK):
                 rows = piece[0] + start, piece[0] + stop
-                left = np.hstack([one.vectors.rows(*rows) for one in spaces])
-                right = np.hstack([left, *(one.images.rows(*rows) for one in spaces)])
-                found.append((left / heat.step_scale[slice(*rows)][:, None]).T @ right)
+                right = [one.vectors.rows(*rows) for one in spaces] + [one.images.rows(*rows) for one in spaces]
+                left = [some / heat.step_scale[slice(*rows)][:, None] for some in right[: len(spaces)]]
+                found.append(np.block([[one.T @ other for other in right] for one in left]))
             return found
 
         parts = heat.context.workers.map(products, row_pieces(heat.context, spaces[0].vectors.shape[0]), count=False)
@@ -204,13 +206,16 @@ class ModeSearch:
         context, shape = self.basis.heat.context, (spaces[0].vectors.shape[0], shares.shape[1])
         made = Subspace(self.panels.new(shape, np.float64), self.panels.new(shape, np.float64))
         sources = [one.vectors for one in spaces], [one.images for one in spaces]
+        parts = np.split(shares, np.cumsum([one.vectors.shape[1] for one in spaces])[:-1])
 
         def combine(piece: tuple[int, int]) -> None:
             for target, panels in zip((made.vectors, made.images), sources, strict=True):
                 out = target.room(*piece)
                 for start, stop in ranges(piece[1] - piece[0], CHUNK):
-                    rows = np.hstack([one.rows(piece[0] + start, piece[0] + stop) for one in panels])
-                    out[start:stop] = rows @ shares
+                    rows = [one.rows(piece[0] + start, piece[0] + stop) for one in panels]
+                    out[start:stop] = rows[0] @ parts[0]
+                    for some, part in zip(rows[1:], parts[1:], strict=True):
+                        out[start:stop] += some @ part
                 target.put(piece[0], out)
 
         context.workers.map(combine, row_pieces(context, shape[0]), count=False)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import connected_components
 
 import scalable_gpe as gpe
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.multilevel.aggregates import aggregate_matrix, row_ranges
+from scalable_gpe.multilevel.aggregates import _aggregate_range, aggregate_matrix, row_ranges
 from scalable_gpe.multilevel.coarse import Acceleration, coarse_solver
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 from scalable_gpe.multilevel.solver import HeatSolver, measure_plan
@@ -56,6 +57,21 @@ def test_the_coarse_matrix_and_its_basis(normalization, duplicates):
     values, vectors = np.linalg.eigh(A)
     assert values[-1] == pytest.approx(1, abs=1e-6)
     assert abs(vectors[:, -1] @ top) == pytest.approx(np.linalg.norm(top), rel=1e-5)
+
+
+def test_each_round_joins_aggregates_that_are_neighbours():
+    """Of a surface: after each round there are fewer, and every one is a connected piece."""
+    K = gpe.gaussian_kernel(gpe.neighbor_graph(gpe.datasets.torus(3000, random_state=3), 8)).to_scipy().tocsr()
+    inside = csr_array((K.data.astype(np.float64), K.indices, K.indptr), shape=K.shape)
+    before = 3000
+    for n_rounds in (1, 2, 3, 4):
+        labels, count = _aggregate_range(inside, n_rounds)
+        rows, columns = inside.nonzero()
+        same = labels[rows] == labels[columns]
+        pieces = csr_array((np.ones(same.sum()), (rows[same], columns[same])), shape=inside.shape)
+        assert connected_components(pieces)[0] == count == len(np.unique(labels))
+        assert count < 0.5 * before
+        before = count
 
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
