@@ -262,17 +262,14 @@ def _rates(pool: Cluster, path: Path, n_workers: int, shard_rows: int, n_columns
     store.lock()
     store.remove("work")
     shape = (n_workers * n_shards * shard_rows, n_columns)
-    old = store.scratch_table("work/old", shape, np.float32, shard_rows)
-    new = store.scratch_table("work/new", shape, np.float32, shard_rows, spare="work/old")
+    table = store.scratch_table("work/panel", shape, np.float32, shard_rows)
     values = shard_rows * n_columns * 4
 
     def move(worker: int) -> tuple[float, float]:
         mine = ranges(shape[0], shard_rows)[worker * n_shards : (worker + 1) * n_shards]
         noise = np.random.default_rng(worker).standard_normal((shard_rows, n_columns)).astype(np.float32)
-        for start, _ in mine:
-            old.write(start, noise)
-        writing = timed(lambda: [new.write(start, noise) for start, _ in mine])[0]  # overwrites existing files
-        reading = timed(lambda: [new.read_into(start, noise) for start, _ in mine])[0]
+        writing = timed(lambda: [table.write(start, noise) for start, _ in mine])[0]
+        reading = timed(lambda: [table.read_into(start, noise) for start, _ in mine])[0]
         return reading, writing
 
     slowest = np.max(pool.map(move, range(n_workers)), axis=0)

@@ -20,7 +20,7 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, show, timed
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.block_sizes import block_sizes
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")  # Debian: dataset-fashion-mnist
 _K = 15
@@ -30,8 +30,8 @@ _LENGTHS = (_K + 1, 24, 31)  # of pynndescent's lists, the row itself included
 def main() -> None:
     options = _options()
     rows = []
-    for name, X, part_rows in _data(options):
-        rows += compare(name, X, part_rows, options)
+    for name, X, n_parts in _data(options):
+        rows += compare(name, X, n_parts, options)
     print(show(rows))
 
 
@@ -57,17 +57,16 @@ def _data(options: argparse.Namespace) -> Iterator[tuple[str, np.ndarray, int | 
         turns = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :50]
         yield "Fashion-MNIST 70,000 x 50", np.ascontiguousarray(centred @ turns), None
         yield "Fashion-MNIST 70,000 x 784", X, None
-        yield "Fashion-MNIST 70,000 x 784, parts of 10,000 rows, one held at a time", X, 10_000
+        yield "Fashion-MNIST 70,000 x 784 in seven parts", X, 7
     n_hard = min(300_000, options.points)
     yield f"hard {n_hard:,} x 100", hard(n_hard), None
     yield f"patches {options.points:,} x 50", gpe.datasets.patches(options.points, 50), None
 
 
-def compare(name: str, X: np.ndarray, part_rows: int | None, options: argparse.Namespace) -> list[Row]:
+def compare(name: str, X: np.ndarray, n_parts: int | None, options: argparse.Namespace) -> list[Row]:
     gpe.neighbor_graph(X[:3000], _K, method="cells")  # compiles
-    standard, memory_plan.PART_ROWS = memory_plan.PART_ROWS, part_rows or memory_plan.PART_ROWS
-    ours = [_measured(X, partial(_cells, X, recall)) for recall in (0.5, 0.95)]
-    memory_plan.PART_ROWS = standard
+    with block_sizes(n_parts=n_parts):
+        ours = [_measured(X, partial(_cells, X, recall)) for recall in (0.5, 0.95)]
     detail = "; ".join(map(str, ours))
     if options.no_pynndescent:
         return [Row(f"{name}: cells / pynndescent", None, "x", "", detail)]

@@ -172,7 +172,7 @@ def weakened(by: Weakened) -> Iterator[None]:
         standard = usual(*sizes, **more | {"recall": 1.0})
         return replace(standard, leaf_rows=by.leaf_rows, effort=replace(standard.effort, n_sampled=by.n_sampled))
 
-    with mock.patch.object(rounds, "plan_search", plan), mock.patch.object(descent, "_MAX_STEPS", by.n_steps):
+    with mock.patch.object(rounds, "plan_search", plan), mock.patch.object(descent, "MAX_STEPS", by.n_steps):
         yield
 
 

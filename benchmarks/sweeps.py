@@ -114,57 +114,19 @@ def _plain(heat: HeatKernel, power: int) -> np.ndarray:
 
 
 def out_of_core(embedding: Any, store: Path) -> list[Row]:
-    """Compare sweeps over K in a mapped file, and read from the store, with those in memory; two readers with one."""
+    """Compare sweeps over K in a mapped file, and read from the store, with those in memory."""
     with block_sizes(maps_arrays=True):
         mapped = gpe.open(store)
         mapped_ratio = _sweep_seconds(mapped.heat, 16) / _sweep_seconds(embedding.heat, 16)
     with block_sizes(resident_bytes=0):
-        edges = gpe.open(store).heat.kernel.edges
-        readers = {n: best_of(lambda n=n: _read_all(edges, n), 10) for n in (1, 2)}
-        held = best_of(lambda: _read_nothing(edges), 10)
         stored = gpe.open(store)
         ratios = {
             width: _sweep_seconds(stored.heat, width) / _sweep_seconds(embedding.heat, width) for width in (16, 64)
         }
-    speed = f"{8 * embedding.kernel.nnz / readers[1] / 1e9:.1f} GB/s with one"
     return [
         Row("sweep over K in a mapped file / in memory, 16 columns", mapped_ratio, "x", "<= 1.25", "", "<= 2"),
         *(
             Row(f"sweep from the store / in memory, {width} columns", ratio, "x", "", "", "<= 3.5")
             for width, ratio in ratios.items()
         ),
-        Row("bytes per second of two readers / one", readers[1] / readers[2], "x", ">= 1.9", speed),
-        Row("the same for copies in memory", _bandwidth(2) / _bandwidth(1), "x", "", "what the machine can do"),
-        Row(
-            "interpreter's lock held per sweep / sweep in memory",
-            held / _sweep_seconds(embedding.heat, 16),
-            "x",
-            "<= 0.06",
-            f"{held * 1e3:.1f} ms for {edges.n_blocks} blocks; 16 readers queue at 1/16",
-        ),
     ]
-
-
-def _read_all(edges: Any, n_readers: int) -> None:
-    """Read all blocks once, with so many threads."""
-
-    def read(number: int) -> None:
-        with edges.lend(number):
-            pass
-
-    with Workers(n_readers) as workers:
-        workers.map(read, range(edges.n_blocks), count=False)
-
-
-def _read_nothing(edges: Any) -> None:
-    """Do everything that reading all blocks takes, but for reading and checksums: these two release the lock."""
-    from scalable_gpe.loops import checksum
-
-    kept = checksum.read_runs
-    checksum.read_runs = lambda *given: given[-1]
-    try:
-        for number in range(edges.n_blocks):
-            with edges.lend(number):
-                pass
-    finally:
-        checksum.read_runs = kept

@@ -587,7 +587,7 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
-    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.crowded())
+    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.held_warning())
     log.finish(report, arrays)
     return _embedding(heat, tables, sketch, parameters, report, labels)
 
@@ -701,7 +701,7 @@ def plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, st
     resources = measure_resources(parameters.memory_limit, workers, store, resident_input=source.resident)
     plan = MemoryPlan(size, resources)
     plan.check()
-    if (text := plan.crowded()) is not None:
+    if (text := plan.held_warning()) is not None:
         warn(text, GPEWarning)
     return plan
 

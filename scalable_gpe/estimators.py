@@ -420,7 +420,7 @@ class DiffusionMap(_Estimator):
         values = self.embedding_[storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
         if self.metric == PRECOMPUTED_KERNEL:
             return extend(heat, X, values)
-        extension = Extension([MemoryTable(values)], self.embedding_)
+        extension = Extension([MemoryTable(values)], self.embedding_, values.shape[1])
         found = self.result_._new_points.apply(X, [extension])
         found.warn_if_far()
         return np.asarray(found.values[0])

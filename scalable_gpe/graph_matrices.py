@@ -15,7 +15,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Sorted, shuffle
-from scalable_gpe.graph.edges import check_lists
+from scalable_gpe.graph.edges import check_listed
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
@@ -125,7 +125,7 @@ class _Lists:
         """Neighbours and distances of the user's rows of a block; columns of a row in any order."""
         graph, piece = self.graph, self.rows_of(number)
         lists = graph.lists.read(*piece)
-        check_lists(lists, graph.storage_order.n_points, graph.lists.key[1])
+        check_listed(lists, graph.storage_order.n_points, graph.lists.key[1])
         rows, points = _rows_of_points(graph.storage_order, *piece)
         lists, lengths = lists[points], graph.list_distances.read(*piece)[points]
         present = lists >= 0
@@ -157,20 +157,20 @@ class _KernelRows:
             start, stop = self.rows_of(number)
             return edges.degree[start:stop] - 1
         _, bounds = order.rows_by_point
-        with edges.lend(number) as block:
-            ends = np.concatenate([[0], np.cumsum(bounds[block.indices + 1] - bounds[block.indices])])
-            lengths: np.ndarray = np.diff(ends[block.indptr]) - 1
-            return lengths
+        block = edges.block(number)
+        ends = np.concatenate([[0], np.cumsum(bounds[block.indices + 1] - bounds[block.indices])])
+        lengths: np.ndarray = np.diff(ends[block.indptr]) - 1
+        return lengths
 
     def entries(self, number: int) -> _Entries:
         """Entries of the user's rows of a block, columns ascending."""
         order = self.kernel.storage_order
-        with self.kernel.edges.lend(number) as block:
-            rows, points = _rows_of_points(order, block.first, block.stop)
-            begin = block.indptr[points]
-            lengths = block.indptr[points + 1] - begin
-            at = _spans(begin, lengths)
-            place, neighbors, values = np.repeat(np.arange(len(rows)), lengths), block.indices[at], block.values[at]
+        block = self.kernel.edges.block(number)
+        rows, points = _rows_of_points(order, block.first, block.stop)
+        begin = block.indptr[points]
+        lengths = block.indptr[points + 1] - begin
+        at = _spans(begin, lengths)
+        place, neighbors, values = np.repeat(np.arange(len(rows)), lengths), block.indices[at], block.values[at]
         if order.group is None:
             columns = self.user_rows.whole(neighbors)[neighbors]  # ascend already: K is stored so
         else:

@@ -11,7 +11,6 @@ from scalable_gpe.checks import Power
 from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import workers_for
 from scalable_gpe.execution.memory_plan import (
-    PART_ROWS,
     MemoryPlan,
     ProblemSize,
     Resources,
@@ -66,7 +65,8 @@ def estimate(
         ``memory`` (bytes that the run will use, within memory_limit), ``disk`` (the most that the store and unnamed
         files beside it hold during the run; about half stays), ``sweeps``
         (products times panels), ``panels``, ``seconds`` (rough, two cores; with X, of this machine, without the
-        writing of a store), ``stage_seconds`` and ``smallest_limit`` (the smallest memory_limit that is enough).
+        writing of a store), ``stage_seconds``, ``n_parts`` (of the neighbour search) and ``smallest_limit`` (the
+        smallest memory_limit that is enough).
 
     Examples
     --------
@@ -99,16 +99,18 @@ def estimate(
     resources = Resources(limit, workers.threads_each, True, remote=workers.remote, resident_input=resident)
     plan = MemoryPlan(size, resources)
     plan.check()
-    comfortable, smallest = plan.comfortable(), plan.smallest_limit()
-    used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * comfortable))
+    ample, smallest = plan.ample_limit(), plan.smallest_limit()
+    used = plan if limit is not None else replace(plan, resources=replace(plan.resources, limit=2 * ample))
     width = used.panel_columns(n_rows, size.n_live, size.itemsize, size.block_bytes, size.n_components)
-    cost = Cost(size, width, sketching.powers, out_of_core=limit is not None and used.maps_arrays)
+    out_of_core = limit is not None and used.maps_arrays
+    cost = Cost(size, width, sketching.powers, out_of_core=out_of_core, n_parts=used.n_parts)
     seconds = cost.seconds() if rows is None else _tried(rows, cost, sketching.horizon, sketching.powers)
     return {
-        "memory": int(max(smallest, comfortable) if limit is None else min(limit, max(smallest, comfortable))),
+        "memory": int(max(smallest, ample) if limit is None else min(limit, max(smallest, ample))),
         "disk": size.disk_bytes + used.scratch_bytes(),
         "sweeps": cost.n_products * cost.n_panels,
         "panels": cost.n_panels,
+        "n_parts": used.n_parts,
         "seconds": float(sum(seconds.values())),
         "stage_seconds": seconds,
         "smallest_limit": smallest,
@@ -124,6 +126,7 @@ class Cost:
     powers: tuple[Power, ...]
     method: str = "auto"
     out_of_core: bool = False
+    n_parts: int = 1
 
     @property
     def n_panels(self) -> int:
@@ -159,7 +162,7 @@ class Cost:
             return float(3e-10 * n_rows**2 * (1 + n_features / 16))
         if method == "kdtree":
             return float(1e-7 * n_rows * np.log2(n_rows) * (1 + n_features) * (1 + n_neighbors / 16) / 4)
-        rounds = 1 + max(0.0, np.log10(n_rows / (1.5 * PART_ROWS)))  # several parts are searched again along borders
+        rounds = 1.0 if self.n_parts == 1 else 2.0  # several parts are searched again along borders
         return float(n_rows * (2e-6 * n_features**0.5 + 3e-7 * n_neighbors) * rounds)
 
 

@@ -78,8 +78,8 @@ def repair(
             _repair_run(run, damage, X, storage_options, arrays, workers)
         left = arrays.verify() if damage else []
         arrays.handle.forget_damage()
-        for one in left:
-            arrays.handle.note_damage(one.array)
+        for damaged in left:
+            arrays.handle.note_damage(damaged.array)
     return Repair(damage, left)
 
 
@@ -155,14 +155,14 @@ def _repair_run(
     context = Context(store, workers, plan_memory(parameters, source, workers, store.location))
     if source.rows is not None:
         _check_input(source, run, context)
-    for one in later:
-        store.repair(one.array, one.part)
+    for damaged in later:
+        store.repair(damaged.array, damaged.part)
     with_repairs(store, lambda: run_stages(source, parameters, context, weight))
 
 
 def _below(damage: Iterable[Damage], results: Iterable[str]) -> list[Damage]:
     """The damage of some results and of the arrays below them."""
-    return [one for one in damage if any(f"{one.array}/".startswith(f"{name}/") for name in results)]
+    return [found for found in damage if any(f"{found.array}/".startswith(f"{name}/") for name in results)]
 
 
 def _weight(run: RunRecord, store: ZarrStore) -> SampleWeight | None:
@@ -174,12 +174,12 @@ def _weight(run: RunRecord, store: ZarrStore) -> SampleWeight | None:
 
 def _check_input(source: GraphStage, run: RunRecord, context: Context) -> None:
     """Refuse other points than those of the run, before anything is removed."""
-    known, rows = None, source.rows
+    metadata, rows = None, source.rows
     assert rows is not None
     with contextlib.suppress(DamageError):
-        known = context.store.peek(run.keys.graph, GraphMetadata)
+        metadata = context.store.peek(run.keys.graph, GraphMetadata)
     same = to_json(source.source) == run.keys.input
-    if same and known is not None and known.content is not None:
-        same = known.content == content(hash_rows(rows, context))
+    if same and metadata is not None and metadata.content is not None:
+        same = metadata.content == content(hash_rows(rows, context))
     if not same:
         raise StoreError(Message("`X` does not hold the points that the store was made from. Pass those."))

@@ -57,6 +57,8 @@ class Report:
     versions: dict[str, str]
     reasons: dict[str, str]
     finished_at: float
+    n_parts: int | None = None
+    recall_trace: tuple[float, ...] = ()
     n_panels: int | None = None
     interval: tuple[float, float] | None = None
     horizon: int | None = None
@@ -77,7 +79,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
         shown = asdict(self) | {"warnings": list(self.warnings)}
-        for name in ("power", "interval"):
+        for name in ("power", "interval", "recall_trace"):
             if isinstance(shown[name], tuple):
                 shown[name] = list(shown[name])
         return shown
@@ -114,6 +116,8 @@ def make_report(
         nnz=kernel.nnz,
         recall=graph.recall,
         recall_error=graph.metadata.recall_error,
+        n_parts=graph.metadata.n_parts,
+        recall_trace=graph.metadata.recall_trace,
         lost_mass=kernel.lost_mass,
         missing_weight=kernel.missing_weight,
         sinkhorn_iterations=heat.n_iter if bistochastic else None,
@@ -190,8 +194,8 @@ def _reasons(
         reasons |= dict.fromkeys(missing, "neighbors were given without X")
     elif kernel.lost_mass is None:
         reasons["lost_mass"] = "with local length scales it is known for straight-line distances only"
-    if graph.scan is not None and kernel.missing_weight is None:
-        reasons["missing_weight"] = "the graph is of an earlier version, which did not measure it"
+    if graph.metadata.n_parts is None:
+        reasons["n_parts"] = "neighbors were given"
     if heat.normalization != "bistochastic":
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"

@@ -48,14 +48,14 @@ class RunLog:
 
     def __init__(self, context: Context, keys: Keys, parameters: Parameters, *, starts_over: bool = False) -> None:
         self._store, self._name, self._progress = context.store, keys.run_name, context.workers.progress
-        known = self._store.read(self._name, RunRecord)
-        self.finished = known if known is not None and known.finished else None
-        self._has_record = known is not None
-        self.seconds = {"graph": seconds_spent(keys.graph, self._store)} if known is None else dict(known.seconds)
+        record = self._store.read(self._name, RunRecord)
+        self.finished = record if record is not None and record.finished else None
+        self._has_record = record is not None
+        self.seconds = {"graph": seconds_spent(keys.graph, self._store)} if record is None else dict(record.seconds)
         self._record = RunRecord(keys, parameters, versions=versions())
         self._waits = starts_over
-        if known is not None:
-            _compare_versions(known.versions)
+        if record is not None:
+            _compare_versions(record.versions)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -106,7 +106,7 @@ def _remove_others(store: ArrayStore, keys: Keys) -> None:
     """Remove all that a store held before a run, which has its graph and its kernel."""
     own = {keys.graph, input_name(keys.graph), keys.kernel}
     for group in GROUPS:
-        names = [f"{group}/{one}" for one in store.names(group)]
+        names = [f"{group}/{result}" for result in store.names(group)]
         others = [group] if names and own.isdisjoint(names) else [name for name in names if name not in own]
         if others:
             logger.warning("starting over: removing %s", ", ".join(others))
@@ -130,18 +130,18 @@ def read_runs(store: ArrayStore) -> dict[str, RunRecord]:
 
 def choose_run(store: ArrayStore, name: str | None, where: str) -> RunRecord:
     """Return the finished run with this name, or whose name begins so; without a name, the run last used."""
-    runs = {one: record for one in store.names(RUNS) if (record := store.read(f"{RUNS}/{one}", RunRecord)) is not None}
-    finished = {one: record for one, record in runs.items() if record.finished}
+    runs = {key: record for key in store.names(RUNS) if (record := store.read(f"{RUNS}/{key}", RunRecord)) is not None}
+    finished = {key: record for key, record in runs.items() if record.finished}
     if not finished:
         state = "an unfinished run" if runs else "no finished stage of a run"
         raise StoreError(f"store {where!r} holds {state}. Run embed again with the same arguments to resume.")
     if name is None:
         return max(finished.values(), key=lambda record: record.last_used)
-    found = [record for one, record in finished.items() if one.startswith(name)]
-    if len(found) != 1:
-        known = ", ".join(f"{one!r} (power {plain(record.parameters.power)})" for one, record in finished.items())
-        raise ValueError(Message(f"`run=` must name one of {known}; got {name!r}."))
-    return found[0]
+    matching = [record for key, record in finished.items() if key.startswith(name)]
+    if len(matching) != 1:
+        names = ", ".join(f"{key!r} (power {plain(record.parameters.power)})" for key, record in finished.items())
+        raise ValueError(Message(f"`run=` must name one of {names}; got {name!r}."))
+    return matching[0]
 
 
 def check_same_input(store: ArrayStore, keys: Keys) -> None:
@@ -209,6 +209,6 @@ def _short_name(store: ArrayStore, key: str, name: str, short: str) -> str:
 
 def _is_free(store: ArrayStore, name: str, key: str) -> bool:
     """Whether a run may take a name: no other run has it or writes to it."""
-    others = (record for one, record in read_runs(store).items() if one != key)
+    others = (record for other, record in read_runs(store).items() if other != key)
     taken = {array for record in others for array in record.arrays.values()}
     return name not in taken and store.owner(name) in (None, key)

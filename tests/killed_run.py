@@ -17,7 +17,7 @@ import warnings
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import GPEWarning
-from scalable_gpe.execution import memory_plan, progress
+from scalable_gpe.execution import progress
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.storage import lock
 
@@ -38,10 +38,9 @@ def points(n_rows):
 
 
 def run(kind, **more):
-    memory_plan.PART_ROWS = 700
     parameters = {"progress": False, "n_rows": 1500, **SHARED, **RUNS[kind], **more}
     kept = {"maps_arrays": True} if kind == "wide" else {"resident_bytes": 0}
-    with block_sizes(block_rows=256, panel_columns=3, save_seconds=0.0, **kept):
+    with block_sizes(block_rows=256, panel_columns=3, save_seconds=0.0, n_parts=2, **kept):
         return gpe.embed(points(parameters.pop("n_rows")), **parameters)
 
 

@@ -163,9 +163,9 @@ def test_peers_are_stopped_by_their_limits(benchmarks):
 
     sleeping = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
     stopped = run_limited(sleeping, seconds=0.3, memory=1e9)
-    assert stopped.status == "time" and stopped.seconds < 10
+    assert stopped.status == "time" and stopped.seconds < 50
     growing = [sys.executable, "-c", "import time; x = bytearray(200_000_000); time.sleep(60)"]
-    assert run_limited(growing, seconds=30, memory=1e8).status == "memory"
+    assert run_limited(growing, seconds=50, memory=1e8).status == "memory"
     failed = run_limited([sys.executable, "-c", "raise SystemExit('no such thing')"], seconds=30, memory=1e9)
     assert (failed.status, failed.reason) == ("failed", "no such thing")
 

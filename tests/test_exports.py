@@ -11,7 +11,7 @@ import scalable_gpe as gpe
 from scalable_gpe import exports, graph_matrices
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.storage.scratch import ScratchRagged
+from scalable_gpe.storage.scratch import ScratchTable
 
 pd = pytest.importorskip("pandas")
 pytestmark = [
@@ -80,8 +80,8 @@ def test_graph_through_scratch_files(repeated, tmp_path, monkeypatch):
     if repeated:
         X[200:230] = X[500]
     used = []
-    write = ScratchRagged.write
-    monkeypatch.setattr(ScratchRagged, "write", lambda *args: used.append(args[0].name) or write(*args))
+    write = ScratchTable.write
+    monkeypatch.setattr(ScratchTable, "write", lambda *args: used.append(args[0].name) or write(*args))
     with block_sizes(block_rows=128):
         gpe.embed(X, n_neighbors=8, n_components=2, power=2, store=tmp_path / "run.zarr", progress=False)
         result = gpe.open(tmp_path / "run.zarr")

@@ -148,7 +148,7 @@ def test_hover_and_legend_in_a_browser(tmp_path):
     path.write_text(page.replace("</head>", f"<script>{DRIVER}</script></head>", 1), encoding="utf-8")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
                "--virtual-time-budget=5000", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "<title>ERROR" not in done.stdout
     seen = json.loads(unescape(re.search(r'data-seen="([^"]*)"', done.stdout)[1]))
     assert [text.split("\n") for text in seen] == [

@@ -19,13 +19,13 @@ from scalable_gpe.accuracy import formatting
 from scalable_gpe.accuracy.exact_rows import ExactRows, Rounding, measure_rounding
 from scalable_gpe.accuracy.sampled_rows import Dense, DenseComparison, Probes, Trustworthiness
 from scalable_gpe.accuracy.statistics import (
+    ChiSquareTest,
     DistanceErrors,
     Interval,
     SketchAlone,
-    SketchLaw,
+    chi_square_test,
     distance_errors,
     sketch_alone,
-    sketch_law,
 )
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
@@ -34,7 +34,7 @@ from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
-from scalable_gpe.storage.blocks import take_rows
+from scalable_gpe.storage.mapped import take_rows
 
 LEAST_POINTS = 10  # fewer points are too few for a sample
 _DENSE_ROWS = 2000  # up to this many rows the dense kernel is cheap enough to compare with
@@ -128,7 +128,7 @@ class PowerAudit:
     errors: DistanceErrors
     scaled_error: Interval
     sketch: SketchAlone
-    law: SketchLaw
+    law: ChiSquareTest
     rounding: Rounding
     dense: DenseComparison | None
     trustworthiness: Trustworthiness | None
@@ -193,7 +193,7 @@ def _audit_powers(
             errors=distance_errors(covariance, embedded, exact.points),
             scaled_error=distance_errors(covariance, embedded, exact.points, scaled=True).median_error,
             sketch=sketch_alone(k),
-            law=sketch_law(covariance, wide, k, embedding.settings.sketching.sketch.kind),
+            law=chi_square_test(covariance, wide, k, embedding.settings.sketching.sketch.kind),
             rounding=rounding[power],
             dense=dense.compare(embedding.filters[power], covariance) if dense else None,
             trustworthiness=probes.trustworthiness(values) if probes else None,

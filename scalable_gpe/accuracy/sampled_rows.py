@@ -15,7 +15,7 @@ from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.storage.blocks import take_rows
+from scalable_gpe.storage.mapped import take_rows
 
 _N_NEIGHBORS = 10  # of the trustworthiness
 

@@ -46,7 +46,7 @@ class SketchAlone:
 
 
 @dataclass(frozen=True)
-class SketchLaw:
+class ChiSquareTest:
     """Squared ratios of distances compared with chi-square(k) / k, and p-values of tests; None where none is right."""
 
     ratio_mean: float
@@ -143,7 +143,7 @@ def sketch_alone(k: int) -> SketchAlone:
     return SketchAlone(float(np.sqrt(2 / k) / 2), within(0.5), within(0.95))
 
 
-def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int, kind: str = "gaussian") -> SketchLaw:
+def chi_square_test(covariance: np.ndarray, embedded: np.ndarray, k: int, kind: str = "gaussian") -> ChiSquareTest:
     """Compare squared ratios with chi-square(k) / k, and test the entries made independent by whitening.
 
     The columns of the sketch are independent with covariance C / k, so C^(-1/2) Y sqrt(k) has independent standard
@@ -164,7 +164,7 @@ def sketch_law(covariance: np.ndarray, embedded: np.ndarray, k: int, kind: str =
     kept = values > _KEPT * values[-1]
     white = (vectors[:, kept].T @ wide) * np.sqrt(k) / np.sqrt(values[kept])[:, None]
     below = float(chi2.cdf((white**2).sum(), white.size))
-    return SketchLaw(
+    return ChiSquareTest(
         ratio_mean=float(ratios.mean()),
         ratio_sd=float(ratios.std()),
         expected_sd=float(np.sqrt(2 / k)),

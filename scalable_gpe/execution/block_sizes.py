@@ -1,4 +1,4 @@
-"""Sizes of blocks and panels, which change no result; tests vary them, users never see them."""
+"""Sizes of blocks and panels, which tests vary and users never see; only `n_parts` changes results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ class BlockSizes:
     resident_bytes: int | None = None
     save_seconds: float | None = None
     maps_arrays: bool | None = None
+    n_parts: int | None = None
 
 
 _DEFAULT = BlockSizes()

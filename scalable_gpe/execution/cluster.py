@@ -112,7 +112,7 @@ class Cluster(Workers):
     def memory_limit(self) -> int | None:
         """Memory limit of a task if the user gave none: a safe share of the smallest worker's memory."""
         info = self._info().values()
-        limits = [one["memory_limit"] for one in info if one.get("memory_limit")]
+        limits = [worker["memory_limit"] for worker in info if worker.get("memory_limit")]
         if not limits and self.is_local:
             import psutil
 
@@ -132,15 +132,13 @@ class Cluster(Workers):
         return max(1, n_blocks // (4 * self.n_threads)) if self.remote else 1
 
     def __enter__(self) -> "Cluster":
-        import scipy.linalg  # noqa: F401  (its libraries must be loaded to be limited)
-        from threadpoolctl import threadpool_limits
-
-        # for workers that are threads of this process: they share one limit, which a task cannot set and restore
-        self._limits = threadpool_limits(limits=1, user_api="blas").__enter__()
+        # for workers that are threads of this process
+        self._limit = process.one_blas_thread()
+        self._limit.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._limits.__exit__(None, None, None)
+        self._limit.__exit__(None, None, None)
         self.close()
 
     @contextlib.contextmanager
@@ -156,7 +154,7 @@ class Cluster(Workers):
     def describe(self) -> str:
         """Describe the cluster in one line."""
         info = self._info()
-        return f"{len(info)} workers, {sum(one['nthreads'] for one in info.values())} threads"
+        return f"{len(info)} workers, {sum(worker['nthreads'] for worker in info.values())} threads"
 
     def map(
         self,
@@ -239,8 +237,8 @@ class Cluster(Workers):
             threads = self._client.nthreads()
             new = [address for address in threads if address not in self._known]
             # a new worker takes over the pieces of a departed one; the others keep theirs
-            known = [address if address in threads or not new else new.pop() for address in self._known]
-            self._known = {address: threads[address] for address in [*known, *new] if address in threads}
+            workers = [address if address in threads or not new else new.pop() for address in self._known]
+            self._known = {address: threads[address] for address in [*workers, *new] if address in threads}
             self._looked = now
         slots = [address for address, n_threads in self._known.items() for _ in range(n_threads)]
         return [slots[number * len(slots) // n_pieces] for number in range(n_pieces)] if slots else []

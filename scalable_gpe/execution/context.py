@@ -173,8 +173,8 @@ class StoredResult:
         return card_or_text(lambda: card(type(self).__name__, [*self.summary(), *self._time()]), type(self).__name__)
 
     def _time(self) -> list[tuple[str, str]]:
-        known = self.context.seconds.get(self.name)
-        return [] if known is None else [("time", in_time(known))]
+        seconds = self.context.seconds.get(self.name)
+        return [] if seconds is None else [("time", in_time(seconds))]
 
 
 def _open_by_name(kind: Any, context: Context, name: str, made_from: Any) -> Any:

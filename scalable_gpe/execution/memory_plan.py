@@ -26,8 +26,9 @@ _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
-PART_BYTES = 256 * 2**20  # rows and lists of one part of a search: fixed, because the parts shape the result
-PART_ROWS = 2**18
+PART_BYTES = 4 * 10**9  # rows and lists of one part of a search, at most: more parts take longer and find less
+SMALL_PART_BYTES, SMALL_PART_ROWS = 256 * 2**20, 2**18  # of the smallest parts, where memory is short, and on a cluster
+_ROOM_STEP = 2**28  # bytes that this process holds count in steps: then the parts are the same in most processes
 TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
 _TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
 _TREE_TASKS = 48 * 2**20  # lists that are on their way from a tree to the store
@@ -35,7 +36,7 @@ WIDE = 128  # features beyond which rows are searched by their projection and in
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 _BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
-_LOOSE = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
+_FREED = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
 _LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to work with
@@ -96,13 +97,28 @@ class ProblemSize:
         """Bytes of one block of K."""
         return int(8 * min(block_rows(self.n_rows), self.n_rows) * (1 + _UNION * self.n_neighbors))
 
-    @property
-    def part_bytes(self) -> int:
-        """Bytes of the search of one part, or of a k-d tree, which has no parts."""
-        if 0 < self.n_features <= TREE_FEATURES and self.n_rows <= TREE_ROWS:
+    def part_bytes(self, n_parts: int) -> int:
+        """Bytes of the search of one of so many parts, or of a k-d tree, which has no parts."""
+        if self._has_tree:
             return _TREE_ROW_BYTES * self.n_rows + _TREE_TASKS
-        rows = part_rows(self.n_rows, self.n_features, self.n_neighbors)
+        rows = max(-(-self.n_rows // n_parts), min(self.n_rows, self._small_part_rows))
         return rows * _part_row_bytes(self.n_features, self.n_neighbors)
+
+    @property
+    def _has_tree(self) -> bool:
+        """Whether rows are searched by a k-d tree."""
+        return 0 < self.n_features <= TREE_FEATURES and self.n_rows <= TREE_ROWS
+
+    @property
+    def most_parts(self) -> int:
+        """Number of parts of a search that has as little memory as it can."""
+        rows = self._small_part_rows
+        # two parts would be small, and a second round has to join them
+        return 1 if self._has_tree or 2 * self.n_rows <= 3 * rows else -(-self.n_rows // rows)
+
+    @property
+    def _small_part_rows(self) -> int:
+        return min(SMALL_PART_ROWS, SMALL_PART_BYTES // _part_row_bytes(self.n_features, self.n_neighbors))
 
     @property
     def disk_bytes(self) -> int:
@@ -179,9 +195,9 @@ def _is_in_memory(folder: Any) -> bool:
     import psutil
 
     path = os.path.realpath(folder)
-    mounts = [one for one in psutil.disk_partitions(all=True) if _is_below(path, one.mountpoint)]
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if _is_below(path, mount.mountpoint)]
     # of two at one place the later one is seen
-    return bool(mounts) and max(reversed(mounts), key=lambda one: len(one.mountpoint)).fstype in ("tmpfs", "ramfs")
+    return bool(mounts) and max(reversed(mounts), key=lambda mount: len(mount.mountpoint)).fstype in ("tmpfs", "ramfs")
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -238,7 +254,7 @@ class MemoryPlan:
         if size.solves:
             columns = max(columns, _MODE_COLUMNS * self._column(size.n_rows, 1, 8))
         sweep = int(1.06 * columns) + 8 * size.nnz + self._blocks_in_flight(size.block_bytes)
-        return size.vector_bytes + max(sweep + size.coarse_bytes(size.n_components), size.part_bytes)
+        return size.vector_bytes + max(sweep + size.coarse_bytes(size.n_components), self.part_bytes)
 
     def large_array(self, *, searching: bool) -> int:
         """Bytes from which an array returns to the system when it is freed; the allocator keeps smaller ones.
@@ -248,16 +264,16 @@ class MemoryPlan:
         if not self.maps_arrays:
             needed = self._unmapped
         elif searching:
-            needed = self._beside_maps + _LOOSE
+            needed = self._beside_maps + _FREED
         else:
-            needed = sum(self.mapped_bytes()) + _LOOSE // 2
-        least = _LEAST_LARGE if searching else _LOOSE // 4
+            needed = sum(self.mapped_bytes()) + _FREED // 2
+        least = _LEAST_LARGE if searching else _FREED // 4
         return max(least, min(_MOST_LARGE, (self.workspace - needed) // 4))
 
     def mapped_bytes(self) -> MappedBytes:
         """Bytes of mapped arrays that may be in memory: what is left beside a part of the search, or blocks of K."""
         kept = kept_by_allocator(self.large_array(searching=True)) - kept_by_allocator(_LEAST_LARGE)
-        left = self.workspace - self._beside_maps - _LOOSE - kept
+        left = self.workspace - self._beside_maps - _FREED - kept
         if self.resources.remote:  # the other half is for blocks of K
             left //= 2
         # pages are dropped a little after they were counted
@@ -273,7 +289,7 @@ class MemoryPlan:
     @property
     def _beside_maps(self) -> int:
         """Bytes of the largest tasks beside mapped arrays: a part of the search, or the blocks of a sweep."""
-        return max(self.parts_at_once() * self.size.part_bytes, self._beside_sweeps)
+        return max(self.parts_at_once() * self.part_bytes, self._beside_sweeps)
 
     @property
     def _beside_sweeps(self) -> int:
@@ -317,6 +333,39 @@ class MemoryPlan:
 
     # --- the search ---------------------------------------------------------------------------
 
+    @cached_property
+    def n_parts(self) -> int:
+        """Number of parts of the search, which shapes its result: one, or twice as many until a part fits the limit.
+
+        On a cluster it is that of the smallest parts, because its tasks share them.
+        """
+        fixed, most = current_block_sizes().n_parts, self.size.most_parts
+        if fixed is not None or self.resources.remote:
+            return fixed or most
+        n_parts = 1
+        while n_parts < most and self.size.part_bytes(n_parts) > self._part_room:
+            n_parts *= 2
+        return min(n_parts, most)
+
+    @property
+    def _part_room(self) -> int:
+        """Bytes that a part of the search may take: what the limit leaves beside vectors and lists."""
+        size, resources = self.size, self.resources
+        if resources.limit is None:
+            return PART_BYTES
+        held = max(0, resources.resident + _COMPILING - BASE)
+        base = BASE + -(-held // _ROOM_STEP) * _ROOM_STEP
+        if resources.resident_input:
+            base = max(base, BASE + 4 * size.n_rows * size.n_features)
+        lists = 0 if resources.persistent else 8 * size.n_rows * size.n_neighbors
+        beside = base + self._store + size.vector_bytes + lists + _LEAST_MAPPED + _FREED
+        return min(PART_BYTES, resources.limit - max(_SAFETY, resources.limit // 16) - beside)
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of the search of one part."""
+        return self.size.part_bytes(self.n_parts)
+
     def parts_at_once(self) -> int:
         """Number of parts that a process searches at the same time.
 
@@ -324,10 +373,10 @@ class MemoryPlan:
         cluster each task is one thread and has a part of its own.
         """
         if self.resources.remote:
-            fit = (self.workspace - _LEAST_MAPPED) // max(1, self.size.part_bytes)
+            fit = (self.workspace - _LEAST_MAPPED) // max(1, self.part_bytes)
             return max(1, min(fit, self.resources.n_jobs))
-        has_gaps = self.maps_arrays or self.resources.n_jobs > 1
-        return 2 if has_gaps and self.workspace >= 3 * self.size.part_bytes + _LOOSE else 1
+        has_gaps = self.n_parts > 1 and (self.maps_arrays or self.resources.n_jobs > 1)
+        return 2 if has_gaps and self.workspace >= 3 * self.part_bytes + _FREED else 1
 
     def compared_buckets(self, n_rows: int) -> int:
         """Number of buckets in which rows are compared with each other by their hashes."""
@@ -435,13 +484,14 @@ class MemoryPlan:
         in memory. Whole megabytes, as messages name them.
         """
         size, resources = self.size, self.resources
+        part = size.part_bytes(size.most_parts)
         in_flight = self._blocks_in_flight(size.block_bytes)
         base = BASE + (_WORKER if resources.remote else 0)
         if resources.persistent and not resources.files_in_memory:
-            least = base + _LEAST_MAPPED + max(size.part_bytes, self._touched(1, _BLOCKS_TOUCHED))
+            least = base + _LEAST_MAPPED + max(part, self._touched(1, _BLOCKS_TOUCHED))
         else:
             column = self._column(size.n_rows, size.n_live, size.itemsize)
-            least = base + size.vector_bytes + max(size.part_bytes, column + in_flight)
+            least = base + size.vector_bytes + max(part, column + in_flight)
         if resources.resident_input:
             least += 4 * size.n_rows * size.n_features
         if not resources.persistent:
@@ -449,7 +499,7 @@ class MemoryPlan:
         least += self._store
         return -(-(least + max(_SAFETY, least // 19)) // 10**6) * 10**6
 
-    def comfortable(self) -> int:
+    def ample_limit(self) -> int:
         """Memory at which nothing is read twice: all columns at once, K resident."""
         size = self.size
         columns = size.n_components * self._column(size.n_rows, size.n_live, size.itemsize)
@@ -457,7 +507,7 @@ class MemoryPlan:
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
         return BASE + whole + self._blocks_in_flight(size.block_bytes)
 
-    def crowded(self) -> str | None:
+    def held_warning(self) -> str | None:
         """Warning text if memory that this process already holds makes the panels narrower, else None."""
         limit, held = self.resources.limit, self.resources.resident
         fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
@@ -497,14 +547,6 @@ def live_panels(powers: Sequence[Power]) -> int:
     """Panels that are read and written at the same time: two vectors and a sum per power, or those of a solution."""
     n_single = sum(isinstance(power, int) for power in powers)
     return max(SOLVER_PANELS if ALL in powers else 0, 2 + n_single if n_single else 0)
-
-
-def part_rows(n_rows: int, n_features: int, n_neighbors: int) -> int:
-    """Rows of one part of a search; they do not depend on the limit."""
-    row_bytes = _part_row_bytes(n_features, n_neighbors)
-    if 2 * n_rows <= 3 * min(PART_ROWS, PART_BYTES // row_bytes):
-        return n_rows  # two parts would be small, and a second round has to join them
-    return min(n_rows, PART_ROWS, PART_BYTES // row_bytes)
 
 
 def list_length(n_neighbors: int) -> int:

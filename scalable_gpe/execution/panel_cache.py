@@ -14,13 +14,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from scalable_gpe.storage.mapped import MappedBytes, empty_in_lines, mapped
-from scalable_gpe.storage.protocol import ScratchArray, Table
+from scalable_gpe.storage.protocol import ScratchArray
 
 _MOST_BLOCKS = 4096
 _MOST_RUNS = 4096  # of a block that are remembered
 _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
-
-PanelTable = Table | ScratchArray
 
 
 class CachedPanel:
@@ -40,7 +38,7 @@ class CachedPanel:
         """Number of runs, present or not."""
         return len(self._present)
 
-    def need(self, table: PanelTable, runs: np.ndarray) -> int:
+    def need(self, table: ScratchArray, runs: np.ndarray) -> int:
         """Read those of some runs, in ascending order, that are not present; return how many bytes that were.
 
         Threads read different runs at the same time; each waits for those that another one is reading.
@@ -58,7 +56,7 @@ class CachedPanel:
                 self._arriving[mine] = True
             n_bytes += self._read(table, mine)
 
-    def _read(self, table: PanelTable, runs: np.ndarray) -> int:
+    def _read(self, table: ScratchArray, runs: np.ndarray) -> int:
         """Read some runs that no other thread is reading; return how many bytes that were, with those between them."""
         n_bytes, complete = 0, []
         try:
@@ -69,8 +67,8 @@ class CachedPanel:
                 n_bytes += self.values[rows].nbytes
         finally:
             with self._guard:
-                for one in complete:
-                    self._present[one] = True
+                for runs_read in complete:
+                    self._present[runs_read] = True
                 self._arriving[runs] = False
                 self._guard.notify_all()
         return n_bytes
@@ -91,7 +89,7 @@ class CachedPanel:
         return slice(start // self._run_rows, -(-stop // self._run_rows))
 
 
-def _requests(runs: np.ndarray, table: PanelTable, run_rows: int) -> list[np.ndarray]:
+def _requests(runs: np.ndarray, table: ScratchArray, run_rows: int) -> list[np.ndarray]:
     """Split runs into groups that are near each other in one shard: each is read in one request."""
     if not len(runs):
         return []
@@ -125,7 +123,7 @@ class PanelCache:
                 for panel in leases:
                     panel.n_leases -= 1
 
-    def get(self, table: PanelTable, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
+    def get(self, table: ScratchArray, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
         """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
 
         With `mapped_bytes`, panels are mapped files, of which so many bytes may be in memory.
@@ -138,7 +136,7 @@ class PanelCache:
             self._lease(panel)
             return panel
 
-    def read(self, cached: CachedPanel, table: PanelTable, indices: np.ndarray | None) -> None:
+    def read(self, cached: CachedPanel, table: ScratchArray, indices: np.ndarray | None) -> None:
         """Read the rows `indices` of a panel (by default all) that are not present, in runs."""
         if indices is None:
             runs = np.arange(cached.n_runs)
@@ -152,23 +150,23 @@ class PanelCache:
         leases: list[CachedPanel] | None = getattr(self._task, "leases", None)
         if leases is None:
             panel.reusable = False
-        elif not any(one is panel for one in leases):
+        elif not any(lease is panel for lease in leases):
             leases.append(panel)
             panel.n_leases += 1
 
-    def _memory(self, table: PanelTable, n_live: int, mapped_bytes: MappedBytes | None) -> np.ndarray:
+    def _memory(self, table: ScratchArray, n_live: int, mapped_bytes: MappedBytes | None) -> np.ndarray:
         """Memory for one more panel: that of an evicted one, or new memory."""
         kind = tuple(table.shape), table.dtype
-        alike = [key for key, one in self._panels.items() if (one.values.shape, one.values.dtype) == kind]
-        found = None
+        alike = [key for key, panel in self._panels.items() if (panel.values.shape, panel.values.dtype) == kind]
+        reused = None
         for key in alike[: max(0, len(alike) + 1 - n_live)]:
             old = self._panels.pop(key)
             if old.n_leases == 0 and old.reusable:
-                found = old.values
+                reused = old.values
         while len(self._panels) >= n_live + _OTHERS:
             self._panels.popitem(last=False)
-        if found is not None:
-            return found
+        if reused is not None:
+            return reused
         if mapped_bytes is None:
             return empty_in_lines(table.shape, table.dtype)
         # a worker reads only the shards that its blocks touch

@@ -16,7 +16,7 @@ import numpy as np
 from scalable_gpe.errors import DamageError
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panel_cache import CachedPanel, PanelTable
+from scalable_gpe.execution.panel_cache import CachedPanel
 from scalable_gpe.execution.process import process
 from scalable_gpe.storage.mapped import MappedBytes, pieces
 from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
@@ -91,7 +91,11 @@ class StoredPanel:
     """A panel that is a table of the store."""
 
     def __init__(
-        self, table: PanelTable, owner: "Panels | None" = None, n_live: int = 2, mapped_bytes: MappedBytes | None = None
+        self,
+        table: ScratchArray,
+        owner: "Panels | None" = None,
+        n_live: int = 2,
+        mapped_bytes: MappedBytes | None = None,
     ) -> None:
         self.table, self.shape, self.dtype = table, table.shape, table.dtype
         self._owner, self._n_live, self._mapped_bytes = owner, n_live, mapped_bytes
@@ -116,8 +120,8 @@ class StoredPanel:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some rows, in a new array."""
-        known = self._cached.copy(start, stop) if process.keeps_panels else None
-        return self.table.read(start, stop) if known is None else known
+        cached_rows = self._cached.copy(start, stop) if process.keeps_panels else None
+        return self.table.read(start, stop) if cached_rows is None else cached_rows
 
     def room(self, start: int, stop: int) -> np.ndarray:
         """An array for some rows; in a process that keeps panels, a view of the cached panel."""
@@ -145,10 +149,9 @@ class StoredPanel:
 
     def saved(self, context: Context, name: str) -> SavedPanel:
         """Return the name of the table, which is already in the store."""
-        assert self._owner is not None
-        table = self._owner.scratch_of(self)
-        context.store.flush(table.name)
-        return SavedPanel(table.name, table.shape, table.dtype.str, table.shard_rows)
+        _, of_table = self.table.key
+        context.store.flush(of_table)
+        return SavedPanel(of_table, self.shape, self.dtype.str, self.table.shard_rows)
 
 
 @contextmanager
@@ -176,8 +179,8 @@ class Panels:
     passed since that one, whichever is longest. It writes two slots in turn, so that one of them is always complete.
     Without a persistent store, or without `seconds`, nothing is saved.
 
-    A stored panel is live from `new` to `retire`; workers keep `n_live` of them. Then its files are spare, and a new
-    panel overwrites them; but if a slot names it (`_pinned`), not before both slots name others (until then, `_late`).
+    A stored panel is live from `new` to `retire`; workers keep `n_live` of them. A retired one is removed as soon as no
+    slot names it (`_pinned`).
     """
 
     def __init__(self, context: Context, name: str | None = None, seconds: float | None = None) -> None:
@@ -186,9 +189,7 @@ class Panels:
         self._seconds = seconds
         self._count, self.n_live = 0, 0
         self._pinned: dict[int, list[str]] = {0: [], 1: []}
-        self._scratch: dict[tuple[str, str], ScratchArray] = {}
-        self._late: list[ScratchArray] = []
-        self._spare: list[ScratchArray] = []
+        self._retired: list[str] = []
         self._began = self._last = time.monotonic()
         self._took = 0.0
 
@@ -201,12 +202,6 @@ class Panels:
         # a name that no other panel of the run has: workers keep panels by name
         name = f"{self._name}/panels/{context.new_label()}"
         table = context.store.scratch_table(name, shape, dtype, context.block_rows(shape[0]))
-        for spare in self._spare:
-            if (spare.shape, spare.dtype) == (table.shape, table.dtype):
-                self._spare.remove(spare)
-                table.spare = spare.name
-                break
-        self._scratch[table.key] = table
         return StoredPanel(table, self, mapped_bytes=self._mapped_bytes)
 
     def of(self, values: np.ndarray) -> Panel:
@@ -229,30 +224,24 @@ class Panels:
         plan = self._context.plan
         return plan.mapped_bytes() if plan.maps_arrays else None
 
-    def scratch_of(self, panel: StoredPanel) -> ScratchArray:
-        """The scratch table of a panel that was made here."""
-        return self._scratch[panel.table.key]
-
     def retire(self, panel: StoredPanel) -> None:
-        """Let new panels reuse the files of a stored one, now or as soon as no saved state needs it."""
+        """Remove the files of a stored panel, now or as soon as no saved state needs them."""
         self.n_live -= 1
-        table = self._scratch.pop(panel.table.key)
-        if table.spare is not None:
-            self._context.store.remove(table.spare)  # only its folder is left
-        self._late.append(table)
-        kept = {name for names in self._pinned.values() for name in names}
-        self._spare += [one for one in self._late if one.name not in kept]
-        self._late = [one for one in self._late if one.name in kept]
+        pinned = {name for names in self._pinned.values() for name in names}
+        retired = [*self._retired, panel.table.key[1]]
+        self._retired = [name for name in retired if name in pinned]
+        for name in set(retired) - pinned:
+            self._context.store.remove(name)
 
     def load(self, kind: type[Record], fits: Callable[[Record], bool]) -> tuple[Record, dict[str, Panel]] | None:
         """Load the latest saved state and its panels, or return None; nothing is read of a state that does not fit."""
-        found = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
-        for slot, saved in sorted(found, reverse=True, key=lambda one: one[1].count):
+        checkpoints = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
+        for slot, saved in sorted(checkpoints, reverse=True, key=lambda item: item[1].count):
             state = from_json(kind, saved.state)
             panels = self._restored(saved.panels) if fits(state) else None
             if panels is not None:
                 self._count = saved.count
-                self._pinned[slot] = [one.name for one in saved.panels.values()]
+                self._pinned[slot] = [panel.name for panel in saved.panels.values()]
                 return state, panels
         return None
 
@@ -270,7 +259,7 @@ class Panels:
         store.remove(slot)
         saved = {name: panel.saved(self._context, f"{slot}/{name}") for name, panel in panels.items()}
         store.commit(slot, Checkpoint(self._count, to_json(state), saved))
-        self._pinned[number] = [one.name for one in saved.values()]
+        self._pinned[number] = [panel.name for panel in saved.values()]
         self._last = time.monotonic()
         self._took = self._last - now
 
@@ -286,14 +275,14 @@ class Panels:
 
     def _restored(self, saved: dict[str, SavedPanel]) -> dict[str, Panel] | None:
         try:
-            return {name: self._of_saved(one) for name, one in saved.items()}
+            return {name: self._of_saved(panel) for name, panel in saved.items()}
         except DamageError:
             return None
 
     def _of_saved(self, saved: SavedPanel) -> Panel:
         """A new panel with the values of a saved one."""
         store = self._context.store
-        table: PanelTable
+        table: ScratchArray
         if saved.shape is None or saved.shard_rows is None:
             table = store.open_table(saved.name)
         else:

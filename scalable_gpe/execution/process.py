@@ -27,6 +27,8 @@ class ProcessState:
         self._opened: OrderedDict[Hashable, Any] = OrderedDict()
         self._opening = threading.RLock()
         self._turns: WeakValueDictionary[str, threading.BoundedSemaphore] = WeakValueDictionary()  # while used
+        self._blas_limits: list[Any] = []
+        self._n_limiting, self._limiting = 0, threading.Lock()
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what `make` returns, called once and shared by all threads; the latest few results are kept."""
@@ -46,6 +48,26 @@ class ProcessState:
             turns = self._turns.setdefault(name, threading.BoundedSemaphore(at_once))
         with turns:
             yield
+
+    @contextmanager
+    def one_blas_thread(self) -> Iterator[None]:
+        """Limit BLAS to one thread, until the last of such blocks ends in any thread.
+
+        The limit is one of the whole process: blocks that overlap would each restore what another one has set.
+        """
+        import scipy.linalg  # noqa: F401  (its libraries must be loaded to be limited)
+        from threadpoolctl import threadpool_limits
+
+        with self._limiting:
+            self._blas_limits.append(threadpool_limits(limits=1, user_api="blas"))
+            self._n_limiting += 1
+        try:
+            yield
+        finally:
+            with self._limiting:
+                self._n_limiting -= 1
+                while self._blas_limits and not self._n_limiting:
+                    self._blas_limits.pop().restore_original_limits()
 
     def become_worker(self) -> None:
         """Prepare a worker once: BLAS in one thread per task, freed memory kept for the next task, panels kept."""

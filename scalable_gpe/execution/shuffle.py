@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.storage.protocol import ScratchBlocks
+from scalable_gpe.storage.protocol import ArrayStore, ScratchArray
 
 ENTRY_BYTES = 12
 _FIELDS = 3
@@ -32,38 +32,38 @@ class Sorted(NamedTuple):
 
 
 class Shuffled:
-    """Entries of all sources by bucket: in memory, and in one scratch array per group of sources."""
+    """Entries of all sources by bucket: in memory, and in one scratch array per group of sources and bucket."""
 
-    def __init__(self, n_buckets: int) -> None:
+    def __init__(self, n_buckets: int, store: ArrayStore) -> None:
         self.counts = np.zeros(n_buckets, np.int64)
+        self._store = store
         self._held: list[list[Sorted]] = []
-        self._stored: list[tuple[ScratchBlocks, np.ndarray]] = []
+        self._stored: list[tuple[str, np.ndarray]] = []
 
     def hold(self, group: list[Sorted]) -> None:
         """Keep a group of sources in memory."""
         self.counts += _counts(group)
         self._held.append(group)
 
-    def keep(self, scratch: ScratchBlocks, counts: np.ndarray) -> None:
+    def keep(self, name: str, counts: np.ndarray) -> None:
         """Register a group of sources that is in the store."""
         self.counts += counts
-        self._stored.append((scratch, counts))
+        self._stored.append((name, counts))
 
     def entries(self, bucket: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, columns and values of one bucket; entries of one source stay together, in their order."""
         packed = [_pack(group, bucket) for group in self._held]
-        packed += [
-            scratch.read(bucket, _FIELDS * int(counts[bucket])) for scratch, counts in self._stored if counts[bucket]
-        ]
-        fields = [np.split(one, _FIELDS) for one in packed] or [[np.empty(0, np.int32)] * _FIELDS]
-        rows, columns, values = (np.concatenate([one[number] for one in fields]) for number in range(_FIELDS))
+        stored = [(name, _FIELDS * int(counts[bucket])) for name, counts in self._stored if counts[bucket]]
+        packed += [_scratch(self._store, name, bucket, length).read(0, length) for name, length in stored]
+        fields = [np.split(entries, _FIELDS) for entries in packed] or [[np.empty(0, np.int32)] * _FIELDS]
+        rows, columns, values = (np.concatenate([split[number] for split in fields]) for number in range(_FIELDS))
         return rows, columns, values.view(np.float32)
 
     def clear(self) -> None:
         """Free all entries."""
         self._held.clear()
-        for scratch, _ in self._stored:
-            scratch.remove()
+        for name, _ in self._stored:
+            self._store.remove(name)
 
 
 def shuffle(
@@ -75,34 +75,43 @@ def shuffle(
     together: int,
     n_held: int,
 ) -> Shuffled:
-    """Sort the entries of all sources into buckets, in groups of `together` sources; `n_held` groups stay in memory."""
+    """Sort the entries of all sources into buckets, in groups of `together` sources; `n_held` groups stay in memory.
+
+    Without a persistent store all of them do.
+    """
     together = min(together, context.workers.share_of(len(sources)))
     groups = [sources[first : first + together] for first in range(0, len(sources), together)]
-    n_stored = max(0, len(groups) - n_held)
-    shuffled = Shuffled(n_buckets)
+    n_stored = max(0, len(groups) - n_held) if context.store.persistent else 0
+    shuffled = Shuffled(n_buckets, context.store)
     for group in groups[n_stored:]:
         shuffled.hold(context.workers.map(sort, group, count=False))
-    scratch = [context.store.scratch_ragged(context.scratch(), np.int32) for _ in range(n_stored)]
+    names = [context.scratch() for _ in range(n_stored)]
 
     def sort_group(number: int) -> np.ndarray:
         group = [sort(source) for source in groups[number]]
         counts = _counts(group)
         for bucket in np.flatnonzero(counts):
-            scratch[number].write(int(bucket), _pack(group, int(bucket)))
+            packed = _pack(group, int(bucket))
+            _scratch(context.store, names[number], int(bucket), len(packed)).write(0, packed)
         return counts
 
     for number, counts in enumerate(context.workers.map(sort_group, range(n_stored), count=False)):
-        shuffled.keep(scratch[number], counts)
+        shuffled.keep(names[number], counts)
     return shuffled
+
+
+def _scratch(store: ArrayStore, name: str, bucket: int, length: int) -> ScratchArray:
+    """The entries of one group of sources and one bucket."""
+    return store.scratch_table(f"{name}/{bucket}", (length,), np.int32, length)
 
 
 def _counts(group: Iterable[Sorted]) -> np.ndarray:
     """Entries of each bucket."""
-    counts: np.ndarray = np.sum([np.diff(one.offsets) for one in group], axis=0)
+    counts: np.ndarray = np.sum([np.diff(source.offsets) for source in group], axis=0)
     return counts
 
 
 def _pack(group: list[Sorted], bucket: int) -> np.ndarray:
     """All rows of one bucket, then all columns, then the bits of all values."""
-    parts = [one.packed(bucket) for one in group]
+    parts = [source.packed(bucket) for source in group]
     return np.concatenate([part[number] for number in range(_FIELDS) for part in parts])

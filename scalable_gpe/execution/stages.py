@@ -43,22 +43,22 @@ def complete(stage: Stage[Result], context: Context) -> Result:
     if limited:  # what the stage before has freed would count against the limit
         release_freed_memory()
         context.tune_memory()
-    found = stage.find(context)
-    if found is None:
+    result = stage.find(context)
+    if result is None:
         began = time.perf_counter()
-        found = stage.make(context)
+        result = stage.make(context)
         context.seconds[stage.name] = time.perf_counter() - began
         if limited:
             release_freed_memory()
-    return found
+    return result
 
 
 def complete_alone(stage: Stage[Warned], context: Context, category: type[GPEWarning]) -> Warned:
     """Find or make the result of a stage outside of a run; the store is locked only to make it."""
-    found = stage.find(context)
-    if found is not None:
-        if found.warning is not None:  # as when it was made
-            warn(found.warning, category)
-        return found
+    result = stage.find(context)
+    if result is not None:
+        if result.warning is not None:  # as when it was made
+            warn(result.warning, category)
+        return result
     with context.store.exclusive():
         return complete(stage, context)

@@ -142,8 +142,8 @@ class Workers:
             finally:
                 failed.set()
                 wait(running)
-            for one in running:
-                one.result()  # raises what a piece has raised
+            for future in running:
+                future.result()  # raises what a piece has raised
         return [results[number] for number in range(len(pieces))]
 
     def _one(

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message, RecallWarning, StoreError, warn
@@ -16,7 +15,7 @@ from scalable_gpe.execution.cluster import check_client, shared_store, workers_f
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.sharing import rows_per_shard
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import jaccard, sparse_rows, unfinished
@@ -39,7 +38,7 @@ from scalable_gpe.graph.neighbors import (
     open_graph,
     with_input,
 )
-from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared
+from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared, rows_per_shard
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
 from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
 from scalable_gpe.graph.rounding import check_rounding, merges_others
@@ -72,7 +71,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Lists:
+class PrecomputedLists:
     """Precomputed neighbour lists, as `check_lists` returns them; distances are multiplied by ``2**exponent``."""
 
     indices: np.ndarray
@@ -85,11 +84,11 @@ class Lists:
         used = self.distances[self.indices >= 0]
         return math.ldexp(float(used.max(initial=0)), -self.exponent)
 
-    def with_exponent(self, exponent: int) -> "Lists":
+    def with_exponent(self, exponent: int) -> "PrecomputedLists":
         """The same lists in other units."""
         if exponent == self.exponent:
             return self
-        return Lists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
+        return PrecomputedLists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
 
 
 def neighbor_graph(
@@ -173,7 +172,7 @@ class GraphStage:
 
     parameters: SearchParameters
     rows: InputRows | None
-    lists: Lists | None = None
+    lists: PrecomputedLists | None = None
     number: int = 0  # how often a store with this graph was started over
     is_default: bool = False
 
@@ -280,10 +279,10 @@ class GraphStage:
         return min(self.n_neighbors, n_points - 1)
 
 
-def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> Lists | None:
+def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> PrecomputedLists | None:
     """Check precomputed lists; without them, there must be points."""
     if neighbors is not None:
-        return Lists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
+        return PrecomputedLists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
     if rows is None:
         raise ValueError(Message("embed needs X or neighbors=(indices, distances); got neither."))
     return None
@@ -325,8 +324,9 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory(searching=True)
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     check_rounding(rows, points, sample, context)
-    unfinished.begin(name, checksum, context.store)
-    found = search(points, n_neighbors, method, sample, parameters, context, name, kind)
+    n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
+    found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
+    trace = found.trace
     storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)
     straight = kind is not RowKind.JACCARD
@@ -337,12 +337,12 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory()
     panels.clear()
     finish = _Finish(context, name, storage_order, kind)
-    metadata = with_input(finish.edges(method), rows)
+    metadata = replace(with_input(finish.edges(method), rows), n_parts=n_parts, recall_trace=trace)
     return finish.commit(replace(metadata, content=checksum), stored, sample, parameters.recall)
 
 
 def _precomputed_graph(
-    lists: Lists, rows: InputRows | None, random_state: int, context: Context, name: str
+    lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
     kind = RowKind.DENSE if rows is None else row_kind(rows)
@@ -443,10 +443,9 @@ def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | Non
     write_whole(context.store.table(name, values.shape, values.dtype, shard_rows), values)
 
 
-def _save_nearest(nearest: TrueNeighbors | None, context: Context, name: str) -> None:
-    if nearest is not None:
-        pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
-        _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
+def _save_nearest(nearest: TrueNeighbors, context: Context, name: str) -> None:
+    pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
+    _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
 
 
 def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:
@@ -533,8 +532,7 @@ def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: 
             lengths.write(piece[0], np.sqrt(squared))
 
     pieces = ranges(len(order), lists.shard_rows)
-    # around all tasks: they share one limit of BLAS, and each would restore what another has set
-    with context.workers.progress.stage("lists", len(pieces)), threadpool_limits(limits=1, user_api="blas"):
+    with context.workers.progress.stage("lists", len(pieces)), process.one_blas_thread():
         context.workers.map(save_lists, pieces)
     panels.clear()
     # first what says that parts are finished: a run that is killed now must not trust tables that are half removed

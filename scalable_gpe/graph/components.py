@@ -108,8 +108,8 @@ def _join_inside(edges: Edges, chosen: _Chosen, context: Context, panels: Panels
     def join_inside(number: int) -> int:
         start, stop = edges.rows_of(number)
         parent, out = np.arange(stop - start, dtype=np.int32), first.room(start, stop)
-        with edges.lend(number, values=not chosen.are_all) as block:
-            sparse.unite_rows(block.indptr, chosen.columns(block), start, parent)
+        block = edges.block(number, values=not chosen.are_all)
+        sparse.unite_rows(block.indptr, chosen.columns(block), start, parent)
         out[:] = _roots(parent) + start
         first.put(start, out)
         return int(np.count_nonzero(parent == np.arange(stop - start)))
@@ -124,13 +124,13 @@ def _join_between(edges: Edges, chosen: _Chosen, context: Context, parts: _Parts
 
     def join_between(number: int) -> np.ndarray:
         start, stop = edges.rows_of(number)
-        with edges.lend(number, values=not chosen.are_all) as block:
-            columns = chosen.columns(block)
-            leaving = np.flatnonzero(columns >= stop)
-            rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
+        block = edges.block(number, values=not chosen.are_all)
+        columns = chosen.columns(block)
+        leaving = np.flatnonzero(columns >= stop)
+        rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
         own = parts.first.rows(start, stop)[rows].astype(np.int64)
-        found: np.ndarray = np.unique(own << 32 | parts.first.whole(others)[others])
-        return found
+        pairs: np.ndarray = np.unique(own << 32 | parts.first.whole(others)[others])
+        return pairs
 
     pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))
     first, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.sharing import reading_steps
+from scalable_gpe.graph.points import reading_steps
 from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import number_leaders, pieces
@@ -23,7 +23,7 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
 
     def hash_rows(piece: tuple[int, int]) -> None:
         out = hashes.room(*piece)
-        for start, stop in reading_steps(rows.n_features, *piece):
+        for start, stop in reading_steps(rows, *piece):
             block = rows.read(start, stop) + np.float32(0)  # -0.0 and 0.0 are the same coordinate
             points.hash_rows(block.view(np.uint32), out[start - piece[0] : stop - piece[0]])
         hashes.put(piece[0], out)
@@ -32,9 +32,9 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
     only_here = isinstance(rows, InputRows) and not rows.shared
     with context.workers.progress.stage("rows", len(blocks)):
         (context.workers.here if only_here else context.workers).map(hash_rows, blocks)
-    found = hashes.rows(0, rows.n_rows)
+    all_hashes = hashes.rows(0, rows.n_rows)
     panels.clear()
-    return found
+    return all_hashes
 
 
 def add_lost_digits(hashes: np.ndarray, rows: InputRows, context: Context) -> None:
@@ -88,9 +88,9 @@ def _in_bucket(hashes: np.ndarray, bucket: int, n_bits: int) -> tuple[np.ndarray
     rows, compared = [], []
     for start, stop in pieces(len(hashes)):
         piece = hashes[start:stop]
-        found = np.flatnonzero(piece[:, 0] >> shift == np.uint64(bucket))
-        rows.append(start + found)
-        compared.append(piece[found])
+        in_bucket = np.flatnonzero(piece[:, 0] >> shift == np.uint64(bucket))
+        rows.append(start + in_bucket)
+        compared.append(piece[in_bucket])
     return np.concatenate(rows), np.concatenate(compared)
 
 
@@ -114,9 +114,9 @@ def _numbered(leader: np.ndarray, context: Context) -> DistinctRows:
     group, n_points = number_leaders(leader, context.empty)
     first = context.empty((n_points,), np.int64)
     for start, stop in pieces(len(leader)):
-        found = start + np.flatnonzero(leader[start:stop] == np.arange(start, stop))
-        if len(found):
-            first[group[found[0]] : group[found[-1]] + 1] = found
+        first_rows = start + np.flatnonzero(leader[start:stop] == np.arange(start, stop))
+        if len(first_rows):
+            first[group[first_rows[0]] : group[first_rows[-1]] + 1] = first_rows
     return DistinctRows(first, group)
 
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,12 +14,13 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.lazy import lazy_vector
-from scalable_gpe.storage.mapped import Empty, mapped, pieces
+from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, Table
 
 _CHUNKS = 8  # of the room for a block, which is about twice its length; those of padding are not stored
 _SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows
-_OF_THIS_PROCESS = ("_kept", "_spare", "_guard", "_checked", "_room")
+_NO_VALUES = np.empty(0, np.float32)
+_OF_THIS_PROCESS = ("_kept", "_guard", "_checked", "_room")
 
 
 class Block(NamedTuple):
@@ -42,13 +42,6 @@ class Block(NamedTuple):
         return self.indices.nbytes + self.values.nbytes
 
 
-class _Buffers(NamedTuple):
-    """Memory for one block: new memory costs a page fault every few rows, in every sweep."""
-
-    indices: np.ndarray
-    values: np.ndarray
-
-
 class _Room(NamedTuple):
     """Memory for all blocks, and where the entries of each one begin."""
 
@@ -61,17 +54,10 @@ class _Room(NamedTuple):
         """Copy a block, and return the copy."""
         entries = slice(int(self.starts[number]), int(self.starts[number + 1]))
         pointers = slice(block.first + number, block.stop + number + 1)
-        kept = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
-        for new, old in zip(kept[1:], block[1:], strict=True):
-            mapped.fill(new, old)
-        return kept
-
-
-class _Read(NamedTuple):
-    """A block, and the memory to use again when nobody needs the block any more; None for a block that is kept."""
-
-    block: Block
-    buffers: _Buffers | None
+        copy = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
+        for new, old in zip(copy[1:], block[1:], strict=True):
+            new[:] = old
+        return copy
 
 
 @dataclass(frozen=True)
@@ -79,7 +65,7 @@ class Edges:
     """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
     Blocks that fit in `resident_bytes` stay after the first read, in arrays that `empty` makes. Others are read in
-    every sweep, into memory that is used again. Other processes read `degree` from the store, block by block. A copy
+    every sweep. Other processes read `degree` from the store, block by block. A copy
     that is sent to them keeps no blocks: those of a kernel stay with the kernel, which each process opens once.
     """
 
@@ -91,7 +77,6 @@ class Edges:
     empty: Empty = np.empty
     table: Table | None = None
     _kept: dict[int, Block] = field(default_factory=dict, repr=False)
-    _spare: list[_Buffers] = field(default_factory=list, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
     _checked: set[int] = field(default_factory=set, repr=False)
 
@@ -126,51 +111,28 @@ class Edges:
         start = number * self.block_rows
         return start, min(start + self.block_rows, self.n_points)
 
-    def block(self, number: int) -> Block:
-        """One row block."""
-        return self._get(number).block
-
-    @contextmanager
-    def lend(self, number: int, *, values: bool = True) -> Iterator[Block]:
-        """Lend one row block: its memory holds another block afterwards. Without `values`, it may have none."""
-        block, buffers = self._get(number, values=values)
-        yield block
-        if buffers is not None:
-            with self._guard:
-                self._spare.append(buffers)
+    def block(self, number: int, *, values: bool = True) -> Block:
+        """One row block. Without `values`, it may have none."""
+        resident = self._kept.get(number)
+        if resident is not None:
+            return resident
+        block = self._read(number, values=values)
+        return self._keep(number, block) if self.resident_bytes and values else block
 
     def blocks(self) -> Iterator[Block]:
-        """Lend all row blocks in order."""
-        for number in range(self.n_blocks):
-            with self.lend(number) as block:
-                yield block
+        """All row blocks in order."""
+        return map(self.block, range(self.n_blocks))
 
-    def _get(self, number: int, *, values: bool = True) -> _Read:
-        """A block that is kept, or is read now."""
-        known = self._kept.get(number)
-        if known is not None:
-            return _Read(known, None)
-        found = self._read(number, values=values)
-        return self._keep(number, found) if self.resident_bytes and values else found
-
-    def _keep(self, number: int, found: _Read) -> _Read:
+    def _keep(self, number: int, block: Block) -> Block:
         """Keep a block if there is room for it."""
-        block = found.block
         with self._guard:
             room = self._room  # one thread makes it
-            if room is None:
-                if sum(kept.nbytes for kept in self._kept.values()) + block.nbytes > self.resident_bytes:
-                    return found
-                kept = block._replace(indices=block.indices.copy(), values=block.values.copy())
-        if room is not None:
-            kept = room.keep(number, block)
-        with self._guard:
-            self._kept[number] = kept
-            if len(self._kept) == self.n_blocks:
-                self._spare.clear()
-            elif found.buffers is not None:
-                self._spare.append(found.buffers)
-        return _Read(kept, None)
+            held = sum(kept.nbytes for kept in self._kept.values())
+        if room is None and held + block.nbytes > self.resident_bytes:
+            return block
+        copy = block if room is None else room.keep(number, block)
+        self._kept[number] = copy
+        return copy
 
     @cached_property
     def _room(self) -> "_Room | None":
@@ -184,22 +146,17 @@ class Edges:
             values=self.empty((self.nnz,), np.float32),
         )
 
-    def _read(self, number: int, *, values: bool = True) -> _Read:
+    def _read(self, number: int, *, values: bool = True) -> Block:
         from scalable_gpe.loops import sparse
 
         start, stop = self.rows_of(number)
         indptr = sparse.offsets(self.degree[start:stop])
         length = int(indptr[-1])
-        with self._guard:
-            buffers = self._spare.pop() if self._spare else None
-        if buffers is None:
-            buffers = _Buffers(self.indices.buffer(), self.values.buffer())
-        indices = self.indices.read(number, length, buffers.indices)
+        indices = self.indices.read(number, length)
         if number not in self._checked:  # once: compiled loops trust them
-            check_points(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
+            check_numbers(indices, self.n_points, str(getattr(self.indices, "name", "edges/indices")))
             self._checked.add(number)
-        of_edges = self.values.read(number, length, buffers.values) if values else buffers.values[:0]
-        return _Read(Block(start, indptr, indices, of_edges), buffers)
+        return Block(start, indptr, indices, self.values.read(number, length) if values else _NO_VALUES)
 
     def blocks_touched(self) -> int:
         """Number of blocks of rows that one block reads, at most, among some blocks at even steps.
@@ -211,8 +168,7 @@ class Edges:
         most = 0
         for number in np.unique(np.linspace(0, self.n_blocks - 1, min(_SAMPLED, self.n_blocks)).astype(np.int64)):
             flags = np.zeros(-(-self.n_points // _RUN_ROWS), np.bool_)
-            with self.lend(int(number), values=False) as block:
-                sparse.touched(block.indices, _RUN_ROWS, flags)
+            sparse.touched(self.block(int(number), values=False).indices, _RUN_ROWS, flags)
             most = max(most, int(np.count_nonzero(flags)))
         return -(-most * _RUN_ROWS // self.block_rows)
 
@@ -221,7 +177,7 @@ class Edges:
         order = np.argsort(points, kind="stable")
         blocks = points[order] // self.block_rows
         for number in np.unique(blocks):
-            block = self._kept.get(int(number)) or self._read(int(number)).block
+            block = self._kept.get(int(number)) or self._read(int(number))
             for i in order[blocks == number]:
                 row = int(points[i]) - block.first
                 at = slice(block.indptr[row], block.indptr[row + 1])
@@ -236,7 +192,7 @@ class Edges:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept={}, _spare=[], _guard=threading.Lock(), _checked=set())
+        self.__dict__.update(state, _kept={}, _guard=threading.Lock(), _checked=set())
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, empty: Empty = np.empty) -> "Edges":
         """Return the same pattern with other values."""
@@ -245,13 +201,13 @@ class Edges:
         return made
 
 
-def check_points(numbers: np.ndarray, n_points: int, name: str) -> None:
+def check_numbers(numbers: np.ndarray, n_points: int, name: str) -> None:
     """Refuse numbers of points that do not exist: compiled loops trust them."""
     if numbers.size and int(numbers.view(np.uint32).max()) >= n_points:  # below 0 is large without a sign
         raise wrong_numbers(name)
 
 
-def check_lists(lists: np.ndarray, n_points: int, name: str) -> None:
+def check_listed(lists: np.ndarray, n_points: int, name: str) -> None:
     """Refuse neighbour lists with points that do not exist; -1 ends a list."""
     if lists.size and (int(lists.max()) >= n_points or int(lists.min()) < -1):
         raise wrong_numbers(name)
@@ -319,7 +275,7 @@ def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int
 
     def reverse(piece: tuple[int, int]) -> Sorted:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        check_lists(own[0], blocks[-1][1], indices.key[1])
+        check_listed(own[0], blocks[-1][1], indices.key[1])
         return Sorted(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * ENTRY_BYTES)

@@ -28,6 +28,7 @@ class GraphMetadata:
     """Metadata of a graph, stored with it.
 
     `content` is a checksum of all rows, `offset` was subtracted from them, `duplicates` says whether rows repeat.
+    `n_parts` are those of the search, None where there was none; `recall_trace` is its recall after each step.
     Points and distances are stored in units of ``2**-exponent``.
     """
 
@@ -44,6 +45,8 @@ class GraphMetadata:
     recall_error: float | None = None
     warning: str | None = None
     exponent: int = 0
+    n_parts: int | None = None
+    recall_trace: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,8 +206,8 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))
         nearest = _open_nearest(context, name, metadata.n_points)
         scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
-        kept = store.find_table(f"{name}/points")
-        points = points if kept is None else TableRows(kept)
+        stored = store.find_table(f"{name}/points")
+        points = points if stored is None else TableRows(stored)
     if isinstance(points, InputRows) and points.metric == "jaccard":
         points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order
@@ -220,16 +223,13 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         edges=open_edges(context, f"{name}/edges", metadata.n_points, metadata.block_rows),
         points=points,
         scan=scan,
-        metadata=_renamed(metadata),
+        metadata=metadata,
     )
 
 
-def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors | None:
-    """The true neighbours of sampled points; graphs of earlier versions have none."""
-    table = context.store.find_table(f"{name}/nearest")
-    if table is None:
-        return None
-    pairs = read_whole(table)
+def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
+    """The true neighbours of sampled points."""
+    pairs = read_whole(context.store.open_table(f"{name}/nearest"))
     if pairs.ndim != 2 or pairs.shape[1] != 4 or not ((pairs[:, :2] >= 0) & (pairs[:, :2] < n_points)).all():
         raise wrong_numbers(f"{name}/nearest")
     numbers = pairs[:, :2].astype(np.int64)
@@ -244,11 +244,6 @@ def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
 def offset_of(rows: InputRows) -> tuple[float, ...] | None:
     """The offset that is subtracted from the rows of an input."""
     return None if rows.offset is None else tuple(float(value) for value in rows.offset)
-
-
-def _renamed(metadata: GraphMetadata) -> GraphMetadata:
-    # stores of the first releases say "brought"
-    return replace(metadata, method="precomputed") if metadata.method == "brought" else metadata
 
 
 def check_search(

@@ -4,10 +4,12 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import MemoryPanel, Panel
-from scalable_gpe.execution.sharing import shared_copy
-from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.io.rows import InputRows, Rows, rows_at_once
+from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_rows
 from scalable_gpe.storage.protocol import Table
+
+_SHARD_BYTES = 2**25
 
 
 class RowSubset:
@@ -50,5 +52,24 @@ class TableRows:
 
 def ensure_shared(rows: InputRows, context: Context) -> Rows:
     """Return rows that every worker can read; rows that only this process has are first written to the store."""
-    table = shared_copy(rows, context)
-    return rows if table is None else TableRows(table)
+    if not context.workers.remote or rows.shared:
+        return rows
+    shard = min(context.block_rows(rows.n_rows), rows_per_shard(rows.n_features), rows.n_rows)
+    shape = rows.n_rows, rows.n_features
+    table = context.store.table(f"{context.scratch()}/rows", shape, np.float32, shard_rows=shard)
+
+    def copy(piece: tuple[int, int]) -> None:
+        table.write(piece[0], np.concatenate([rows.read(*step) for step in rows.steps(*piece)]))
+
+    context.workers.here.map(copy, ranges(rows.n_rows, table.shard_rows), count=False)
+    return TableRows(table)
+
+
+def rows_per_shard(n_features: int) -> int:
+    """Rows of a shard of points: a power of two, about 32 MB."""
+    return 1 << max(8, (_SHARD_BYTES // (4 * n_features)).bit_length() - 1)
+
+
+def reading_steps(rows: Rows, start: int, stop: int) -> list[tuple[int, int]]:
+    """Ranges of rows, each read in one call."""
+    return [(start + first, start + last) for first, last in ranges(stop - start, rows_at_once(rows.n_features))]

@@ -225,15 +225,14 @@ class Scan:
     """Summary of the exact distances from sampled points to all others.
 
     ``missing`` counts, in fine bins of the squared distance, the pairs that the graph leaves out; ``listed`` holds the
-    distances of the pairs that it has. Together they give the lost mass for every epsilon. ``nearest`` is None in
-    stores of earlier versions.
+    distances of the pairs that it has. Together they give the lost mass for every epsilon.
     """
 
     recall: float
     recall_error: float
     missing: np.ndarray
     listed: np.ndarray
-    nearest: TrueNeighbors | None = None
+    nearest: TrueNeighbors
 
     def lost_mass(self, epsilon: float) -> float:
         """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out."""

@@ -45,11 +45,14 @@ class NeighborLists(Protocol):
     """Lists in storage order: row i is row ``order[i]`` of the source; the lists hold row numbers of the source.
 
     ``lists(start, stop)`` returns neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
-    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves.
+    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves. ``trace`` is the recall
+    after each step of an approximate search.
     """
 
     @property
     def order(self) -> np.ndarray: ...
+    @property
+    def trace(self) -> tuple[float, ...]: ...
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]: ...
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
@@ -91,6 +94,7 @@ def search(
     context: Context,
     name: str,
     kind: RowKind = RowKind.DENSE,
+    n_parts: int = 1,
 ) -> NeighborLists:
     """Find `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method != "cells":
@@ -105,9 +109,10 @@ def search(
         f"{name}/search",
         random_state=parameters.random_state,
         recall=parameters.recall,
+        part_rows=-(-points.n_rows // n_parts),
     )
     rows = RowSubset(points, found.order) if found.rows is None else found.rows
-    return _StoredLists(found.order, found.neighbors, found.distances, rows)
+    return _StoredLists(found.order, found.neighbors, found.distances, rows, found.trace)
 
 
 class _Readable(Protocol):
@@ -122,6 +127,7 @@ class _StoredLists:
     neighbors: _Readable
     distances: _Readable
     source: _Readable
+    trace: tuple[float, ...]
 
     def __getstate__(self) -> object:
         return {**vars(self), "order": None}  # tasks read tables, never the whole order
@@ -152,6 +158,8 @@ class _IndexedLists:
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
 
+    trace: tuple[float, ...] = ()
+
     def __init__(
         self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context, kind: RowKind
     ) -> None:
@@ -173,7 +181,7 @@ class _IndexedLists:
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
         X, search = self._read(), _SEARCHES[self._kind][self._method]
-        order, indices = search(X, _How(self._n_neighbors, self._random_state, self._n_jobs, self._empty))
+        order, indices = search(X, _Parameters(self._n_neighbors, self._random_state, self._n_jobs, self._empty))
         return _Index(X, indices), order
 
     def _named(self, rows: np.ndarray) -> np.ndarray:
@@ -238,7 +246,7 @@ class _IndexedLists:
         return self._named(neighbors), squared
 
 
-class _How(NamedTuple):
+class _Parameters(NamedTuple):
     """Parameters of a search that needs all rows at once; `empty` makes arrays with an entry per row."""
 
     n_neighbors: int
@@ -247,67 +255,69 @@ class _How(NamedTuple):
     empty: Empty
 
 
-def _kdtree(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+def _kdtree(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
     from scipy.spatial import cKDTree
 
-    doubles = how.empty(X.shape, np.float64)
+    doubles = given.empty(X.shape, np.float64)
     for start, stop in pieces(len(X)):
         doubles[start:stop] = X[start:stop]
     tree = cKDTree(doubles)
 
     def indices(rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), how.n_neighbors), np.int32)
+        found = np.empty((len(rows), given.n_neighbors), np.int32)
         for start, stop in pieces(len(rows), _QUERIED):
             some = rows[start:stop]
-            found[start:stop] = drop_self(tree.query(X[some], k=how.n_neighbors + 1)[1], some)
+            found[start:stop] = drop_self(tree.query(X[some], k=given.n_neighbors + 1)[1], some)
         return found
 
     return np.asarray(tree.indices), indices
 
 
-def _brute(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
-    return np.arange(len(X)), AllPairs(X, how.n_neighbors).neighbors
+def _brute(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    return np.arange(len(X)), AllPairs(X, given.n_neighbors).neighbors
 
 
-def _brute_sparse(X: Any, how: _How) -> tuple[np.ndarray, Indices]:
+def _brute_sparse(X: Any, given: _Parameters) -> tuple[np.ndarray, Indices]:
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(sparse_rows.nearest(X, rows, how.n_neighbors + 1), rows)
+        return drop_self(sparse_rows.nearest(X, rows, given.n_neighbors + 1), rows)
 
     return np.arange(X.shape[0]), indices
 
 
-def _brute_jaccard(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
+def _brute_jaccard(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
     def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(jaccard.nearest(X, rows, how.n_neighbors + 1), rows)
+        return drop_self(jaccard.nearest(X, rows, given.n_neighbors + 1), rows)
 
     return np.arange(len(X)), indices
 
 
-def _pynndescent(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
-    found = repair(X, _descent(X, how, "euclidean"))
+def _pynndescent(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    found = repair(X, _descent(X, given, "euclidean"))
     return locality(X), found.__getitem__
 
 
-def _pynndescent_jaccard(X: np.ndarray, how: _How) -> tuple[np.ndarray, Indices]:
-    found = _descent(X, how, "jaccard")
+def _pynndescent_jaccard(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    found = _descent(X, given, "jaccard")
     rows = unsound_rows(found)
     if len(rows):
         found = found.copy()
-        found[rows] = drop_self(jaccard.nearest(X, rows, how.n_neighbors + 1), rows)
+        found[rows] = drop_self(jaccard.nearest(X, rows, given.n_neighbors + 1), rows)
     return locality(X), found.__getitem__
 
 
-def _descent(X: np.ndarray, how: _How, metric: str) -> np.ndarray:
+def _descent(X: np.ndarray, given: _Parameters, metric: str) -> np.ndarray:
     """Lists of pynndescent, without the rows themselves."""
     from pynndescent import NNDescent
 
-    seed = how.random_state % 2**31
+    seed = given.random_state % 2**31
     writable = np.array(X, order="C")  # a read-only array makes it compile a second time
-    index = NNDescent(writable, n_neighbors=how.n_neighbors + 1, metric=metric, random_state=seed, n_jobs=how.n_jobs)
+    index = NNDescent(
+        writable, n_neighbors=given.n_neighbors + 1, metric=metric, random_state=seed, n_jobs=given.n_jobs
+    )
     return drop_self(index.neighbor_graph[0], np.arange(len(X)))
 
 
-_SEARCHES: dict[RowKind, dict[str, Callable[[Any, _How], tuple[np.ndarray, Indices]]]] = {
+_SEARCHES: dict[RowKind, dict[str, Callable[[Any, _Parameters], tuple[np.ndarray, Indices]]]] = {
     RowKind.DENSE: {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent},
     RowKind.SPARSE: {"brute": _brute_sparse},
     RowKind.JACCARD: {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard},

@@ -25,12 +25,14 @@ class GraphInput:
     """Checksum of all rows (None without points), and versions of the libraries, when a graph was begun.
 
     `complete`: the graph was committed, so that a kernel may have been made from it. `seconds`: spent on it so far.
+    `n_parts`: those of its search; None in stores of earlier versions.
     """
 
     content: str | None
     versions: dict[str, str]
     complete: bool = False
     seconds: float = 0.0
+    n_parts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,42 +42,46 @@ class _Run:
     keys: Keys
 
 
-def begin(name: str, content: str | None, store: ArrayStore) -> None:
+def begin(name: str, content: str | None, store: ArrayStore, n_parts: int = 1) -> int:
     """Commit the input of a graph before it is made; remove an unfinished graph of another one.
 
     A graph that was complete once (it is being repaired) may have a kernel, which belongs to its rows and to its order.
+    Returns the number of parts of the search: `n_parts`, or those of the search that is resumed if they are no fewer.
     """
-    now, known = GraphInput(content, versions()), store.read(input_name(name), GraphInput)
-    if known is not None and (known.content, known.versions) == (now.content, now.versions):
-        return
+    now, begun = GraphInput(content, versions(), n_parts=n_parts), store.read(input_name(name), GraphInput)
+    same = begun is not None and (begun.content, begun.versions) == (now.content, now.versions)
+    if begun is not None and same and begun.n_parts is not None and begun.n_parts >= n_parts:
+        return begun.n_parts
     if name in _names(store, "graph"):
-        made = _made_from(name, known, store)
+        made = _made_from(name, begun, store)
         if made:
-            _check_content(known, content)
-        logger.warning("the unfinished graph was made from other rows, or with other versions: starting over")
-        for one in (*made, name):
-            store.remove(one)
+            _check_content(begun, content)
+        why = "has parts that the limit does not allow" if same else "was made from other rows, or with other versions"
+        logger.warning("the unfinished graph %s: starting over", why)
+        for result in (*made, name):
+            store.remove(result)
     store.commit(input_name(name), now)
+    return n_parts
 
 
 def complete(name: str, store: ArrayStore) -> None:
     """Record that a graph is about to be committed."""
-    known = store.read(input_name(name), GraphInput)
-    if known is not None and not known.complete:
-        store.commit(input_name(name), replace(known, complete=True))
+    begun = store.read(input_name(name), GraphInput)
+    if begun is not None and not begun.complete:
+        store.commit(input_name(name), replace(begun, complete=True))
 
 
 def seconds_spent(name: str, store: ArrayStore) -> float:
     """Seconds that interrupted runs have spent on an unfinished graph."""
-    known = store.read(input_name(name), GraphInput)
-    return 0.0 if known is None or known.complete else known.seconds
+    begun = store.read(input_name(name), GraphInput)
+    return 0.0 if begun is None or begun.complete else begun.seconds
 
 
 def note_seconds(name: str, seconds: float, store: ArrayStore) -> None:
     """Record the seconds spent on an unfinished graph, once its input is known."""
-    known = store.read(input_name(name), GraphInput)
-    if known is not None and not known.complete:
-        store.commit(input_name(name), replace(known, seconds=seconds))
+    begun = store.read(input_name(name), GraphInput)
+    if begun is not None and not begun.complete:
+        store.commit(input_name(name), replace(begun, seconds=seconds))
 
 
 def check_order(name: str, user_row: np.ndarray, store: ArrayStore) -> None:
@@ -87,8 +93,8 @@ def check_order(name: str, user_row: np.ndarray, store: ArrayStore) -> None:
     if any(stored.has(start) and (stored.read(start, stop) != user_row[start:stop]).any() for start, stop in pieces):
         logger.warning("the unfinished graph has its points in another order: starting over")
         made = _made_from(name, store.read(input_name(name), GraphInput), store)
-        for one in (*made, *(f"{name}/{table}" for table in _IN_ORDER)):
-            store.remove(one)
+        for result in (*made, *(f"{name}/{table}" for table in _IN_ORDER)):
+            store.remove(result)
 
 
 def refuse_input() -> NoReturn:
@@ -101,31 +107,31 @@ def refuse_input() -> NoReturn:
     )
 
 
-def _check_content(known: GraphInput | None, content: str | None) -> None:
+def _check_content(begun: GraphInput | None, content: str | None) -> None:
     """Raise unless a graph that others were made from had the same rows."""
-    if known is None:
+    if begun is None:
         raise StoreError(
             Message(
                 "the graph of the store is damaged, and the store does not say which rows it was made from. Pass "
                 "another store, or `resume=False` to start over in this one."
             )
         )
-    if known.content != content:
+    if begun.content != content:
         refuse_input()
 
 
-def _made_from(graph: str, known: GraphInput | None, store: ArrayStore) -> list[str]:
+def _made_from(graph: str, begun: GraphInput | None, store: ArrayStore) -> list[str]:
     """Kernels that may have been made from a graph, and what was made from kernels.
 
     Results of runs of other graphs do not count.
     """
-    if known is not None and not known.complete:
+    if begun is not None and not begun.complete:
         return []
-    runs = [run.keys for one in _names(store, RUNS) if (run := store.peek(one, _Run)) is not None]
+    runs = [run.keys for name in _names(store, RUNS) if (run := store.peek(name, _Run)) is not None]
     others = {name for keys in runs if keys.graph != graph for name in (keys.kernel, keys.heat, keys.sketch)}
-    kernels, *later = ([one for one in _names(store, group) if one not in others] for group in _MADE_FROM_GRAPHS)
+    kernels, *later = ([name for name in _names(store, group) if name not in others] for group in _MADE_FROM_GRAPHS)
     return [*kernels, *itertools.chain(*later)] if kernels else []
 
 
 def _names(store: ArrayStore, group: str) -> list[str]:
-    return [f"{group}/{one}" for one in store.names(group)]
+    return [f"{group}/{name}" for name in store.names(group)]

@@ -120,14 +120,14 @@ class SparseKernel(StoredResult):
     def summary(self) -> list[tuple[str, str]]:
         """Names and values of what to know about the kernel."""
         n_rows, scales = self.shape[0], "" if self.scales is None else ", the median of sigma^2 (local length scales)"
-        known = [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
+        lists = [] if self.graph is None else [("neighbours", f"{self.graph.n_neighbors} each ({self.graph.method})")]
         return [
             ("shape", f"{n_rows:,} x {n_rows:,}"),
             ("entries", f"{self.nnz:,} ({self.nnz / self.storage_order.n_points:.1f} per row)"),
             ("epsilon", "of the given matrix" if self.epsilon is None else f"{self.epsilon:.6g}{scales}"),
             ("lost mass", "not measured" if self.lost_mass is None else f"{self.lost_mass:.2%}"),
             ("missing weight", "not measured" if self.missing_weight is None else f"{self.missing_weight:.2%}"),
-            *known,
+            *lists,
         ]
 
     def __matmul__(self, other: Any) -> np.ndarray:
@@ -194,8 +194,8 @@ class KernelStage:
 
     def find(self, context: Context) -> SparseKernel | None:
         """Return the complete kernel, or None."""
-        known = context.store.read(self.name, KernelMetadata)
-        return None if known is None else open_kernel(self.graph, context, self.name)
+        metadata = context.store.read(self.name, KernelMetadata)
+        return None if metadata is None else open_kernel(self.graph, context, self.name)
 
     def make(self, context: Context) -> SparseKernel:
         """Weigh the edges of the graph, and commit the kernel."""
@@ -218,12 +218,12 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
 
     def weigh(block_number: int) -> bool:
         """Write the weights of a block; return whether all of them connect their rows."""
-        with graph.edges.lend(block_number) as block:
-            if weights.has(block_number):
-                values = weights.read(block_number, len(block.values))
-            else:
-                values = _weights(block, number, scales)
-                weights.write(block_number, values)
+        block = graph.edges.block(block_number)
+        if weights.has(block_number):
+            values = weights.read(block_number, len(block.values))
+        else:
+            values = _weights(block, number, scales)
+            weights.write(block_number, values)
         return bool(values.min() >= JOINED)
 
     with context.workers.progress.stage("kernel", edges.n_blocks):
@@ -265,15 +265,15 @@ def _lost_mass(kernel: SparseKernel) -> float | None:
         return graph.scan.lost_mass(kernel.stored_epsilon)
     if graph.points is None:
         return None
-    dense, kept = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
-    return max(0.0, 1 - float(kept / dense)) if dense > 0 else 0.0
+    dense, sparse = (masses.sum() for masses in row_masses(kernel, graph.points, graph.sampled_points(N_SAMPLES)))
+    return max(0.0, 1 - float(sparse / dense)) if dense > 0 else 0.0
 
 
 def _missing_weight(kernel: SparseKernel) -> float | None:
     """Weight of true neighbours that the graph lacks, as a share of that of all; None if it was not measured."""
-    nearest = None if kernel.graph is None or kernel.graph.scan is None else kernel.graph.scan.nearest
-    if nearest is None:
+    if kernel.graph is None or kernel.graph.scan is None:
         return None
+    nearest = kernel.graph.scan.nearest
     if kernel.scales is None:
         return nearest.missing_weight(kernel.stored_epsilon)
     left, right = (kernel.scales.sigma[some].astype(np.float64) for some in (nearest.points, nearest.neighbors))
@@ -318,10 +318,10 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
     else:
         epsilon = scales.sigma[own].astype(np.float64)
     dense = scan_points(points, own, _DenseMass(epsilon, scales), kernel.context)
-    kept = np.empty(len(own))
+    sums = np.empty(len(own))
     for i, _, weights in kernel.edges.rows(own):
-        kept[i] = weights.sum(dtype=np.float64) - 1
-    return dense, kept
+        sums[i] = weights.sum(dtype=np.float64) - 1
+    return dense, sums
 
 
 def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel:

@@ -33,7 +33,7 @@ class SampleWeight:
         return sums
 
 
-def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> SampleWeight | None:
+def check_sample_weight(sample_weight: Any, n_rows: int) -> SampleWeight | None:
     """Check one weight per row; None if all are 1, which is the same as no weights.
 
     Examples
@@ -45,16 +45,17 @@ def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_wei
         return None
     values = np.asarray(sample_weight)
     if values.dtype.kind not in "fiu":
-        raise TypeError(Message(f"`{name}` must hold numbers, one per row; got dtype {values.dtype}."))
+        raise TypeError(Message(f"`sample_weight` must hold numbers, one per row; got dtype {values.dtype}."))
     if values.shape != (n_rows,):
-        raise ValueError(Message(f"`{name}` must hold one number for each of the {n_rows} rows; got {values.shape}."))
+        text = f"`sample_weight` must hold one number for each of the {n_rows} rows; got {values.shape}."
+        raise ValueError(Message(text))
     values = values.astype(np.float64)
     wrong = np.flatnonzero(~((values >= _RANGE[0]) & (values <= _RANGE[1])))
     if wrong.size:
         raise ValueError(
             Message(
-                f"`{name}` must lie between {_RANGE[0]:g} and {_RANGE[1]:g}; others in {checks.rows_named(wrong)}. "
-                "Drop rows without weight, or divide all weights by a constant."
+                f"`sample_weight` must lie between {_RANGE[0]:g} and {_RANGE[1]:g}; others in "
+                f"{checks.rows_named(wrong)}. Drop rows without weight, or divide all weights by a constant."
             )
         )
     return None if (values == 1).all() else SampleWeight(values)

@@ -75,22 +75,22 @@ def sweep(
     def visit(number: int) -> Result:
         from scalable_gpe.loops import sparse
 
-        with kernel.edges.lend(number) as block:
-            rows = block.first, block.stop
-            # rows that are not used again are read first, so that the cache evicts them first
-            out = target.room(*rows) if update is None else update.rows(*rows)
-            added = [one.old.rows(*rows) for one in sums]
-            _expect_changes([out, *added])
-            multiplied = source.whole(block.indices)
-            for total, one in zip(added, sums, strict=True):
-                sparse.accumulate(total, out, one.shares.updated)
-                sparse.accumulate(total, multiplied[slice(*rows)], one.shares.multiplied)
-            result = loop(block, multiplied, out)
-            target.put(block.first, out)
-            for total, one in zip(added, sums, strict=True):
-                sparse.accumulate(total, out, one.shares.new)
-                one.new.put(block.first, total)
-            return result
+        block = kernel.edges.block(number)
+        rows = block.first, block.stop
+        # rows that are not used again are read first, so that the cache evicts them first
+        out = target.room(*rows) if update is None else update.rows(*rows)
+        added = [accumulator.old.rows(*rows) for accumulator in sums]
+        _expect_changes([out, *added])
+        multiplied = source.whole(block.indices)
+        for total, accumulator in zip(added, sums, strict=True):
+            sparse.accumulate(total, out, accumulator.shares.updated)
+            sparse.accumulate(total, multiplied[slice(*rows)], accumulator.shares.multiplied)
+        result = loop(block, multiplied, out)
+        target.put(block.first, out)
+        for total, accumulator in zip(added, sums, strict=True):
+            sparse.accumulate(total, out, accumulator.shares.new)
+            accumulator.new.put(block.first, total)
+        return result
 
     visit.__name__ = _snake_case(type(loop).__name__)  # the task's name on a dashboard
     results = context.workers.map_blocks(visit, kernel.edges.n_blocks)

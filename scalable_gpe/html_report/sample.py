@@ -38,9 +38,9 @@ def sampled_explorer(embedding: Embedding, color: Any = None, color_label: str =
     return Explorer(views, axes, rows, n_rows, None if column is None else column[rows], color_label)
 
 
-def spread(items: Sequence[_Item], most: int = MAX_POWERS) -> list[_Item]:
-    """At most so many items, from the first to the last at even steps."""
-    places = np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int)
+def spread(items: Sequence[_Item]) -> list[_Item]:
+    """At most `MAX_POWERS` items, from the first to the last at even steps."""
+    places = np.linspace(0, len(items) - 1, min(len(items), MAX_POWERS)).round().astype(int)
     return [items[place] for place in places]
 
 

@@ -15,15 +15,15 @@ from scalable_gpe.loops.vectors import fetch, four_squares
 EMPTY = np.uint64(2**64 - 1)  # an entry of a list
 NOTHING = np.uint32(2**32 - 1)  # as a distance: any may enter
 _BATCH = 512  # sampled entries that are fetched from memory at the same time
-_NEW = np.uint64(1)
-_ROW = np.uint64(0xFFFFFFFE)
+NEW = np.uint64(1)
+ROW = np.uint64(0xFFFFFFFE)
 _LOW = np.uint64(0x0001_0001_0001_0001)
 _HIGH = np.uint64(0x8000_8000_8000_8000)
 
 
 @inner_loop
 def _row_of(entry):
-    return np.int64((entry & _ROW) >> np.uint64(1))
+    return np.int64((entry & ROW) >> np.uint64(1))
 
 
 @inner_loop
@@ -34,10 +34,10 @@ def _entry(bits, row, new):
 @inner_loop
 def _place(lists, row, n, entry):
     """Position of an entry in a list that holds `n` entries, or -1 if the list holds it or is better throughout."""
-    wanted = entry >> _NEW
+    wanted = entry >> NEW
     n_better = n_equal = 0
     for t in range(n):
-        one = lists[row, t] >> _NEW
+        one = lists[row, t] >> NEW
         n_better += one < wanted
         n_equal += one == wanted
     return -1 if n_equal > 0 or n_better == lists.shape[1] else n_better
@@ -98,7 +98,7 @@ def start_lists(X, known, found, first, last, lists, reach):
                 if found[row + 1, t] >= 0:
                     fetch(X, np.int64(found[row + 1, t]))
         n = _append_rows(X, row, known, lists, 0, np.uint64(0), reach[row], four, squares, bits)
-        _append_rows(X, row, found, lists, n, _NEW, reach[row], four, squares, bits)
+        _append_rows(X, row, found, lists, n, NEW, reach[row], four, squares, bits)
         reach[row] = min(reach[row], np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32)))
 
 
@@ -120,7 +120,7 @@ def count_new(lists, first, last, n_new):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            n += np.int64(entry & _NEW)
+            n += np.int64(entry & NEW)
         n_new[row] = n
 
 
@@ -138,7 +138,7 @@ def choose_tickets(lists, first, last, n_wanted, highest):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            new, other = np.int64(entry & _NEW), _row_of(entry)
+            new, other = np.int64(entry & NEW), _row_of(entry)
             if own:
                 highest[row, new] += np.uint32(1)
             if first <= other < last:
@@ -181,7 +181,7 @@ def sample_entries(lists, first, last, seed, highest, samples, n_samples):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            new, other = np.int64(entry & _NEW), _row_of(entry)
+            new, other = np.int64(entry & NEW), _row_of(entry)
             if own:
                 places[n], rows[n] = 2 * row + new, other
                 n += _ticket(row, other, seed) < highest[row, new]
@@ -205,8 +205,8 @@ def mark_sampled(lists, first, last, seed, highest):
             entry = lists[row, t]
             if entry == EMPTY:
                 break
-            if entry & _NEW and _ticket(row, _row_of(entry), seed) < highest[row, 1]:
-                lists[row, t] = entry & ~_NEW
+            if entry & NEW and _ticket(row, _row_of(entry), seed) < highest[row, 1]:
+                lists[row, t] = entry & ~NEW
 
 
 @inner_loop
@@ -283,11 +283,11 @@ def join(X, labels, unused, samples, n_samples, first, last, start, lists, reach
                     other, square = rows[t], bits[t]
                     if square <= near[s]:
                         fetch(lists, row)
-                        owner[n_offered], offered[n_offered] = row, _entry(square, other, _NEW)
+                        owner[n_offered], offered[n_offered] = row, _entry(square, other, NEW)
                         n_offered += 1
                     if square <= near[t]:
                         fetch(lists, other)
-                        owner[n_offered], offered[n_offered] = other, _entry(square, row, _NEW)
+                        owner[n_offered], offered[n_offered] = other, _entry(square, row, NEW)
                         n_offered += 1
         for e in range(n_offered):
             if first <= owner[e] < last:

@@ -36,8 +36,8 @@ def sum_up(
     return sums, index
 
 
-def everywhere(builder: Any, value: Any, kind: Any) -> Any:
-    """A vector of one number."""
+def splat(builder: Any, value: Any, kind: Any) -> Any:
+    """Broadcast a number to all lanes of a vector."""
     empty, none = ir.Constant(kind, ir.Undefined), ir.Constant(INTEGER, 0)
     first = builder.insert_element(empty, value, none)
     return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(INTEGER, kind.count), [0] * kind.count))

@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from scalable_gpe.loops.compiled import njit
-from scalable_gpe.loops.registers import CACHE_LINE, DOUBLE, FLOAT, INDEX, everywhere, prefetch, sum_up
+from scalable_gpe.loops.registers import CACHE_LINE, DOUBLE, FLOAT, INDEX, prefetch, splat, sum_up
 
 _AHEAD = 12  # entries between a prefetch and its use
 
@@ -51,7 +51,7 @@ def _product_of(width: int) -> Any:
             row = builder.load(builder.bitcast(row_of(entry), stored.as_pointer()), align=4 if single else 8)
             if single:  # the product of two float32 is exact in float64, fused or not
                 row = builder.fpext(row, kind)
-            return [builder.call(multiply_add, [everywhere(builder, weight, kind), row, sums[0]])]
+            return [builder.call(multiply_add, [splat(builder, weight, kind), row, sums[0]])]
 
         (total,), _ = sum_up(builder, start, stop, 1, [ir.Constant(kind, [0.0] * width)], add)
         target = builder.bitcast(builder.gep(out.data, [column]), kind.as_pointer())

@@ -21,8 +21,8 @@ from scalable_gpe.loops.registers import (
     FLOAT,
     INDEX,
     INTEGER,
-    everywhere,
     prefetch,
+    splat,
     sum_up,
 )
 
@@ -140,7 +140,7 @@ def _tile(builder: Any, samples: Any, block: Any, out: Any, rows: Any) -> None:
             at = builder.gep(samples.data, [builder.add(builder.mul(feature, n_samples), first)])
             some = {part: _load(builder, at, ir.Constant(INDEX, part), 16, kind) for part in parts}
             for r, start in enumerate(starts):
-                value = everywhere(builder, builder.load(builder.gep(start, [feature])), kind)
+                value = splat(builder, builder.load(builder.gep(start, [feature])), kind)
                 for part in parts:
                     step = builder.fsub(value, some[part])
                     total = sums[r, part]
@@ -220,7 +220,7 @@ def _last_terms(
     first = builder.sub(n_features, ir.Constant(INDEX, _LANES))
     n_used = builder.trunc(builder.sub(n_features, stop), INTEGER)
     numbers_from_end = ir.Constant(flags, list(range(_LANES, 0, -1)))
-    is_used = builder.icmp_signed("<=", numbers_from_end, everywhere(builder, n_used, flags))
+    is_used = builder.icmp_signed("<=", numbers_from_end, splat(builder, n_used, flags))
     products = terms(*(_load(builder, row, first, _LANES, kind) for row in rows))
     zero, fma = ir.Constant(kind, [0.0] * _LANES), _fma(builder, kind)
     return [

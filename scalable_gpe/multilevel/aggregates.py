@@ -72,11 +72,11 @@ def rows_of(edges: Edges, start: int, stop: int) -> Rows:
     """Rows `start` to `stop` of K, from the blocks that hold them."""
     parts = []
     for number in range(start // edges.block_rows, -(-stop // edges.block_rows)):
-        with edges.lend(number) as block:
-            first, last = max(start, block.first) - block.first, min(stop, block.stop) - block.first
-            at = slice(block.indptr[first], block.indptr[last])
-            own = np.diff(block.indptr[first : last + 1])
-            parts.append((own, block.indices[at].copy(), block.values[at].copy()))
+        block = edges.block(number)
+        first, last = max(start, block.first) - block.first, min(stop, block.stop) - block.first
+        at = slice(block.indptr[first], block.indptr[last])
+        own = np.diff(block.indptr[first : last + 1])
+        parts.append((own, block.indices[at].copy(), block.values[at].copy()))
     lengths, indices, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Rows(start, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), indices, values)
 
@@ -168,8 +168,8 @@ def _inside(edges: Edges, piece: tuple[int, int], root: np.ndarray) -> csr_array
     rows, n_rows = rows_of(edges, *piece), piece[1] - piece[0]
     indptr = np.zeros(n_rows + 1, np.int64)
     columns, coupling = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
-    kept = aggregation.select_inside(rows.indptr, rows.indices, rows.values, *piece, root, indptr, columns, coupling)
-    return csr_array((coupling[:kept], columns[:kept], indptr), shape=(n_rows, n_rows))
+    n_used = aggregation.select_inside(rows.indptr, rows.indices, rows.values, *piece, root, indptr, columns, coupling)
+    return csr_array((coupling[:n_used], columns[:n_used], indptr), shape=(n_rows, n_rows))
 
 
 def _joined(coupling: csr_array, labels: np.ndarray, count: int) -> csr_array:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
 
@@ -82,9 +83,7 @@ class Inverse:
     @staticmethod
     def of(matrix: np.ndarray) -> "Inverse":
         """Invert a positive matrix; directions without a share in it, such as a constant if c is 1, are left out."""
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(limits=1, user_api="blas"):
+        with process.one_blas_thread():
             values, vectors = np.linalg.eigh(matrix)
             kept = values > _SINGULAR * values[-1]
             inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T

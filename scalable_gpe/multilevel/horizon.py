@@ -7,7 +7,7 @@ so the horizon is the smallest power of two from eight relaxation times on.
 Small groups almost apart are slower than any shape, and a longer sum tells nothing more about them. So modes that
 live on less than 1 % of the rows do not count. Where they are so many that no shape is seen, the rows that they live on
 are held: heat that they would get stays where it is. Large groups almost apart show as a gap between the times of
-the modes; beyond it the horizon is not extended.
+the modes; beyond it the horizon is not extended. If all modes before it are of few rows, more modes are found first.
 
 The first powers tell a row apart from all others, near or far. Let d be the dimension of the data. The largest
 eigenvalues add about T^2 / N to a squared distance, and T grows with N^(2/d): in more than four dimensions that part
@@ -17,7 +17,6 @@ the sum begins later. `benchmarks/many_rows.py` measures where, and with which p
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -97,6 +96,10 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
             search = _search(basis, panels, held, roots)
             modes = search.modes()
             shape = _of_shape(modes)
+            if not shape and _on_many(modes):
+                search = _search(basis, panels, held, roots, 2 * N_MODES)
+                modes = search.modes()
+                shape = _of_shape(modes)
             if shape or not modes:
                 break
             more = _carriers(search, modes) | in_small_groups(heat, _roots(heat, panels, 1 / modes[-1].time))
@@ -105,42 +108,49 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
                 break
     panels.clear()
     n_sweeps = heat.context.tally.sweeps.get("interval", 0) - before
-    slowest = _reach(shape) if shape else min((mode.time for mode in modes), default=1.0)
+    slowest = shape[-1].time if shape else min((mode.time for mode in modes), default=1.0)
     chosen = int(np.clip(2 ** np.ceil(np.log2(PER_TIME * max(slowest, 1.0))), SHORTEST, LONGEST))
     time = slowest if np.isfinite(slowest) and modes else None
     return Horizon(chosen, time, bool(modes) and not shape, n_sweeps, int(held.sum()))
 
 
-def _search(basis: CoarseBasis, panels: Panels, held: np.ndarray, roots: Panel | None) -> ModeSearch:
+def _search(
+    basis: CoarseBasis, panels: Panels, held: np.ndarray, roots: Panel | None, n_modes: int = N_MODES
+) -> ModeSearch:
     """The slow modes of the rows that are not held, until the time of the slowest shape has settled."""
     heat = basis.heat
     rows = OrdinaryRows.of(heat, panels, held if held.any() else None, roots)
     lost = _lost(heat, rows, panels) if held.any() else None
     search = ModeSearch(basis, rows, panels, "interval", lost)
-    search.begin(min(N_MODES, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
+    search.begin(min(n_modes, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
     before = 0.0
     for _ in range(_MOST_STEPS):
         search.step()
         shape = _of_shape(search.modes())
-        now = _reach(shape) if shape else float(search.decays[-1])
+        now = shape[-1].time if shape else float(search.decays[-1])
         if abs(now - before) <= _SETTLED * abs(now):
             break
         before = now
     return search
 
 
+def _on_many(modes: Sequence[Mode]) -> list[Mode]:
+    """The modes that live on many rows, the slowest one last."""
+    return sorted((mode for mode in modes if mode.share >= LEAST_SHARE and mode.decay < 1), key=lambda mode: mode.time)
+
+
 def _of_shape(modes: Sequence[Mode]) -> list[Mode]:
-    """The modes that live on many rows, the slowest one first."""
-    return [mode for mode in modes if mode.share >= LEAST_SHARE and mode.decay < 1]
+    """The modes that live on many rows before the first gap beyond `_LONG`, the slowest one last.
 
-
-def _reach(shape: Sequence[Mode]) -> float:
-    """The longest time before the first gap beyond `_LONG`; the longest one of all if there is none."""
-    times = sorted((mode.time for mode in shape), reverse=False)
-    for faster, slower in pairwise(times):
-        if slower > _LONG and slower > _GAP * faster:
-            return faster
-    return times[-1]
+    Modes that were not found are faster than all others: beyond a gap from those, none is of the shape.
+    """
+    shape, before = list[Mode](), min((mode.time for mode in modes if mode.decay < 1), default=1.0)
+    for mode in _on_many(modes):
+        if mode.time > _LONG and mode.time > _GAP * before:
+            break
+        shape.append(mode)
+        before = mode.time
+    return shape
 
 
 def _roots(heat: HeatKernel, panels: Panels, least: float) -> Panel | None:

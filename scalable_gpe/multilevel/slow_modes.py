@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.normalization import HeatKernel
@@ -165,9 +166,7 @@ class ModeSearch:
 
     def _search(self, spaces: list[Subspace], n_modes: int) -> None:
         """Find the best vectors in some subspaces together."""
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(limits=1, user_api="blas"):
+        with process.one_blas_thread():
             inner, energy = self._gram(spaces)
             values, shares = _lowest(inner, energy, n_modes)
             found = self._combined(spaces, shares)

@@ -80,7 +80,7 @@ def make_columns(
     """Compute the columns that are not stored yet; powers that can share their sweeps do."""
     done = {label: _stored_columns(context, name, plan.filter, n_components) for label, plan in plans.items()}
     edges = heat.kernel.edges
-    groups = _groups(heat, plans, {label: known[-1].stop if known else 0 for label, known in done.items()})
+    groups = _groups(heat, plans, {label: parts[-1].stop if parts else 0 for label, parts in done.items()})
     blocks_touched = edges.blocks_touched() if context.plan.maps_arrays and groups else 0
     for first, together in groups:
         if first >= n_components:
@@ -119,24 +119,24 @@ def _groups(
         others = [key for key in groups if key[0] == first and key[1] != np.inf]
         if others:
             groups[others[0]] += groups.pop((first, lower))
-    found: list[tuple[int, list[PowerPlan] | list[ScalesPlan]]] = [(key[0], groups[key]) for key in sorted(groups)]
-    return found + [(n_stored[label], [plan]) for label, plan in plans.items() if isinstance(plan, ScalesPlan)]
+    grouped: list[tuple[int, list[PowerPlan] | list[ScalesPlan]]] = [(key[0], groups[key]) for key in sorted(groups)]
+    return grouped + [(n_stored[label], [plan]) for label, plan in plans.items() if isinstance(plan, ScalesPlan)]
 
 
 def _stored_columns(context: Context, name: str, wanted: Filter, n_components: int) -> list[SketchColumns]:
     """Committed column ranges of a filter, without gaps from column 0 on; of several that overlap, the longest."""
-    found = [one.split("-") for one in context.store.names(filter_name(name, wanted.name))]
-    ranges_found = [tuple(map(int, one)) for one in found if len(one) == 2 and all(part.isdigit() for part in one)]
-    known: list[SketchColumns] = []
+    bounds = [name.split("-") for name in context.store.names(filter_name(name, wanted.name))]
+    ranges_found = [tuple(map(int, pair)) for pair in bounds if len(pair) == 2 and all(part.isdigit() for part in pair)]
+    chain: list[SketchColumns] = []
     stop = 0
     while stop < n_components:
         ends = sorted((last for first, last in ranges_found if first == stop < last), reverse=True)
-        columns = next((one for last in ends if (one := _committed(context, name, wanted, stop, last))), None)
+        columns = next((part for last in ends if (part := _committed(context, name, wanted, stop, last))), None)
         if columns is None:
             break
-        known.append(columns)
+        chain.append(columns)
         stop = columns.stop
-    return known
+    return chain
 
 
 def _committed(context: Context, name: str, wanted: Filter, first: int, stop: int) -> SketchColumns | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Table, read_whole, write_whole
@@ -78,7 +79,6 @@ class AxesMetadata:
 
 def principal_axes(read: ReadRows, n_rows: int, ordinary: ReadRows, workers: Workers) -> Axes:
     """Axes of the rows that `read` returns for a range, of those where the mask `ordinary` is true; all if none is."""
-    from threadpoolctl import threadpool_limits
 
     def sums(piece: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         n_counted, total, gram = 0, None, None
@@ -92,7 +92,7 @@ def principal_axes(read: ReadRows, n_rows: int, ordinary: ReadRows, workers: Wor
         assert total is not None and gram is not None
         return n_counted, total, gram
 
-    with threadpool_limits(limits=1, user_api="blas"):
+    with process.one_blas_thread():
         parts = workers.map(sums, ranges(n_rows, _SUM_ROWS), count=False)
         n_counted, total, gram = parts[0]
         for more_counted, more_total, more_gram in parts[1:]:

@@ -9,12 +9,14 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+from zarr.buffer.cpu import NDBuffer
 
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.storage.backends import StorageBackend, WrongBytes
+from scalable_gpe.storage.backends import StorageBackend
 from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.handle import StoreHandle
-from scalable_gpe.storage.shards import ABSENT, file_format
+
+_ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold: it is all zeros
 
 
 class _Stored:
@@ -30,7 +32,6 @@ class _Stored:
         self.array = array
         self.name = array.path
         self.dtype = np.dtype(array.dtype)
-        self._format = file_format(array)  # None: zarr reads and writes its files
 
     @property
     def _layout(self) -> tuple[Any, ...]:
@@ -52,6 +53,19 @@ class _Stored:
             return False
         return True
 
+    def _write(
+        self, index: Sequence[int], region: tuple[slice, ...], values: np.ndarray, *, whole: bool = True
+    ) -> None:
+        """Write a shard; if it is `whole`, whatever was there: zarr reads a shard before it changes it."""
+        with self._named():
+            try:
+                self.array[region] = values
+            except DamageError:
+                if not whole:
+                    raise
+                self.handle.backend.delete(f"{self.name}/{chunk_name(index)}")
+                self.array[region] = values
+
     @contextlib.contextmanager
     def _named(self, *, noted: bool = True) -> Iterator[None]:
         """Make errors of a chunk name its array; with `noted`, the next run repairs it."""
@@ -60,8 +74,6 @@ class _Stored:
                 yield
         except FileNotFoundError as error:
             raise self._damage(f"{error.filename or error} is missing", noted) from error
-        except WrongBytes as error:
-            raise self._damage(str(error), noted) from error
         except DamageError:  # of the codec
             if noted:
                 self.handle.note_damage(self.name)
@@ -93,8 +105,6 @@ class StoredTable(_Stored):
     def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
         super().__init__(handle, array)
         self.shape = array.shape
-        if handle.backend.network:  # zarr has several requests on their way at once
-            self._format = None
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property
@@ -120,61 +130,30 @@ class StoredTable(_Stored):
         return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
-        """Read rows from `start` on into an array; whole chunks without a copy."""
+        """Read rows from `start` on into an array."""
         stop = start + len(out)
         with self._named():
-            if self._format is None or out.dtype != self.dtype or not out.flags.c_contiguous or not out.size:
-                out[:] = self.array[start:stop]
-                return
+            _read(self.array, slice(start, stop), out)
             for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
-                first = shard * self.shard_rows
-                low, high = max(start, first), min(stop, first + self.shard_rows)
-                self._read_shard(shard, low - first, out[low - start : high - start])
+                rows = out[max(shard * self.shard_rows - start, 0) : (shard + 1) * self.shard_rows - start]
+                key = f"{self.name}/{chunk_name(self._index(shard))}"
+                # zarr reads zeros from a file that is not there
+                if rows.size and not (rows[:1].any() or rows.any() or self.handle.backend.exists(key)):
+                    raise FileNotFoundError(key)
 
-    def _read_shard(self, shard: int, start: int, out: np.ndarray) -> None:
-        """Read rows of one shard, which count from its beginning, into an array."""
-        stop, step = start + len(out), self.array.chunks[0]
-        key, backend, form = f"{self.name}/{self._file(shard)}", self.handle.backend, self._format
-        assert form is not None
-        index = form.index(backend, key)
-        whole, end = -(-start // step), stop // step
-        if whole < end:
-            form.read(backend, key, whole, _bytes(out[whole * step - start : end * step - start]), index)
-        for chunk in {start // step, end} - set(range(whole, end)):  # needed in part, read whole
-            first, rows = chunk * step, np.empty((step, *self.shape[1:]), self.dtype)
-            low, high = max(first, start), min(first + step, stop)
-            if low < high:
-                form.read(backend, key, chunk, _bytes(rows), index)
-                out[low - start : high - start] = rows[low - first : high - first]
-
-    def _file(self, shard: int) -> str:
-        return chunk_name((shard, *(0 for _ in self.shape[1:])))
+    def _index(self, shard: int) -> tuple[int, ...]:
+        return (shard, *(0 for _ in self.shape[1:]))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """Rows by number; reads only the chunks that hold them."""
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
-        if np.any(np.diff(ids) < 0):
-            order = np.argsort(ids, kind="stable")
-            out[order] = self.take(ids[order])
-            return out
-        step = self.array.chunks[0]
-        cuts = np.flatnonzero(np.diff(ids // step)) + 1
+        order = np.argsort(ids, kind="stable")
+        ascending = ids[order]
         # neighbouring chunks are read in one call, at most a shard at a time
-        bounds = [0, *cuts.tolist(), len(ids)] if len(ids) else [0]
-        first = 0
-        while first < len(bounds) - 1:
-            last = first + 1
-            chunk, shard = ids[bounds[first]] // step, ids[bounds[first]] // self.shard_rows
-            while (
-                last < len(bounds) - 1
-                and ids[bounds[last]] // step == chunk + (last - first)
-                and ids[bounds[last]] // self.shard_rows == shard
-            ):
-                last += 1
-            rows = ids[bounds[first] : bounds[last]]
-            start, stop = int(rows[0]), int(rows[-1]) + 1
-            out[bounds[first] : bounds[last]] = self.read(start, stop)[rows - start]
-            first = last
+        far = (np.diff(ascending // self.run_rows) > 1) | (np.diff(ascending // self.shard_rows) > 0)
+        for places in np.split(order, np.flatnonzero(far) + 1) if len(ids) else ():
+            rows = ids[places]
+            out[places] = self.read(int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
         return out
 
     def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
@@ -183,29 +162,13 @@ class StoredTable(_Stored):
         self.handle.check_writable()
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
-        with self._named():
-            if values.ndim == 2 and values.shape[1] != self.shape[1]:
-                self.array[start : start + len(values), first_column : first_column + values.shape[1]] = values
-            elif self._format is None or not values.size:
-                self.array[start : start + len(values)] = values
-            else:
-                self._write_shard(start // self.shard_rows, np.ascontiguousarray(values, self.dtype))
-
-    def _write_shard(self, shard: int, values: np.ndarray) -> None:
-        step = self.array.chunks[0]
-        chunks = []
-        for first in range(0, len(values), step):
-            rows = values[first : first + step]
-            if len(rows) < step:  # the last rows of the table
-                rows = np.zeros((step, *self.shape[1:]), self.dtype)
-                rows[: len(values) - first] = values[first:]
-            chunks.append(_bytes(rows))
-        assert self._format is not None
-        self._format.write(self.handle.backend, f"{self.name}/{self._file(shard)}", chunks)
+        columns = [slice(first_column, first_column + width) for width in values.shape[1:]]
+        region = slice(start, start + len(values)), *columns
+        self._write(self._index(start // self.shard_rows), region, values, whole=values.shape[1:] == self.shape[1:])
 
     def has(self, start: int) -> bool:
         """Whether the shard that begins at `start` is stored and can be read."""
-        return self.readable(start // self.shard_rows, *(0 for _ in self.shape[1:]))
+        return self.readable(*self._index(start // self.shard_rows))
 
 
 class StoredRagged(_Stored):
@@ -219,60 +182,35 @@ class StoredRagged(_Stored):
 
     def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
         super().__init__(handle, array)
-        self._indexes: dict[int, list[int]] = {}
-        self._width, self._step = array.shape[1], array.chunks[1]
+        self._width = array.shape[1]
 
-    def buffer(self) -> np.ndarray:
-        """Memory for any block."""
-        return np.empty(self._width, self.dtype)
-
-    def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray:
-        """Entries of one block: a view of the buffer, if one is given."""
-        row = self.buffer() if buffer is None else buffer
+    def read(self, block: int, length: int) -> np.ndarray:
+        """Entries of one block."""
+        if not 0 <= length < self._width:
+            raise self._damage(f"block {block} cannot have {length} entries")
         with self._named():
-            if not 0 <= length < self._width:
-                raise WrongBytes(f"block {block} cannot have {length} entries")
-            if self._format is None:
-                row[:] = self.array[block]
-            else:
-                self._fill(block, row, length + 1)
+            row = np.empty(length + 1, self.dtype)
+            _read(self.array, (block, slice(length + 1)), row)
         if row[0] != 1:
             raise self._damage(f"chunk c/{block}/0 is missing", part=chunk_name((block, 0)))
-        return row[1 : length + 1]
-
-    def _fill(self, block: int, row: np.ndarray, length: int) -> None:
-        """Read the chunks that hold the first entries of a row straight into it."""
-        key, backend, form, step = f"{self.name}/c/{block}/0", self.handle.backend, self._format, self._step
-        assert form is not None
-        index = self._indexes.get(block)  # blocks of K are read in every sweep
-        if index is None:
-            index = self._indexes[block] = form.index(backend, key)
-        form.read(backend, key, 0, _bytes(row[: -(-length // step) * step]), index)
+        return row[1:]
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block as one shard: chunks of padding alone are not written."""
         self.handle.check_writable()
-        self._indexes.pop(block, None)
-        step = self._step
-        direct = self._format is not None and not self.handle.backend.network
-        whole = -(-(len(values) + 1) // step) * step if direct else self._width
-        row = np.zeros(whole, self.dtype)
-        row[0] = 1
-        row[1 : len(values) + 1] = values
-        with self._named():
-            if self._format is None or not direct:
-                self.array[block : block + 1] = row[None]
-            else:
-                chunks = [_bytes(row[at : at + step]) for at in range(0, whole, step)]
-                self._format.write(self.handle.backend, f"{self.name}/c/{block}/0", chunks)
+        row = np.zeros((1, self._width), self.dtype)
+        row[0, 0] = 1
+        row[0, 1 : len(values) + 1] = values
+        self._write((block, 0), (slice(block, block + 1),), row)
 
     def has(self, block: int) -> bool:
         """Whether a block is stored and can be read."""
         return self.readable(block, 0)
 
 
-def _bytes(values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1).view(np.uint8)
+def _read(array: ZarrArray, region: Any, out: np.ndarray) -> None:
+    """Read a region of an array into another one."""
+    array.get_basic_selection(region, out=NDBuffer.from_numpy_array(out))
 
 
 def chunk_name(index: Sequence[int]) -> str:
@@ -280,20 +218,20 @@ def chunk_name(index: Sequence[int]) -> str:
     return "/".join(["c", *map(str, index)])
 
 
-def chunk_mark(backend: StorageBackend, key: str, n_inner: int) -> str:
-    """Mark of a chunk, or of a shard of `n_inner` chunks: checksum of the checksums that end its first and last chunk.
+def chunk_checksum(backend: StorageBackend, key: str, n_inner: int) -> str:
+    """Checksum of the checksums that end a chunk, or the first and the last of the `n_inner` chunks of a shard.
 
-    Few bytes are read. The mark tells a chunk from all others, and from its own earlier content.
+    Few bytes are read. It tells a chunk from all others, and from its own earlier content.
     """
     size = backend.length(key)
     if n_inner == 0:
         return f"{google_crc32c.value(backend.read(key, max(size - 4, 0), size)):08x}"
     first = max(size - 16 * n_inner - 4, 0)
     index = backend.read(key, first, size)
-    found = b""
+    sums = b""
     for entry in (index[:16], index[-20:-4]):
         offset, length = int.from_bytes(entry[:8], "little"), int.from_bytes(entry[8:], "little")
-        if offset != ABSENT:
+        if offset != _ABSENT:
             end = min(offset + length, size)
-            found += backend.read(key, max(end - 4, 0), end)
-    return f"{google_crc32c.value(found):08x}"
+            sums += backend.read(key, max(end - 4, 0), end)
+    return f"{google_crc32c.value(sums):08x}"

@@ -11,15 +11,10 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from scalable_gpe.errors import Message, StoreError
-from scalable_gpe.loops import checksum
 from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
 
 StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
@@ -42,13 +37,6 @@ class WrongBytes(Exception):
     """Bytes of a file that are not those that were written: another length, or another checksum."""
 
 
-class Sums(NamedTuple):
-    """The checksums that a file has of its runs of bytes, and those of the bytes themselves."""
-
-    stored: np.ndarray
-    computed: np.ndarray
-
-
 class StorageBackend(Protocol):
     """Files of a store, by their names.
 
@@ -65,10 +53,7 @@ class StorageBackend(Protocol):
     def exists(self, key: str) -> bool: ...
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
     def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
-    def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums: ...
-    def write(
-        self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, synced: bool = False
-    ) -> None: ...
+    def write(self, key: str, *pieces: Any, synced: bool = False) -> None: ...
     def files(self, prefix: str = "") -> list[str]: ...
     def folders(self, prefix: str = "") -> list[str]: ...
     def size(self, prefix: str) -> int: ...
@@ -148,23 +133,22 @@ def open_backend(path: Any, storage_options: StorageOptions | None = None) -> St
 
 
 class LocalBackend:
-    """A directory of the file system; `commits`: this process waits for what it has written, in a commit."""
+    """A directory of the file system."""
 
     network = False
     request_bytes = 2**13
 
-    def __init__(self, path: str, *, commits: bool = True) -> None:
-        self.path, self._commits = Path(path), commits
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"store {str(self)!r} is a file. Pass the path of a directory.")
         self._inside: set[str] = set()  # folders that are known to lie inside
-        self._early: dict[str, Future[None]] = {}  # files on their way to the disk
 
     def __str__(self) -> str:
         return str(self.path)
 
     def __reduce__(self) -> Any:
-        return partial(LocalBackend, commits=False), (str(self.path),)
+        return LocalBackend, (str(self.path),)
 
     def _file(self, key: str) -> str:
         """Path of a file, whose folder must lie inside the directory, symbolic links followed."""
@@ -235,56 +219,28 @@ class LocalBackend:
         finally:
             os.close(file)
 
-    def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums:
-        """Read runs of bytes, each followed by its checksum, as `read_into` does; the last run may be shorter.
-
-        The bytes are read and summed piece by piece, without the interpreter's lock.
-        """
-        stored = np.empty(-(-len(content) // run), np.uint32)
-        computed = checksum.read_runs(self._file(key), start, content, run, stored)
-        # the other way also says what is wrong
-        return _read_runs(self, key, content, run, start) if computed is None else Sums(stored, computed)
-
-    def write(
-        self, key: str, *pieces: Any, over: str | None = None, durable: bool = False, synced: bool = False
-    ) -> None:
+    def write(self, key: str, *pieces: Any, synced: bool = False) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
 
-        `over`: an obsolete file of about this length; if it still exists, its space is reused. `durable`: a commit will
-        wait until the file is on the disk; its way there begins at once. `synced`: it is there before it has its name.
+        `synced`: it is on the disk before it has its name.
         """
         file = self._file(key)
         unfinished = f"{file}.{uuid.uuid4().hex}.partial"
-        try:
-            target = self._begin(unfinished, over)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            target = self._begin(unfinished, over)
-        with target:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(unfinished, "wb", buffering=0) as target:
             left = [memoryview(piece).cast("B") for piece in pieces]
             while left:
                 left = _after(left, os.writev(target.fileno(), left[:_MOST_BUFFERS]))
-            target.truncate()
             if synced:
                 os.fsync(target.fileno())
         os.replace(unfinished, file)
-        if durable and self._commits:
-            self._early[file] = _flusher().submit(_fsync, file)
-
-    def _begin(self, partial: str, over: str | None) -> Any:
-        """Open a file for writing: the obsolete one `over` under a new name, or a new one."""
-        if over is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(self._file(over), partial)
-                return open(partial, "r+b", buffering=0)
-        return open(partial, "wb", buffering=0)
 
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
-        found, start = [], len(str(self.path)) + 1
+        files, start = [], len(str(self.path)) + 1
         for parent, _, names in os.walk(self._folder(prefix)):
-            found += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
-        return sorted(found)
+            files += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
+        return sorted(files)
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below a prefix."""
@@ -330,8 +286,6 @@ class LocalBackend:
 
         The folders around it follow: without them its name may be lost.
         """
-        if deep:
-            self._await_early(self._folder(prefix))
         for parent, _, names in os.walk(self._folder(prefix)):
             for name in [*sorted(set(names) - {LOCK_FILE}), "."]:
                 try:
@@ -343,12 +297,6 @@ class LocalBackend:
                 break
         if prefix:
             self.flush(prefix.rpartition("/")[0], deep=False)
-
-    def _await_early(self, folder: Path) -> None:
-        """Wait for files that are on their way, and raise what failed: the system tells of an error only once."""
-        for file in [file for file in list(self._early) if file.startswith(f"{folder}{os.sep}")]:
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                self._early.pop(file).result()
 
     def remove_partial(self) -> None:
         """Remove what a killed writer left behind."""
@@ -380,19 +328,6 @@ class LocalBackend:
             ) from error
 
 
-def _read_runs(backend: StorageBackend, key: str, content: np.ndarray, run: int, start: int | None) -> Sums:
-    stored = np.empty(-(-len(content) // run), np.uint32)
-    backend.read_into(key, *interleaved(content, run, stored), start=start)
-    return Sums(stored, checksum.crc32c_of_runs(content, run))
-
-
-def interleaved(content: np.ndarray, run: int, sums: np.ndarray) -> list[memoryview]:
-    """The parts of a file in their order: runs of so many bytes, each followed by its checksum."""
-    runs = [content[start : start + run].data for start in range(0, len(content), run)]
-    after = [sums[number : number + 1].view(np.uint8).data for number in range(len(runs))]
-    return [part for pair in zip(runs, after, strict=True) for part in pair]
-
-
 def _after(buffers: list[memoryview], n_bytes: int) -> list[memoryview]:
     """What is left of some buffers after the first `n_bytes` bytes."""
     done = 0
@@ -409,12 +344,6 @@ def _fsync(file: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@lru_cache(maxsize=1)
-def _flusher() -> ThreadPoolExecutor:
-    """A thread that sends files to the disk, so that a commit finds them there."""
-    return ThreadPoolExecutor(1, thread_name_prefix="gpe-flush")
 
 
 class FsspecBackend:
@@ -478,23 +407,8 @@ class FsspecBackend:
         for view in views:
             view[:], content = content[: len(view)], content[len(view) :]
 
-    def read_runs(self, key: str, content: np.ndarray, run: int, start: int | None = None) -> Sums:
-        """Read runs of bytes, each followed by its checksum, as `read_into` does; the last run may be shorter."""
-        return _read_runs(self, key, content, run, start)
-
-    def write(
-        self,
-        key: str,
-        *pieces: Any,
-        over: str | None = None,
-        durable: bool = False,
-        synced: bool = False,
-        create: bool = False,
-    ) -> None:
-        """Write one object; with `create` only if it does not exist, if the object store supports that.
-
-        `over` is ignored: an object cannot reuse the space of another. All objects are durable.
-        """
+    def write(self, key: str, *pieces: Any, synced: bool = False, create: bool = False) -> None:
+        """Write one object; with `create` only if it does not exist, if the object store supports that."""
         with self.io():
             self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
 
@@ -505,16 +419,17 @@ class FsspecBackend:
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders (common prefixes) directly below a prefix."""
-        return sorted(one["name"].rstrip("/").rpartition("/")[2] for one in self._ls(prefix) if one["type"] != "file")
+        folders = (entry["name"] for entry in self._ls(prefix) if entry["type"] != "file")
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
 
-    def objects(self, prefix: str = "") -> list[str]:
-        """Names of the objects directly below a prefix."""
-        return sorted(one["name"].rpartition("/")[2] for one in self._ls(prefix) if one["type"] == "file")
+    def objects(self) -> list[str]:
+        """Names of the objects that are in no folder."""
+        return sorted(entry["name"].rpartition("/")[2] for entry in self._ls("") if entry["type"] == "file")
 
     def size(self, prefix: str) -> int:
         """Bytes of all objects below a prefix."""
         with self.io():
-            return sum(one["size"] for one in self._fs.find(self._path(prefix), detail=True).values())
+            return sum(entry["size"] for entry in self._fs.find(self._path(prefix), detail=True).values())
 
     def length(self, key: str) -> int:
         """Bytes of one object."""
@@ -568,8 +483,8 @@ class FsspecBackend:
         try:
             yield
         except Exception as error:
-            known = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
-            if known or not _is_failure(error):
+            named = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
+            if named or not _is_failure(error):
                 raise
             raise StoreError(
                 Message(

@@ -1,9 +1,4 @@
-"""Blocks and ranges of rows, and rows by number."""
-
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+"""Blocks and ranges of rows."""
 
 _SMALL, _MOST = 8192, 65_536  # rows of a block
 
@@ -33,13 +28,3 @@ def ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
     [(0, 4), (4, 8), (8, 10)]
     """
     return [(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-
-
-def take_rows(values: Any, rows: npt.NDArray[np.integer]) -> np.ndarray:
-    """Rows of a numpy or zarr array by number."""
-    if isinstance(values, np.ndarray):
-        return np.take(values, rows, axis=0)
-    unique, inverse = np.unique(rows, return_inverse=True)
-    found = np.asarray(values.oindex[unique])
-    taken: np.ndarray = found[inverse]
-    return taken

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import google_crc32c
 import zarr
 from zarr.codecs import Crc32cCodec, ShardingCodec
 
 from scalable_gpe.errors import DamageError
-from scalable_gpe.loops.checksum import crc32c
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 
@@ -24,7 +24,8 @@ class CheckedCodec(Crc32cCodec):
         stored = chunk_bytes.as_numpy_array()
         content = stored[:-4]
         n_bytes = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
-        if len(stored) != n_bytes + 4 or crc32c(content) != int.from_bytes(stored[-4:].tobytes(), "little"):
+        checksum = int.from_bytes(stored[-4:].tobytes(), "little")
+        if len(stored) != n_bytes + 4 or google_crc32c.value(content) != checksum:
             raise DamageError(f"array {self.array!r} is damaged: stored and computed checksum do not match", self.array)
         return chunk_spec.prototype.buffer.from_array_like(content)
 

@@ -64,8 +64,8 @@ class StoreHandle:
     def described(self, name: str) -> dict[str, Any] | None:
         """What zarr.json says of the array of that name, or None: there is none, or not one of this library."""
         try:
-            found = json.loads(self.backend.read(f"{name}/zarr.json"))
-            return found if _is_own(found) else None
+            described = json.loads(self.backend.read(f"{name}/zarr.json"))
+            return described if _is_own(described) else None
         except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
 
@@ -78,15 +78,15 @@ class StoreHandle:
             return None
         mode: Any = "r" if self.read_only else "r+"
         with self.backend.io():
-            found = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
-        return with_checks(found, write_empty=write_empty)
+            array = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
+        return with_checks(array, write_empty=write_empty)
 
     def find(self, name: str, *, write_empty: bool = True) -> ZarrArray:
         """Open the array of that name, which must exist."""
-        found = self.open(name, write_empty=write_empty)
-        if found is None:
+        array = self.open(name, write_empty=write_empty)
+        if array is None:
             raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not one of this library", name)
-        return found
+        return array
 
     def note_damage(self, name: str) -> None:
         """Note that an array is damaged, for the next run; a store that cannot be written to stays as it is."""

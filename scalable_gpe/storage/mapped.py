@@ -1,8 +1,8 @@
 """Arrays in unnamed files that are mapped into memory: for arrays with an entry per row that do not fit in it.
 
 A mapped array is an ordinary numpy array. The operating system reads its pages when they are used, and writes changed
-ones back to the file, so that they can leave the memory of the process at any time. They leave when they are more than
-the run may hold: after each task (`trim`), and, if a task uses more than expected, while it works (a thread watches).
+ones back to the file, so that they can leave the memory of the process at any time. They leave after each task, when
+they are more than the run may hold (`trim`).
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -24,8 +23,6 @@ from scalable_gpe.storage.blocks import ranges
 Empty = Callable[[tuple[int, ...], Any], np.ndarray]  # makes an array, as np.empty does
 
 _KEPT = 0.6  # share of the limit that stays in memory when pages are dropped
-_WATCH_SECONDS, _HURRY_SECONDS = 0.005, 0.0005  # between two looks; when more than half of what is allowed is there
-_ACTED = 0.6  # share of what tasks may add at which pages are dropped
 _AROUND, _LOADED = 2**21, 2**4  # bytes around a row that the system may map with it; how many of these at a time
 _JOINED = 2**16  # bytes of pages that the system maps together in arrays that are used in any order
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux, which Python has no name for
@@ -64,11 +61,7 @@ class _Resident(NamedTuple):
     files: int
 
 
-class _MappedFile(NamedTuple):
-    """The descriptor of a file, and the ranges of bytes that tasks are changing, by thread."""
-
-    descriptor: int
-    changing: dict[int, list[tuple[int, int]]]
+_Changing = dict[int, list[tuple[int, int]]]
 
 
 class MappedArrays:
@@ -79,11 +72,11 @@ class MappedArrays:
     """
 
     def __init__(self) -> None:
-        self._maps: weakref.WeakKeyDictionary[Any, _MappedFile] = weakref.WeakKeyDictionary()
+        # of each map, the ranges of bytes that tasks are changing, by thread
+        self._maps: weakref.WeakKeyDictionary[mmap.mmap, _Changing] = weakref.WeakKeyDictionary()
         self._most, self._other = MappedBytes(0, 0), 0
         self._ceiling: int | None = None
         self._guard = threading.Lock()
-        self._is_watched = False
 
     def empty(
         self,
@@ -105,19 +98,15 @@ class MappedArrays:
         if not n_bytes:
             return np.empty(shape, kind)
         joins_few = most.is_tight and not in_order
-        made, descriptor = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
-        weakref.finalize(made, os.close, descriptor)
+        made = _map_file(folder, n_bytes, reserved=reserved, filled=reserved and joins_few)
         if joins_few and not reserved and hasattr(mmap, "MADV_RANDOM"):
             made.madvise(mmap.MADV_RANDOM)  # not filled, because only some of its rows will be used
         with self._guard:
             if not self._maps:
-                found = _resident()
-                self._other = 0 if found is None else found.files
-            self._maps[made] = _MappedFile(descriptor, {})
+                resident = _resident()
+                self._other = 0 if resident is None else resident.files
+            self._maps[made] = {}
             self._most = most
-            if not self._is_watched:
-                self._is_watched = True
-                threading.Thread(target=self._watch, name="gpe-trim", daemon=True).start()
         return np.frombuffer(made, kind).reshape(shape)
 
     def may_fill(self, ceiling: int | None) -> None:
@@ -133,8 +122,8 @@ class MappedArrays:
             return
         thread = threading.get_ident()
         with self._guard:
-            for file in list(self._maps.values()):
-                file.changing.pop(thread, None)
+            for changing in list(self._maps.values()):
+                changing.pop(thread, None)
         held, kept = self._held_and_kept()
         if held > kept:
             self._drop(kept)
@@ -144,23 +133,23 @@ class MappedArrays:
 
         Dropping pages takes time for each page of all arrays, mapped or not, so that it must be rare.
         """
-        found, most = _resident(), self._most
-        if found is None:
+        resident, most = _resident(), self._most
+        if resident is None:
             return np.inf, most.kept
-        held = found.files - self._other
-        free = 0 if self._ceiling is None else self._ceiling - most.added - (found.total - held)
+        held = resident.files - self._other
+        free = 0 if self._ceiling is None else self._ceiling - most.added - (resident.total - held)
         return held, max(most.kept, free)
 
-    def _drop(self, kept: int, *, changing: bool = False) -> None:
-        """Drop all but the beginning of each array, and, unless `changing`, what tasks are changing."""
+    def _drop(self, kept: int) -> None:
+        """Drop all but the beginning of each array, and what tasks are changing."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         with self._guard:
             maps = list(self._maps.items())
             share = _KEPT * kept / max(1, sum(len(made) for made, _ in maps))
-            for made, file in maps:
+            for made, changing in maps:
                 start = min(len(made), int(share * len(made)) // mmap.PAGESIZE * mmap.PAGESIZE)
-                used = [] if changing else sorted(one for some in file.changing.values() for one in some)
+                used = sorted(part for parts in changing.values() for part in parts)
                 for first, stop in [*used, (len(made), len(made))]:
                     if start < first:
                         made.madvise(mmap.MADV_DONTNEED, start, first - start)
@@ -176,59 +165,28 @@ class MappedArrays:
         Else the system maps pages that are changed one by one, and those that are read first twice. This pays off where
         pages do not stay in memory.
         """
-        found = self._find(values) if self._maps and sys.platform == "linux" else None
-        if found is None or not values.nbytes:
+        place = self._find(values) if self._maps and sys.platform == "linux" else None
+        if place is None or not values.nbytes:
             return
-        owner, file, start = found
+        owner, start = place
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         stop = min(len(owner), -(-(start + values.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
         with self._guard:
             if sum(map(len, list(self._maps))) <= self._most.kept:
                 return
-            file.changing.setdefault(threading.get_ident(), []).append((first, stop))
+            self._maps[owner].setdefault(threading.get_ident(), []).append((first, stop))
         with contextlib.suppress(OSError):  # before Linux 5.14
             owner.madvise(_POPULATE_WRITE, first, stop - first)
 
-    def fill(self, part: np.ndarray, values: np.ndarray) -> None:
-        """Copy values to a part of an array; if it is mapped, through its file.
-
-        Pages of a file that are first used in memory would be cleared before.
-        """
-        # on other systems memory and file may differ for a while
-        found = self._find(part) if part.flags.c_contiguous and sys.platform == "linux" else None
-        if found is None:
-            part[:] = values
-            return
-        _, file, start = found
-        content = np.ascontiguousarray(np.broadcast_to(values, part.shape), part.dtype).reshape(-1).view(np.uint8)
-        done = 0
-        while done < len(content):
-            done += os.pwrite(file.descriptor, content[done:].data, start + done)
-
-    def _find(self, part: np.ndarray) -> tuple[mmap.mmap, _MappedFile, int] | None:
-        """The map and the file that a part of an array is in, and where it begins; None if it is not mapped here."""
+    def _find(self, part: np.ndarray) -> tuple[mmap.mmap, int] | None:
+        """The map that a part of an array is in, and where it begins; None if it is not mapped here."""
         owner: Any = part
         while isinstance(owner, np.ndarray):
             owner = owner.base
         owner = getattr(owner, "obj", owner)  # a memoryview is between an array and its map
-        file = self._maps.get(owner) if isinstance(owner, mmap.mmap) else None
-        return None if file is None else (owner, file, part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data)
-
-    def _watch(self) -> None:
-        """Drop pages while tasks work, if they use more of them than expected; end with the last array."""
-        seconds = _WATCH_SECONDS
-        while True:
-            time.sleep(seconds)
-            with self._guard:
-                if not self._maps:
-                    self._is_watched = False
-                    return
-            # tasks go on while this thread waits for its turn
-            held, kept = self._held_and_kept()
-            most = kept + _ACTED * self._most.added
-            if most < held < np.inf:
-                self._drop(kept, changing=True)
-            seconds = _HURRY_SECONDS if most < 2 * held < np.inf else _WATCH_SECONDS
+        if not isinstance(owner, mmap.mmap) or owner not in self._maps:
+            return None
+        return owner, part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
 
 
 mapped = MappedArrays()
@@ -241,8 +199,11 @@ def pieces(n_rows: int, step: int = _PIECE) -> Iterator[tuple[int, int]]:
         mapped.trim()
 
 
-def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array that may be mapped; if it is large, as `take_ascending` reads them."""
+def take_rows(values: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows by number of a zarr array, or of one that may be mapped; if it is large, as `take_ascending` reads them."""
+    if not isinstance(values, np.ndarray):
+        unique, inverse = np.unique(rows, return_inverse=True)
+        return np.asarray(values.oindex[unique])[inverse]
     return take_ascending(values, rows) if mapped.are_filled_by(values) else values[rows]
 
 
@@ -311,8 +272,8 @@ def number_leaders(leader: np.ndarray, empty: Empty = np.empty) -> tuple[np.ndar
     return group, n_leaders
 
 
-def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tuple[mmap.mmap, int]:
-    """Map a new file that has no name; return the map and a descriptor of the file.
+def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> mmap.mmap:
+    """Map a new file that has no name.
 
     If it is `filled`, its pages come into the system's cache in groups of `_JOINED` bytes. Else Linux makes groups of
     up to 2 MB when they are first used one after the other, and later one row brings a whole group into memory.
@@ -328,7 +289,7 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> tup
                 zeros = memoryview(bytes(_JOINED))
                 for start, stop in ranges(n_bytes, _JOINED):
                     os.pwrite(file.fileno(), zeros[: stop - start], start)
-            return mmap.mmap(file.fileno(), n_bytes), os.dup(file.fileno())
+            return mmap.mmap(file.fileno(), n_bytes)
         except (OSError, OverflowError) as error:
             raise StoreError(
                 f"arrays that do not fit in memory need a file of {n_bytes / 1e9:.3g} GB in {folder!r}: {error}. Free "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.protocol import Ragged, ScratchArray, ScratchBlocks, Table
+from scalable_gpe.storage.protocol import Ragged, ScratchArray, Table
 from scalable_gpe.storage.records import Record
 
 
@@ -19,7 +19,6 @@ class MemoryTable:
         self.array, self.name = values, name
         self.shape, self.dtype = values.shape, values.dtype
         self.shard_rows = shard_rows or block_rows(len(values))
-        self.spare: str | None = None
         self._written: set[int] = set()
 
     @property
@@ -67,11 +66,7 @@ class MemoryRagged:
         self.dtype = np.dtype(dtype)
         self._blocks: dict[int, np.ndarray] = {}
 
-    def buffer(self) -> np.ndarray:
-        """Nothing: a block is read where it is."""
-        return np.empty(0, self.dtype)
-
-    def read(self, block: int, length: int, buffer: np.ndarray | None = None) -> np.ndarray:
+    def read(self, block: int, length: int) -> np.ndarray:
         """Entries of one block."""
         values = self._blocks.get(block)
         if values is None or len(values) != length:
@@ -85,10 +80,6 @@ class MemoryRagged:
     def has(self, block: int) -> bool:
         """Whether a block has been written."""
         return block in self._blocks
-
-    def remove(self) -> None:
-        """Remove all blocks."""
-        self._blocks.clear()
 
 
 class MemoryStore:
@@ -141,15 +132,9 @@ class MemoryStore:
         """Find the table of that name, or None."""
         return self._tables.get(name)
 
-    def scratch_table(
-        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
-    ) -> ScratchArray:
+    def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchArray:
         """Make a table; it is freed with its last reference."""
         return MemoryTable(np.empty(tuple(shape), dtype), shard_rows, name)
-
-    def scratch_ragged(self, name: str, dtype: Any) -> ScratchBlocks:
-        """Make ragged blocks; they are freed with their last reference."""
-        return MemoryRagged(dtype)
 
     def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
         """Commit a result (its tables, and `arrays` elsewhere): it is complete."""
@@ -165,7 +150,7 @@ class MemoryStore:
     def names(self, group: str) -> list[str]:
         """Results below a group, finished or not."""
         return sorted(
-            {known[len(group) + 1 :].split("/")[0] for known in self._records if known.startswith(f"{group}/")}
+            {record[len(group) + 1 :].split("/")[0] for record in self._records if record.startswith(f"{group}/")}
         )
 
     def owner(self, name: str) -> str | None:
@@ -178,9 +163,9 @@ class MemoryStore:
 
     def remove(self, name: str) -> None:
         """Remove a result and all its tables."""
-        for known in (self._tables, self._ragged, self._records):
-            for one in [key for key in known if key == name or key.startswith(f"{name}/")]:
-                del known[one]
+        for kept in (self._tables, self._ragged, self._records):
+            for key in [key for key in kept if key == name or key.startswith(f"{name}/")]:
+                del kept[key]
 
     def detach(self, name: str) -> Any:
         """Remove a table from the store, and return its array."""

@@ -28,8 +28,8 @@ def quantiles(values: np.ndarray, shares: Sequence[float], *, positive: bool = F
         (group << _HALF) + int(np.searchsorted(np.cumsum(lower[group]), rank - before[group], side="right"))
         for rank, group in zip(ranks.tolist(), groups.tolist(), strict=True)
     ]
-    found: np.ndarray = np.interp(places, ranks, np.array(bits, np.uint32).view(np.float32).astype(np.float64))
-    return found
+    at_ranks = np.array(bits, np.uint32).view(np.float32).astype(np.float64)
+    return np.asarray(np.interp(places, ranks, at_ranks))
 
 
 def _count(values: np.ndarray, group: int | None = None) -> np.ndarray:

@@ -32,9 +32,9 @@ def from_json(kind: type[Record], content: dict[str, Any]) -> Record:
     if not isinstance(content, dict):
         raise ValueError(f"{kind.__name__} must be an object; got {_short(content)}")
     hints = _hints(kind)
-    known = {name: _restore(hints[name], value, name) for name, value in content.items() if name in hints}
+    fields = {name: _restore(hints[name], value, name) for name, value in content.items() if name in hints}
     try:
-        return kind(**known)
+        return kind(**fields)
     except TypeError as error:  # a field is missing
         raise ValueError(f"{kind.__name__}: {error}") from None
 
@@ -48,7 +48,7 @@ def _restore(hint: Any, value: Any, name: str) -> Any:
     """Convert a value from JSON to the type of its field."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        fitting = [one for one in arguments if _fits(one, value)]
+        fitting = [argument for argument in arguments if _fits(argument, value)]
         return _restore(fitting[0] if fitting else arguments[0], value, name)
     if not _fits(hint, value):
         raise ValueError(f"{name} must be {getattr(hint, '__name__', hint)}; got {_short(value)}")
@@ -56,9 +56,9 @@ def _restore(hint: Any, value: Any, name: str) -> Any:
         inner = arguments[:-1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(inner) != len(value):
             raise ValueError(f"{name} must have {len(inner)} entries; got {len(value)}")
-        return tuple(_restore(one, item, name) for one, item in zip(inner, value, strict=True))
+        return tuple(_restore(hint, item, name) for hint, item in zip(inner, value, strict=True))
     if origin is dict:
-        return {_restore_key(arguments[0], key): _restore(arguments[1], one, name) for key, one in value.items()}
+        return {_restore_key(arguments[0], key): _restore(arguments[1], item, name) for key, item in value.items()}
     return from_json(hint, value) if _is_record(hint) else value
 
 

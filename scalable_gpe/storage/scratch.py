@@ -1,20 +1,17 @@
 """Scratch arrays: plain bytes and their checksums, one file per shard, without metadata."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from scalable_gpe.errors import DamageError
-from scalable_gpe.loops.checksum import crc32c, crc32c_of_runs
-from scalable_gpe.storage.backends import WrongBytes, interleaved
+from scalable_gpe.storage.backends import WrongBytes
 from scalable_gpe.storage.handle import StoreHandle
 
 _RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each
 _SUM_BYTES = 4
-MISMATCH = "stored and computed checksum do not match"
 
 
 @dataclass(eq=False)
@@ -22,9 +19,7 @@ class ScratchTable:
     """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
 
     A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others. The
-    checksum is also that of the place, because files are overwritten by those of other tables.
-    `spare` names a table of the same shape that is no longer needed. If the backend can, it overwrites its files: new
-    files cost several times as much.
+    checksum is also that of the place: files that were exchanged are damaged.
     """
 
     handle: StoreHandle
@@ -32,7 +27,6 @@ class ScratchTable:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     shard_rows: int
-    spare: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -83,11 +77,15 @@ class ScratchTable:
         key, run = f"{self.name}/{shard}", self.run_rows
         content, run_bytes = out.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         whole = len(out) == min(self.shard_rows, self.shape[0] - shard * self.shard_rows)
-        with _damage_named(self, key):
-            at = None if whole else start // run * (run_bytes + _SUM_BYTES)
-            stored, computed = self.handle.backend.read_runs(key, content, run_bytes, at)
-            if stored.tobytes() != self._placed(computed, shard, start // run).tobytes():
-                raise WrongBytes(MISMATCH)
+        at = None if whole else start // run * (run_bytes + _SUM_BYTES)
+        sums = np.empty(-(-len(out) // run), np.uint32)
+        try:
+            with self.handle.backend.io(f"array {self.name!r}", missing=True):
+                self.handle.backend.read_into(key, *_interleaved(content, run_bytes, sums), start=at)
+            if (sums != self._placed_sums(content, shard, start // run)).any():
+                raise WrongBytes("stored and computed checksum do not match")
+        except (FileNotFoundError, WrongBytes) as error:
+            raise DamageError(f"array {self.name!r} is damaged: {key}: {error}", self.name) from error
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write one whole shard."""
@@ -97,66 +95,22 @@ class ScratchTable:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         content, run_bytes = values.reshape(-1).view(np.uint8), self.run_rows * self._row_bytes
         shard = start // self.shard_rows
-        over = None if self.spare is None else f"{self.spare}/{shard}"
-        parts = interleaved(content, run_bytes, self._placed(crc32c_of_runs(content, run_bytes), shard, 0))
+        parts = _interleaved(content, run_bytes, self._placed_sums(content, shard, 0))
         with self.handle.backend.io(f"array {self.name!r}"):
-            self.handle.backend.write(f"{self.name}/{shard}", *parts, over=over)
+            self.handle.backend.write(f"{self.name}/{shard}", *parts)
 
-    def _placed(self, sums: np.ndarray, shard: int, first_run: int) -> np.ndarray:
+    def _placed_sums(self, content: np.ndarray, shard: int, first_run: int) -> np.ndarray:
         """Checksums of consecutive runs of a shard, each changed by the name of the table and its place there."""
-        place = crc32c(np.frombuffer(f"{self.name}/{shard}".encode(), np.uint8))
+        place = google_crc32c.value(f"{self.name}/{shard}".encode())
+        step = self.run_rows * self._row_bytes
+        sums = [google_crc32c.value(content[start : start + step]) for start in range(0, len(content), step)]
         numbers = np.arange(first_run, first_run + len(sums), dtype=np.uint32)
-        placed: np.ndarray = sums ^ np.uint32(place) ^ numbers
+        placed: np.ndarray = np.array(sums, np.uint32) ^ np.uint32(place) ^ numbers
         return placed
 
 
-@dataclass(eq=False)
-class ScratchRagged:
-    """Scratch blocks of any length, one file each."""
-
-    handle: StoreHandle
-    name: str
-    dtype: np.dtype[Any]
-
-    def read(self, block: int, length: int) -> np.ndarray:
-        """Entries of one block."""
-        out, key = np.empty(length, self.dtype), f"{self.name}/{block}"
-        content, checksum = out.view(np.uint8), bytearray(_SUM_BYTES)
-        with _damage_named(self, key):
-            self.handle.backend.read_into(key, content.data, checksum)
-            check(content, checksum)
-        return out
-
-    def write(self, block: int, values: np.ndarray) -> None:
-        """Write the entries of one block."""
-        self.handle.check_writable()
-        content = np.ascontiguousarray(values, self.dtype).view(np.uint8)
-        checksum = crc32c(content).to_bytes(_SUM_BYTES, "little")
-        with self.handle.backend.io(f"array {self.name!r}"):
-            self.handle.backend.write(f"{self.name}/{block}", content.data, checksum)
-
-    def remove(self) -> None:
-        """Remove all blocks."""
-        self.handle.remove(self.name)
-
-
-@contextmanager
-def _damage_named(of: ScratchTable | ScratchRagged, key: str) -> Iterator[None]:
-    """Make errors of a file name its array."""
-    try:
-        with of.handle.backend.io(f"array {of.name!r}", missing=True):
-            yield
-    except (FileNotFoundError, WrongBytes) as error:
-        raise DamageError(f"array {of.name!r} is damaged: {key}: {error}", of.name) from error
-
-
-def check(content: np.ndarray, checksum: Any) -> None:
-    """Compare bytes with the checksum that was stored with them."""
-    if crc32c(content) != int.from_bytes(checksum, "little"):
-        raise WrongBytes(MISMATCH)
-
-
-def checked(stored: np.ndarray) -> np.ndarray:
-    """Verify the checksum at the end of some bytes, and return the bytes before it."""
-    check(stored[:-4], stored[-4:].tobytes())
-    return stored[:-4]
+def _interleaved(content: np.ndarray, run: int, sums: np.ndarray) -> list[memoryview]:
+    """The parts of a file in their order: runs of so many bytes, each followed by its checksum."""
+    runs = [content[start : start + run].data for start in range(0, len(content), run)]
+    after = [sums[number : number + 1].view(np.uint8).data for number in range(len(runs))]
+    return [part for pair in zip(runs, after, strict=True) for part in pair]

@@ -2,7 +2,7 @@
 
 Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
 until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
-``facts``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
+``record``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
 silently give wrong numbers. In a directory they also hold a checksum of each chunk (under ``chunks``): two chunks that
 were swapped are each sound.
 """
@@ -25,14 +25,14 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.errors import METADATA, NUMBERS, DamageError, StoreError, logger
-from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_mark, chunk_name
+from scalable_gpe.storage.arrays import StoredRagged, StoredTable, chunk_checksum, chunk_name
 from scalable_gpe.storage.backends import StorageOptions, check_new_store, open_backend
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.handle import StoreHandle
 from scalable_gpe.storage.protocol import Table
 from scalable_gpe.storage.records import Record, from_json, to_json
-from scalable_gpe.storage.scratch import ScratchRagged, ScratchTable
+from scalable_gpe.storage.scratch import ScratchTable
 
 FORMAT = "scalable_gpe"
 FORMAT_VERSION = 2
@@ -44,11 +44,11 @@ _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbe
 
 
 class Commit(NamedTuple):
-    """The commit of a result: its record as JSON, the checksum of each array's metadata, the marks of its chunks."""
+    """The commit of a result: its record as JSON, the checksums of the metadata and the chunks of its arrays."""
 
     record: Any
     digests: dict[str, str]
-    marks: dict[str, list[str]]
+    chunks: dict[str, list[str]]
 
 
 class Damage(NamedTuple):
@@ -145,15 +145,9 @@ class ZarrStore:
         """Make the table that stores the points, so that a later process needs no X."""
         return self.table(name, shape, np.float32, shard_rows)
 
-    def scratch_table(
-        self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int, spare: str | None = None
-    ) -> ScratchTable:
-        """Make a table without metadata, which its owner removes; it reuses the files of `spare`."""
-        return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows, spare)
-
-    def scratch_ragged(self, name: str, dtype: Any) -> ScratchRagged:
-        """Make ragged blocks without metadata, which their owner removes."""
-        return ScratchRagged(self.handle, name, np.dtype(dtype))
+    def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchTable:
+        """Make a table without metadata, which its owner removes."""
+        return ScratchTable(self.handle, name, tuple(shape), np.dtype(dtype), shard_rows)
 
     def _array(
         self,
@@ -188,8 +182,8 @@ class ZarrStore:
         described = self.handle.described(name)
         if described is None:
             return False
-        known = tuple(described["shape"]), np.dtype(described["data_type"]), self.owner(name)
-        return known == (tuple(shape), dtype, owner)
+        begun = tuple(described["shape"]), np.dtype(described["data_type"]), self.owner(name)
+        return begun == (tuple(shape), dtype, owner)
 
     def open_table(self, name: str) -> StoredTable:
         """Find the table of that name."""
@@ -201,8 +195,8 @@ class ZarrStore:
 
     def find_table(self, name: str) -> StoredTable | None:
         """Find the table of that name, or None."""
-        found = self.handle.open(name)
-        return None if found is None else StoredTable(self.handle, found)
+        array = self.handle.open(name)
+        return None if array is None else StoredTable(self.handle, array)
 
     def detach(self, name: str) -> Any:
         """Return the array of a table, which stays in the store."""
@@ -254,12 +248,12 @@ class ZarrStore:
         self.backend.check(name)
         with self.backend.io():
             digests: dict[str, str] = {}
-            for one in (name, *arrays):
-                self.backend.flush(one)
-                digests |= self._digests(one, itself=one != name)
-            content = {"facts": to_json(record), "metadata": digests}
-            marks = {} if self.backend.network else self._all_marks(digests)
-            self._write_group(name, {**content, "checksum": _checksum(content), "chunks": marks})
+            for part in (name, *arrays):
+                self.backend.flush(part)
+                digests |= self._digests(part, itself=part != name)
+            content = {"record": to_json(record), "metadata": digests}
+            chunks = {} if self.backend.network else self._chunk_checksums(digests)
+            self._write_group(name, {**content, "checksum": _checksum(content), "chunks": chunks})
             self.backend.flush(name, deep=False)
 
     def _write_group(self, name: str, attributes: dict[str, Any]) -> None:
@@ -288,7 +282,7 @@ class ZarrStore:
         commit = self._commit(name)
         if commit is None:
             return None
-        damage = self.damage(commit, marks=not self.backend.network)
+        damage = self.damage(commit, exchanged=not self.backend.network)
         if damage:
             array, what, part = damage[0]
             raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array, part)
@@ -318,16 +312,16 @@ class ZarrStore:
 
     def _commit(self, name: str) -> Commit | None:
         attributes = self._attributes(name)
-        if attributes is None or "facts" not in attributes:
+        if attributes is None or "record" not in attributes:
             return None
-        content = {"facts": attributes["facts"], "metadata": attributes.get("metadata")}
+        content = {"record": attributes["record"], "metadata": attributes.get("metadata")}
         digests = content["metadata"] or {}
         if attributes.get("checksum") != _checksum(content) or not isinstance(digests, dict):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name, METADATA)
         # not part of the checksum: earlier releases did not write it, and read what this one writes
-        chunks = attributes.get("chunks")
-        marks = {str(name): str(text).split() for name, text in chunks.items()} if isinstance(chunks, dict) else {}
-        return Commit(content["facts"], digests, marks)
+        stored = attributes.get("chunks")
+        chunks = {str(name): str(text).split() for name, text in stored.items()} if isinstance(stored, dict) else {}
+        return Commit(content["record"], digests, chunks)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
         """Attributes of a group as they are stored now, or None."""
@@ -348,30 +342,30 @@ class ZarrStore:
         below = [file for file in files if itself or file != f"{name}/zarr.json"]
         return {file.removesuffix("/zarr.json"): _digest(self.backend.read(file)) for file in below}
 
-    def _all_marks(self, arrays: Iterable[str]) -> dict[str, str]:
-        """Marks of the chunks of arrays, in the order of their grids.
+    def _chunk_checksums(self, arrays: Iterable[str]) -> dict[str, str]:
+        """Checksums of the chunks of arrays, in the order of their grids.
 
         Not for objects of a network: three more requests for each would cost more than they protect from.
         """
-        marks = {}
+        checksums = {}
         for name in arrays:
-            content = self.backend.read(f"{name}/zarr.json")
-            keys = [f"{name}/{chunk_name(index)}" for index in _indices(_grid_shape(content))]
+            grid, n_inner = _layout(self.backend.read(f"{name}/zarr.json"))
+            keys = [f"{name}/{chunk_name(index)}" for index in _indices(grid)]
             if keys:
-                marks[name] = " ".join(self._mark(key, _n_inner(content)) for key in keys)
-        return marks
+                checksums[name] = " ".join(self._chunk_checksum(key, n_inner) for key in keys)
+        return checksums
 
-    def _mark(self, key: str, n_inner: int) -> str:
-        """Mark of one chunk, "missing" if there is none."""
+    def _chunk_checksum(self, key: str, n_inner: int) -> str:
+        """Checksum of one chunk, "missing" if there is none."""
         try:
-            return chunk_mark(self.backend, key, n_inner)
+            return chunk_checksum(self.backend, key, n_inner)
         except FileNotFoundError:
             return "missing"
 
     # --- damage -------------------------------------------------------------------------------
 
-    def damage(self, commit: Commit, *, marks: bool) -> list[Damage]:
-        """Find changed metadata, missing chunks and (with `marks`) exchanged chunks, without reading whole chunks."""
+    def damage(self, commit: Commit, *, exchanged: bool) -> list[Damage]:
+        """Find changed metadata, missing chunks and perhaps `exchanged` ones, without reading whole chunks."""
         wrong = []
         for array, digest in commit.digests.items():
             try:
@@ -383,20 +377,21 @@ class ZarrStore:
                 wrong.append(Damage(array, "zarr.json was changed", METADATA))
                 continue
             try:
-                wrong += self._wrong_chunks(array, content, commit.marks.get(array, []) if marks else [])
+                wrong += self._wrong_chunks(array, content, commit.chunks.get(array, []) if exchanged else [])
             except ValueError:
                 wrong.append(Damage(array, "zarr.json is not readable", METADATA))
         return wrong
 
-    def _wrong_chunks(self, array: str, content: bytes, marks: Sequence[str]) -> Iterator[Damage]:
+    def _wrong_chunks(self, array: str, content: bytes, checksums: Sequence[str]) -> Iterator[Damage]:
         """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
-        present, n_inner = set(self.backend.files(f"{array}/c")), _n_inner(content)
-        indices = itertools.islice(_indices(_grid_shape(content)), len(present) + _MOST_MISSING)
-        for name, mark in zip(map(chunk_name, indices), itertools.chain(marks, itertools.repeat(None)), strict=False):
+        present, (grid, n_inner) = set(self.backend.files(f"{array}/c")), _layout(content)
+        indices = itertools.islice(_indices(grid), len(present) + _MOST_MISSING)
+        known = itertools.chain(checksums, itertools.repeat(None))
+        for name, checksum in zip(map(chunk_name, indices), known, strict=False):
             key = f"{array}/{name}"
             if key not in present:
                 yield Damage(array, f"chunk {name} is missing", name)
-            elif mark is not None and self._mark(key, n_inner) != mark:
+            elif checksum is not None and self._chunk_checksum(key, n_inner) != checksum:
                 yield Damage(array, f"chunk {name} is not the one that was written", name)
 
     def repair(self, array: str, part: str = "") -> None:
@@ -411,7 +406,7 @@ class ZarrStore:
                 commit = None
                 self.backend.delete(f"{result}/zarr.json")
             if commit is not None and array in (result, *commit.digests):
-                self._delete_chunks([Damage(array, "", part), *self.damage(commit, marks=True)])
+                self._delete_chunks([Damage(array, "", part), *self.damage(commit, exchanged=True)])
                 self._write_group(result, {})
         # an embedding is written column by column: a damaged chunk would be read before it is written
         wrong = array.startswith("embedding/") or part == NUMBERS
@@ -421,17 +416,17 @@ class ZarrStore:
 
     def _delete_chunks(self, damage: Sequence[Damage]) -> None:
         """Delete damaged chunks: one that can be read, but is another one, would be kept."""
-        for one in damage:
-            if one.part.startswith("c/"):
-                self.backend.delete(f"{one.array}/{one.part}")
+        for damaged in damage:
+            if damaged.part.startswith("c/"):
+                self.backend.delete(f"{damaged.array}/{damaged.part}")
 
     def repair_noted(self) -> None:
         """Repair the arrays that a reader found damaged; the caller holds the lock."""
         noted = self.handle.noted_damage()
         for array in noted:
             self.backend.check(array)
-        for one in self.verify(noted) if noted else ():
-            self.repair(one.array, one.part)
+        for damaged in self.verify(noted) if noted else ():
+            self.repair(damaged.array, damaged.part)
         self.handle.forget_damage()
 
     def verify(self, only: Sequence[str] | None = None) -> list[Damage]:
@@ -449,15 +444,15 @@ class ZarrStore:
 
     def _damage_of(self, commit: Commit, only: Sequence[str] | None) -> list[Damage]:
         """All damage of a result."""
-        wanted = commit.digests if only is None else {one: commit.digests[one] for one in only if one in commit.digests}
-        damage = self.damage(commit._replace(digests=wanted), marks=True)
-        readable = set(wanted) - {one.array for one in damage if one.part == METADATA}
+        wanted = {array: digest for array, digest in commit.digests.items() if only is None or array in only}
+        damage = self.damage(commit._replace(digests=wanted), exchanged=True)
+        readable = set(wanted) - {found.array for found in damage if found.part == METADATA}
         unreadable = {(array, chunk) for array in readable for chunk in self._unreadable(array)}
         named = [Damage(array, f"chunk {chunk} is damaged", chunk) for array, chunk in unreadable]
-        return named + [one for one in damage if (one.array, one.part) not in unreadable]
+        return named + [found for found in damage if (found.array, found.part) not in unreadable]
 
     def _unreadable(self, name: str) -> Iterator[str]:
-        grid = _grid_shape(self.backend.read(f"{name}/zarr.json"))
+        grid, _ = _layout(self.backend.read(f"{name}/zarr.json"))
         if 0 in grid:
             return
         table = self.open_table(name)
@@ -525,18 +520,26 @@ def _check_format(kind: object, version: object, store: str) -> None:
         )
 
 
-def _grid_shape(content: bytes) -> tuple[int, ...]:
-    """Number of shards (or chunks) of an array along each axis, from its zarr.json; (0,) of what is not an array."""
+def _layout(content: bytes) -> tuple[tuple[int, ...], int]:
+    """Shards (or chunks) of an array along each axis, and the inner chunks of a shard (0 without), from its zarr.json.
+
+    (0,) and 0 for what is not an array.
+    """
     try:
         description = json.loads(content)
         if description["node_type"] != "array":
-            return (0,)
-        steps = [int(step) for step in description["chunk_grid"]["configuration"]["chunk_shape"]]
-        if not all(step > 0 for step in steps):  # arrays without columns, which early releases could leave behind
-            return (0,)
-        return tuple(-(-int(n) // step) for n, step in zip(description["shape"], steps, strict=True))
-    except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+            return (0,), 0
+        steps, codec = description["chunk_grid"]["configuration"]["chunk_shape"], description["codecs"][0]
+        grid = _n_steps(description["shape"], steps)
+        is_sharded = codec["name"] == "sharding_indexed"
+        return grid, math.prod(_n_steps(steps, codec["configuration"]["chunk_shape"])) if is_sharded else 0
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"not an array: {error}") from None
+
+
+def _n_steps(sizes: Sequence[Any], steps: Sequence[Any]) -> tuple[int, ...]:
+    """How many steps cover each size."""
+    return tuple(-(-int(size) // int(step)) for size, step in zip(sizes, steps, strict=True))
 
 
 def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -544,25 +547,9 @@ def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     for flat in range(math.prod(grid)):
         index = []
         for size in reversed(grid):
-            flat, one = divmod(flat, size)
-            index.append(one)
+            flat, number = divmod(flat, size)
+            index.append(number)
         yield tuple(reversed(index))
-
-
-def _n_inner(content: bytes) -> int:
-    """Number of inner chunks of a shard, from the zarr.json of an array; 0 without shards, or without chunks."""
-    if 0 in _grid_shape(content):
-        return 0
-    description = json.loads(content)
-    try:
-        codec = description["codecs"][0]
-        if codec["name"] != "sharding_indexed":
-            return 0
-        shard = description["chunk_grid"]["configuration"]["chunk_shape"]
-        inner = codec["configuration"]["chunk_shape"]
-        return math.prod(-(-int(n) // int(step)) for n, step in zip(shard, inner, strict=True))
-    except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"not an array: {error}") from None
 
 
 def _checksum(content: Any) -> str:

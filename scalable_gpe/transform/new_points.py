@@ -31,7 +31,9 @@ from scalable_gpe.io.rows import InputRows, Rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.blocks import ranges, take_rows
+from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import take_rows
+from scalable_gpe.storage.protocol import Table
 
 _LEAF = 64
 _MOST_LEAVES = 2**18
@@ -43,24 +45,18 @@ _HEADS_AT_ONCE = 1024
 _LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
 
-class Columns(Protocol):
-    """A table of columns whose rows are read by number."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def take(self, ids: np.ndarray) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
 class Extension:
     """A function on the training points that is extended to new points: columns Z, and its known values.
 
-    ``tables`` hold Z (storage order) for ranges of columns, ``values`` (a numpy or zarr array) the values of the
-    training rows (the user's order); the sums are multiplied by ``factor``, and rotated to ``axes`` if there are any.
+    ``tables`` hold Z (storage order) for ranges of columns, of which the first ``n_columns`` are used, ``values`` (a
+    numpy or zarr array) the values of the training rows (the user's order); the sums are multiplied by ``factor``, and
+    rotated to ``axes`` if there are any.
     """
 
-    tables: Sequence[Columns]
+    tables: Sequence[Table]
     values: Any
+    n_columns: int
     factor: float = 1.0
     axes: Axes | None = None
 
@@ -164,19 +160,19 @@ class NewPoints:
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
         rows = self.open(X, storage_options)
-        out = [np.empty((rows.n_rows, one.width), one.values.dtype) for one in extensions]
+        out = [np.empty((rows.n_rows, extension.width), extension.values.dtype) for extension in extensions]
         distance, start = np.empty(rows.n_rows), 0
-        for found in self.batches(rows, extensions):
-            stop = start + len(found.distance)
-            for result, part in zip(out, found.values, strict=True):
+        for batch in self.batches(rows, extensions):
+            stop = start + len(batch.distance)
+            for result, part in zip(out, batch.values, strict=True):
                 result[start:stop] = part
-            distance[start:stop] = found.distance
+            distance[start:stop] = batch.distance
             start = stop
         return NewRows(out, distance)
 
     def batches(self, rows: NewRowsSource, extensions: Sequence[Extension]) -> Iterator[NewRows]:
         """Yield the values of the extensions at new rows, some rows at a time, in their order."""
-        dtypes = [np.dtype(one.values.dtype) for one in extensions]
+        dtypes = [np.dtype(extension.values.dtype) for extension in extensions]
         cuts = ranges(rows.n_rows, self._batch_rows)
         with self._context.workers.progress.stage("transform", len(cuts)):
             for start, stop in cuts:
@@ -197,22 +193,23 @@ class NewPoints:
         joined = self._context.workers.here.map(lambda chunk: self._weigh(chunk), chunks, count=False)
         counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        points, weights, scale = (np.concatenate([one[k] for one in joined]) for k in (1, 2, 3))
+        points, weights, scale = (np.concatenate([part[k] for part in joined]) for k in (1, 2, 3))
         needed, inverse = np.unique(points, return_inverse=True)
         results = []
         for extension, dtype in zip(extensions, dtypes, strict=True):
-            columns = []
+            columns: list[np.ndarray] = []
             for table in extension.tables:
-                values = np.ascontiguousarray(table.take(needed))
+                left = extension.n_columns - sum(part.shape[1] for part in columns)
+                values = np.ascontiguousarray(table.take(needed)[:, :left])
                 part = np.empty((len(rows), values.shape[1]), dtype)
                 loops.weighted_rows(indptr, inverse, weights, scale * extension.factor, values, part)
                 columns.append(part)
             result = np.concatenate(columns, axis=1)
             if extension.axes is not None:
                 result = extension.axes.rotate(result, extension.width)
-            known = np.flatnonzero(match >= 0)
-            if len(known):
-                result[known] = take_rows(extension.values, self._user_row[match[known]])
+            matched = np.flatnonzero(match >= 0)
+            if len(matched):
+                result[matched] = take_rows(extension.values, self._user_row[match[matched]])
             results.append(result)
         return NewRows(results, np.concatenate([self._distance(chunk) for chunk in chunks]))
 
@@ -302,25 +299,9 @@ def extensions_of(
     The first `width` columns are computed, and rotated if there are axes.
     """
     return [
-        Extension([_first_columns(part, width) for part in columns[power]], known, 1 / np.sqrt(width), axes.get(power))
-        for power, known in points.items()
+        Extension([part.table for part in columns[power]], values, width, 1 / np.sqrt(width), axes.get(power))
+        for power, values in points.items()
     ]
-
-
-def _first_columns(part: SketchColumns, n_components: int) -> Columns:
-    """The columns of a range that belong to an embedding of `n_components` dimensions."""
-    return part.table if part.stop <= n_components else _FirstColumns(part.table, n_components - part.first)
-
-
-class _FirstColumns:
-    """The first columns of a table."""
-
-    def __init__(self, table: Columns, n_columns: int) -> None:
-        self._table, self.shape = table, (table.shape[0], n_columns)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by number."""
-        return self._table.take(ids)[:, : self.shape[1]]
 
 
 class _Leaves:
@@ -371,11 +352,11 @@ class _Leaves:
         for blocks in self._groups():
             read = [(block, self._read(block)) for block in blocks]
 
-            def one(chunk: Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
+            def visit(chunk: Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
                 for block, leaves in read:
                     self._visit(chunk, block, leaves, user_row)
 
-            self._context.workers.here.map(one, chunks, count=False)
+            self._context.workers.here.map(visit, chunks, count=False)
         return chunks
 
     def _groups(self) -> Iterator[list[tuple[int, int]]]:

@@ -12,7 +12,7 @@ import scalable_gpe as gpe
 from scalable_gpe import accuracy
 from scalable_gpe.accuracy import exact_rows
 from scalable_gpe.accuracy.exact_rows import ExactRows
-from scalable_gpe.accuracy.statistics import distance_errors, distances, sketch_law
+from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, distances
 from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.spectral.filters import Filter
 
@@ -203,7 +203,7 @@ def test_the_shape_of_a_bernoulli_sketch_is_not_tested(rows):
     larger = gpe.audit(with_points(result, result.points * np.float32(1.2)), n_probes=5)["powers"][1]
     assert larger["law"]["size_pvalue"] < 1e-4
     exact = ExactRows(result.heat, 32, 0)
-    as_gaussian = sketch_law(exact.covariances([Filter(1)])[1], result.points[exact.rows], 32)
+    as_gaussian = chi_square_test(exact.covariances([Filter(1)])[1], result.points[exact.rows], 32)
     assert as_gaussian.ks_pvalue < 1e-6
 
 
@@ -252,7 +252,9 @@ def test_p_values_are_uniform():
     for kind, power, names in (("gaussian", 8, ("size_pvalue", "ks_pvalue")), ("bernoulli", 1, ("size_pvalue",))):
         covariance = exact.covariances([Filter(power)])[power]
         laws = [
-            sketch_law(covariance, gpe.gp_embedding(heat, 16, power, sketch=kind, random_state=s)[exact.rows], 16, kind)
+            chi_square_test(
+                covariance, gpe.gp_embedding(heat, 16, power, sketch=kind, random_state=s)[exact.rows], 16, kind
+            )
             for s in range(100)
         ]
         for name in names:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,11 +106,10 @@ def disk_used(store):
 @pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the files are those of /proc")
 @pytest.mark.parametrize(("n_features", "maps", "save_seconds"), [(64, False, None), (16, True, 0.0)])
-def test_the_estimate_of_the_disk_holds_for_the_whole_run(tmp_path, monkeypatch, n_features, maps, save_seconds):
+def test_the_estimate_of_the_disk_holds_for_the_whole_run(tmp_path, n_features, maps, save_seconds):
     """Noise on disk is searched in many rounds of several parts; states are saved."""
     import scalable_gpe as gpe
 
-    monkeypatch.setattr(memory_plan, "PART_ROWS", 4096)
     X = np.random.default_rng(0).standard_normal((2 * 4096, n_features))
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     most, how = [0], {"n_neighbors": 12, "n_components": 16, "power": 24}
@@ -117,7 +117,7 @@ def test_the_estimate_of_the_disk_holds_for_the_whole_run(tmp_path, monkeypatch,
     def progress(*_):
         most[0] = max(most[0], disk_used(tmp_path / "run.zarr"))
 
-    with block_sizes(maps_arrays=maps or None, save_seconds=save_seconds):
+    with block_sizes(maps_arrays=maps or None, save_seconds=save_seconds, n_parts=2):
         expected = gpe.estimate(*X.shape, **how)["disk"]
         gpe.embed(tmp_path / "X.npy", store=tmp_path / "run.zarr", method="cells", progress=progress, **how)
     assert expected / 3 < most[0] <= expected
@@ -178,8 +178,8 @@ def test_a_process_that_holds_much_already_is_told():
     size = ProblemSize(n_rows=1_000_000, n_features=16, n_neighbors=12, n_components=16)
     fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=10**8))
     full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=9 * 10**8))
-    assert fresh.crowded() is None
-    text = full.crowded()
+    assert fresh.held_warning() is None
+    text = full.held_warning()
     assert "already holds 900 MB" in text and "needs 16 panels" in text
     limit = int(text.partition("memory_limit=")[2].partition("`")[0])
     enough = MemoryPlan(size, Resources(limit=limit, n_jobs=2, resident=9 * 10**8))
@@ -199,7 +199,7 @@ def test_the_parts_of_a_plan_fit_its_limit():
                 regimes.add(plan.maps_arrays)
                 width = plan.panel_columns(n_rows, 1, 4, size.block_bytes, k)
                 if plan.maps_arrays:
-                    used = plan.mapped_bytes().kept + max(size.part_bytes, plan._touched(width, 17))
+                    used = plan.mapped_bytes().kept + max(plan.part_bytes, plan._touched(width, 17))
                 else:
                     assert width == k
                     used = size.vector_bytes + 8 * size.nnz + width * 12 * n_rows + 9 * size.block_bytes
@@ -215,7 +215,7 @@ def test_freed_memory_is_kept_where_there_is_room():
         plan = MemoryPlan(size, Resources(limit=limit, n_jobs=2, persistent=True))
         sizes.append((plan.large_array(searching=True), plan.large_array(searching=False)))
         if plan.maps_arrays and limit > least:
-            beside = plan.mapped_bytes().kept + plan.parts_at_once() * size.part_bytes
+            beside = plan.mapped_bytes().kept + plan.parts_at_once() * plan.part_bytes
             assert beside + kept_by_allocator(sizes[-1][0]) <= plan.workspace
     assert [round(searching / 2**20) for searching, _ in sizes] == [4, 32, 32]
     assert all(afterwards >= 16 * 2**20 for _, afterwards in sizes)
@@ -279,8 +279,23 @@ def test_a_worker_searches_as_many_parts_as_it_has_threads_and_room():
     for limit in (10**9, 2 * 10**9, 10**11):
         plan = MemoryPlan(size, Resources(limit=limit, n_jobs=16, persistent=True, remote=True))
         found.append(plan.parts_at_once())
-        assert found[-1] * size.part_bytes < plan.workspace
+        assert found[-1] * plan.part_bytes < plan.workspace
     assert 1 <= found[0] < found[1] < found[2] == 16
+
+
+def test_a_search_is_one_part_where_memory_allows():
+    """4 GB at most, halved until it fits the limit; on a cluster, parts that its tasks share."""
+    for n_rows, expected in ((300_000, 1), (4_000_000, 1), (10_000_000, 4)):
+        size = ProblemSize(n_rows=n_rows, n_features=30)
+        free = MemoryPlan(size, Resources(n_jobs=2, persistent=True))
+        assert free.n_parts == expected and free.part_bytes <= 4e9
+        for limit in (free.smallest_limit(), 10**9, 3 * 10**9, 10**10):
+            plan = replace(free, resources=replace(free.resources, limit=max(limit, free.smallest_limit())))
+            assert expected <= plan.n_parts <= size.most_parts
+            assert plan.n_parts == size.most_parts or plan.part_bytes + size.vector_bytes < 0.9 * limit
+        assert plan.n_parts == expected
+        many = replace(free, resources=replace(free.resources, remote=True))
+        assert many.n_parts == size.most_parts <= 1 + n_rows // 2**17
 
 
 def test_panels_are_narrower_where_a_block_touches_all_others():

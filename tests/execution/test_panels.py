@@ -1,13 +1,13 @@
 """Panels that a worker keeps: their memory is reused, but never while a task has a lease on it."""
 
 import threading
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from scalable_gpe.execution import panel_cache
+from scalable_gpe.execution import panels as panels_module
 from scalable_gpe.execution.context import make_context
 from scalable_gpe.execution.memory_plan import ProblemSize
 from scalable_gpe.execution.panels import Panels, StoredPanel
@@ -135,7 +135,7 @@ class SlowTable:
         self.reads.append((start, len(out)))
         if start == 0:
             self.began.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(60)
             if self.reads.count((0, 1)) == 1:
                 raise OSError("gone")
         out[:] = np.arange(start, start + len(out))
@@ -156,7 +156,7 @@ def test_threads_read_different_runs_of_a_panel_at_the_same_time():
 
     threads = [threading.Thread(target=first), threading.Thread(target=second)]
     threads[0].start()
-    assert table.began.wait(10)
+    assert table.began.wait(60)
     assert cached.need(table, np.array([5, 6])) == 16  # while row 0 is being read
     threads[1].start()
     while (2, 2) not in table.reads:
@@ -164,25 +164,37 @@ def test_threads_read_different_runs_of_a_panel_at_the_same_time():
     assert not waited
     table.go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert failed == [True] and waited == [24]  # the second thread reads what the first one could not
     assert table.reads.count((0, 1)) == 2
     np.testing.assert_array_equal(cached.values, [0, -1, 2, 3, -1, 5, 6, -1])
 
 
-def test_saves_that_take_long_are_rare(tmp_path):
-    """The next one comes after twenty times as long as the last one took."""
-    store = ZarrStore(tmp_path / "run.zarr")
+def test_saves_that_take_long_are_rare(tmp_path, monkeypatch):
+    """The next one comes after twenty times as long as the last one took: a second."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    def slow_commit(*arguments):
+        clock.now += 1.0
+        commit(*arguments)
+
+    clock, store = Clock(), ZarrStore(tmp_path / "run.zarr")
+    commit = store.commit
+    monkeypatch.setattr(panels_module, "time", clock)
+    monkeypatch.setattr(store, "commit", slow_commit)
     store.lock()
     panels = Panels(make_context(store, Workers(), ProblemSize(1000)), "saved", seconds=0.0)
     panel = panels.of(np.zeros((1000, 8)))
-    began = time.monotonic()
     panels.offer(Step(1), {"panel": panel})
-    took = time.monotonic() - began
-    time.sleep(2 * took)  # more than a tenth of the time worked
+    clock.now += 19.9  # more than a tenth of the time worked
     panels.offer(Step(2), {"panel": panel})
     assert panels.load(Step, lambda step: True)[0] == Step(1)
-    time.sleep(20 * took)
+    clock.now += 0.2
     panels.offer(Step(3), {"panel": panel})
     assert panels.load(Step, lambda step: True)[0] == Step(3)
     store.unlock()

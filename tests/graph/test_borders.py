@@ -7,12 +7,14 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.graph.cells import parts, rounds
 
 
 @pytest.fixture
-def small_parts(monkeypatch):
-    monkeypatch.setattr(memory_plan, "PART_ROWS", 1300)
+def small_parts():
+    with block_sizes(n_parts=5):
+        yield
 
 
 def found_share(graph, exact):
@@ -76,7 +78,6 @@ def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch)
 
 def test_a_round_over_all_rows_finds_what_the_last_parts_missed(monkeypatch):
     """Rows that were in one part may still be neighbours that were not found there: here it only looked into leaves."""
-    monkeypatch.setattr(memory_plan, "PART_ROWS", 6000)
     monkeypatch.setattr(rounds, "_MAX_ROUNDS", 2)
     X = np.random.default_rng(0).standard_normal((12_000, 16)).astype(np.float32)
     descend, n_calls = parts.descend, 0
@@ -88,7 +89,7 @@ def test_a_round_over_all_rows_finds_what_the_last_parts_missed(monkeypatch):
             descend(*given)
 
     monkeypatch.setattr(parts, "descend", only_in_the_second_round)
-    with pytest.warns(gpe.errors.RecallWarning):
+    with pytest.warns(gpe.errors.RecallWarning), block_sizes(n_parts=2):
         graph = gpe.neighbor_graph(X, 10, method="cells", recall=1.0)
     assert n_calls == 4 and graph.recall > 0.88
 

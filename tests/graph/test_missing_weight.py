@@ -7,11 +7,8 @@ from scipy.spatial.distance import cdist
 import scalable_gpe as gpe
 from scalable_gpe.errors import RecallWarning
 from scalable_gpe.formatting import report_lines
-from scalable_gpe.graph import build
 from scalable_gpe.graph.cells import descent, rounds
 from scalable_gpe.html_report.sections import tiles
-from scalable_gpe.report import Report
-from scalable_gpe.storage.records import from_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 N_NEIGHBORS = 7
@@ -88,26 +85,16 @@ def test_exact_searches_of_sets_and_of_sparse_rows(n_features):
         assert graph.recall == 1.0 and gpe.gaussian_kernel(graph).missing_weight == 0.0
 
 
-def test_without_points_and_in_stores_of_earlier_versions(X, poor_lists, tmp_path, monkeypatch):
+def test_without_points_and_in_a_store(X, poor_lists, tmp_path):
     options = {"n_neighbors": 5, "power": 2, "n_components": 2, "progress": False}
     report = gpe.embed(neighbors=poor_lists, power=2, n_components=2).report
     assert report["missing_weight"] is None and "without X" in report["reasons"]["missing_weight"]
-    gpe.embed(X, store=tmp_path / "new", **options)
-    assert gpe.open(tmp_path / "new").report["missing_weight"] == 0.0
-    monkeypatch.setattr(build, "_save_nearest", lambda *_: None)  # as earlier versions made graphs
-    gpe.embed(X, store=tmp_path / "old", **options)
-    opened = gpe.open(tmp_path / "old")
-    assert opened.report["missing_weight"] is None and opened.kernel.missing_weight is None
-    assert "earlier version" in opened.report["reasons"]["missing_weight"]
-    assert opened.transform(X[:3]).shape == (3, 2)
-    more = gpe.embed(X, store=tmp_path / "old", **options | {"epsilon": 2.0})
-    assert more.report["missing_weight"] is None and more.report["recall"] == 1.0
-    before = {name: value for name, value in more.report.items() if name != "missing_weight"}
-    assert from_json(Report, before).missing_weight is None
+    gpe.embed(X, store=tmp_path / "run.zarr", **options)
+    assert gpe.open(tmp_path / "run.zarr").report["missing_weight"] == 0.0
 
 
 def test_the_warning_says_what_low_recall_costs(monkeypatch):
-    monkeypatch.setattr(descent, "_MAX_STEPS", 0)  # two trees alone miss many neighbours
+    monkeypatch.setattr(descent, "MAX_STEPS", 0)  # two trees alone miss many neighbours
     monkeypatch.setattr(rounds, "_MAX_ROUNDS", 1)
     X = np.random.default_rng(0).standard_normal((2000, 20))
     options = {"n_neighbors": 8, "method": "cells", "power": 2, "n_components": 2}

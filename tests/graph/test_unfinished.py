@@ -12,7 +12,6 @@ from scipy.spatial import cKDTree
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.execution import memory_plan
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context, make_context
 from scalable_gpe.execution.memory_plan import ProblemSize
@@ -220,7 +219,11 @@ def test_a_graph_begun_in_another_order_starts_over(X, tmp_path, monkeypatch, at
 @pytest.mark.parametrize("table", ["order-0", "distances-0", "done"])
 def test_killed_while_a_finished_search_is_removed(tmp_path, monkeypatch, table):
     """Whatever is removed first, nothing that is gone is taken for finished."""
-    monkeypatch.setattr(memory_plan, "PART_ROWS", 1100)
+    with block_sizes(n_parts=3):
+        check_killed_while_a_search_is_removed(tmp_path, monkeypatch, table)
+
+
+def check_killed_while_a_search_is_removed(tmp_path, monkeypatch, table):
     rows = np.random.default_rng(1).standard_normal((N_ROWS, 10)).astype(np.float32)
     expected, store = embedded(rows, method="cells"), tmp_path / "run.zarr"
     remove = shutil.rmtree
@@ -237,6 +240,24 @@ def test_killed_while_a_finished_search_is_removed(tmp_path, monkeypatch, table)
             gpe.embed(rows, store=store, method="cells", **OPTIONS)
     assert not list(store.glob(f"graph/*/search/{table}"))
     np.testing.assert_array_equal(embedded(rows, store=store, method="cells"), expected)
+
+
+@pytest.mark.parametrize(("begun", "allowed"), [(3, 2), (2, 3)])
+def test_a_search_resumes_in_its_parts_while_they_fit(tmp_path, begun, allowed):
+    """Another limit may allow larger parts: the parts stay; or smaller ones only: the search starts over."""
+    rows = np.random.default_rng(1).standard_normal((N_ROWS, 10)).astype(np.float32)
+    store = tmp_path / "run.zarr"
+    with block_sizes(n_parts=begun):
+        interrupted(rows, store, "lists", method="cells")
+    with block_sizes(n_parts=allowed, block_rows=1024):
+        resumed = gpe.embed(rows, store=store, method="cells", **OPTIONS)
+    with block_sizes(n_parts=max(begun, allowed), block_rows=1024):
+        fresh = gpe.embed(rows, method="cells", **OPTIONS)
+    assert resumed.report["n_parts"] == fresh.report["n_parts"] == 3
+    np.testing.assert_array_equal(resumed.points[:], fresh.points[:])
+    with block_sizes(n_parts=1):  # a finished graph is used whatever its parts
+        graph = gpe.neighbor_graph(rows, 6, method="cells", store=store)
+    assert graph.metadata.n_parts == 3 and graph.metadata.recall_trace == tuple(fresh.report["recall_trace"])
 
 
 def test_an_order_that_lacks_rows_is_damage():

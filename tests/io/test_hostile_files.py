@@ -23,7 +23,7 @@ def outcomes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile") / "inner"
     folder.mkdir()
     command = [sys.executable, hostile_files.__file__, str(folder), str(_MEMORY)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     assert [path.name for path in folder.parent.iterdir()] == ["inner"]  # nothing beside the files themselves
     return json.loads(run.stdout.splitlines()[-1])

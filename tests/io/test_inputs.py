@@ -168,11 +168,9 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
     opened = module.InputRows(source)
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
     assert max(stop - start for start, stop in opened.steps(0, n_rows)) == 512
-    from scalable_gpe.execution import sharing
     from scalable_gpe.execution.context import local_context
     from scalable_gpe.graph.duplicates import hash_rows
 
-    monkeypatch.setattr(sharing, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
     hash_rows(opened, local_context(n_rows))
     assert source.largest == 512 and source.total == n_rows
 

@@ -25,7 +25,7 @@ def stepwise(cache):
     allowed, done = threading.Semaphore(0), threading.Semaphore(0)
 
     def step(real, *arguments):
-        assert allowed.acquire(timeout=10)
+        assert allowed.acquire(timeout=60)
         try:
             return real(*arguments)
         finally:
@@ -48,7 +48,7 @@ def saved_at_once(kind, folder, order):
         thread.start()
     for which in order:
         gates[which][0].release()
-        assert gates[which][1].acquire(timeout=10)
+        assert gates[which][1].acquire(timeout=60)
     for thread in threads:
         thread.join()
     fresh = kind(str(folder), "module.loop-1.py311", STAMP)

@@ -234,6 +234,16 @@ def test_a_thin_connection_does_not_lengthen_the_horizon(bridge):
     assert horizon_of(gpe.heat_kernel(whole.tocsr())).horizon == within.horizon
 
 
+def test_modes_of_single_rows_do_not_hide_a_gap():
+    """Seven of them are slower than all within two groups that almost no heat connects."""
+    X = np.random.default_rng(0).standard_normal((240, 3))
+    X[120:, 0] += 8
+    X[0] = 4.0, 0.0, 0.0
+    found = horizon_of(gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X), "bgh")))
+    assert found.relaxation_time == pytest.approx(15, rel=0.02) and not found.is_bound
+    assert found.horizon == 128
+
+
 def test_many_small_groups_almost_apart_do_not_hide_the_shape():
     rng = np.random.default_rng(1)
     X = gpe.datasets.torus(3000, random_state=3)

@@ -46,7 +46,7 @@ def tamper(store, change):
     content = json.loads(file.read_text())
     attributes = content["attributes"]
     change(attributes)
-    known = {"facts": attributes["facts"], "metadata": attributes["metadata"]}
+    known = {"record": attributes["record"], "metadata": attributes["metadata"]}
     attributes["checksum"] = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     file.write_text(json.dumps(content))
 
@@ -59,11 +59,11 @@ def digests(attributes):
 
 
 def arrays(attributes):
-    attributes["facts"]["arrays"]["3"] = OUTSIDE
+    attributes["record"]["arrays"]["3"] = OUTSIDE
 
 
 def keys(attributes):
-    attributes["facts"]["keys"]["kernel"] = OUTSIDE
+    attributes["record"]["keys"]["kernel"] = OUTSIDE
 
 
 @pytest.mark.parametrize("change", [digests, arrays, keys])
@@ -134,7 +134,7 @@ def rewrite(store, array, change):
         if old in mark.read_text():
             mark.write_text(mark.read_text().replace(old, new))
             content = json.loads(mark.read_text())
-            known = {"facts": content["attributes"]["facts"], "metadata": content["attributes"]["metadata"]}
+            known = {"record": content["attributes"]["record"], "metadata": content["attributes"]["metadata"]}
             digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
             mark.write_text(json.dumps(content | {"attributes": known | {"checksum": digest}}))
 
@@ -178,7 +178,7 @@ FIELDS = {
 @pytest.mark.parametrize("case", FIELDS)
 def test_fields_of_another_kind_are_refused(store, case, capsys):
     part, name, value = FIELDS[case]
-    tamper(store, lambda attributes: attributes["facts"][part].update({name: value}))
+    tamper(store, lambda attributes: attributes["record"][part].update({name: value}))
     refused(store, capsys)
 
 
@@ -187,7 +187,7 @@ def test_fields_of_another_kind_are_refused(store, case, capsys):
 def test_parts_of_another_kind_are_refused(store, part, value, capsys):
     if (part, value) in (("report", None), ("arrays", {})):
         return  # what an unfinished run has
-    tamper(store, lambda attributes: attributes["facts"].update({part: value}))
+    tamper(store, lambda attributes: attributes["record"].update({part: value}))
     refused(store, capsys)
 
 
@@ -241,7 +241,7 @@ def test_marks_that_are_not_marks(store, mark, text, capsys):
 
 def test_texts_of_a_store_do_not_steer_the_terminal(store, capsys):
     steer = "\x1b]0;owned\x07\x1b[2J\u202e"
-    tamper(store, lambda attributes: attributes["facts"]["report"].update(warnings=[steer], method=steer))
+    tamper(store, lambda attributes: attributes["record"]["report"].update(warnings=[steer], method=steer))
     for command in (["info", str(store)], ["plot", str(store), str(store.parent / "p.png")]):
         assert cli.main(command) == 0
     printed = "".join(capsys.readouterr())

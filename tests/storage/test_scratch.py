@@ -1,4 +1,4 @@
-"""Scratch tables: they return what was written, notice damage, and reuse spare files."""
+"""Scratch arrays: they return what was written, and notice damage."""
 
 import os
 
@@ -16,25 +16,6 @@ def store(tmp_path):
     store.lock()
     yield store
     store.unlock()
-
-
-def test_files_of_a_spare_table_are_reused(store, tmp_path):
-    rng = np.random.default_rng(0)
-    old, new = rng.standard_normal((2, 10, 3))
-    spare = store.scratch_table("work/old", (10, 3), np.float64, 4)
-    for start in (0, 4, 8):
-        spare.write(start, old[start : start + 4])
-    table = store.scratch_table("work/new", (10, 3), np.float64, 4, spare="work/old")
-    inode = os.stat(tmp_path / "run.zarr/work/old/1").st_ino
-    table.write(4, new[4:8])
-    assert os.stat(tmp_path / "run.zarr/work/new/1").st_ino == inode
-    for start in (0, 8, 4):  # the last one twice, as by a task that runs again
-        table.write(start, new[start : start + 4])
-    assert not os.listdir(tmp_path / "run.zarr/work/old")
-    np.testing.assert_array_equal(table.read(0, 10), new)
-    np.testing.assert_array_equal(table.read(3, 9), new[3:9])
-    with pytest.raises(DamageError, match="work/old"):
-        spare.read(0, 4)
 
 
 @pytest.mark.parametrize("harm", ["shorter", "longer", "flipped"])
@@ -65,27 +46,6 @@ def test_runs_of_a_file_are_read_alone(store, tmp_path, monkeypatch):
         table.read(1024, 1025)
 
 
-def test_a_file_written_over_a_longer_one_keeps_nothing_of_it(tmp_path):
-    backend = open_backend(str(tmp_path))
-    backend.write("old", b"0123456789")
-    backend.write("new", b"abc", over="old")
-    assert backend.read("new") == b"abc" and backend.files() == ["new"]
-
-
-def test_ragged_blocks(store):
-    ragged = store.scratch_ragged("work/r", np.int32)
-    blocks = [np.arange(length) for length in (5, 0, 3)]
-    for number, block in enumerate(blocks):
-        ragged.write(number, block)
-    for number, block in enumerate(blocks):
-        np.testing.assert_array_equal(ragged.read(number, len(block)), block)
-    with pytest.raises(DamageError):
-        ragged.read(0, 4)
-    ragged.remove()
-    with pytest.raises(DamageError):
-        ragged.read(2, 3)
-
-
 def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypatch):
     """A task that runs twice gives it its name at that moment; any other file must be there."""
     backend, gone = open_backend(tmp_path), "0.abc.partial"
@@ -98,7 +58,7 @@ def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypat
 
 
 def test_a_file_of_another_table_is_not_taken_for_ones_own(store, tmp_path):
-    """A late reader may find that its file was overwritten by that of another panel, whose checksums are right."""
+    """Its checksums are right, but for the place."""
     values = np.random.default_rng(0).standard_normal((2048, 4)).astype(np.float32)
     tables = [store.scratch_table(f"work/{name}", values.shape, np.float32, 1024) for name in "ab"]
     for table in tables:

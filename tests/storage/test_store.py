@@ -391,6 +391,11 @@ REFUSED = {
     "NaN": (lambda X: np.where(np.arange(X.size).reshape(X.shape) == X.size // 2, np.nan, X), {}, "must be finite"),
     "equal rows": (np.ones_like, {}, "at least 2 different rows"),
     "few different rows": (lambda X: X[:20].repeat(60, axis=0), {"n_neighbors": 40}, "number of different rows"),
+    "too wide a range": (
+        lambda X: np.where(np.arange(len(X))[:, None] < 3, X * 1e15, X * 1e-15),
+        {},
+        "loses the squares",
+    ),
     "zero distances": (None, {"n_neighbors": None}, "distances"),
 }
 

@@ -9,6 +9,7 @@ order: the result does not depend on threads (see `loops.descent`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from scalable_gpe.graph.cells.threads import Threads
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints
 from scalable_gpe.loops import descent as loops
 
-_MAX_STEPS = 20
+MAX_STEPS = 20
 _CANDIDATES = 2  # tickets per place of a sample: rows that are in each other's lists have two
 _SENT = 2**19  # entries on their way between threads
 
@@ -77,23 +78,30 @@ def start_lists(
 
 
 def descend(
-    X: Floats | Bytes, labels: Labels, lists: SortedLists, effort: Effort, seeds: Seeds, threads: Threads
+    X: Floats | Bytes,
+    labels: Labels,
+    lists: SortedLists,
+    effort: Effort,
+    seeds: Seeds,
+    threads: Threads,
+    is_enough: Callable[[SortedLists], bool] = lambda lists: False,
 ) -> None:
-    """Improve the lists until few entries are new."""
+    """Improve the lists until they are good enough, or until few entries are new."""
     n_rows, entries = len(X), lists.entries
     n_new = np.empty(n_rows, np.uint8 if entries.shape[1] < 256 else np.int32)
     highest = np.empty((n_rows, 2), np.uint32)
     samples, n_samples = np.empty((2 * n_rows, effort.n_sampled), np.uint32), np.empty(2 * n_rows, np.uint8)
-    for step in range(_MAX_STEPS):
+    for step in range(MAX_STEPS):
         threads.loop(loops.count_new, n_rows, (entries,), (n_new,))
-        if n_new.sum(dtype=np.int64) <= effort.few * entries.size:
-            break
+        if is_enough(lists) or n_new.sum(dtype=np.int64) <= effort.few * entries.size:
+            return
         seed = seeds.of("descent", step)
         # every range reads the lists of all rows, so that there are no more of them than threads
         threads.loop(loops.choose_tickets, n_rows, (entries,), (_CANDIDATES * effort.n_sampled, highest), per_thread=1)
         threads.loop(loops.sample_entries, n_rows, (entries,), (seed, highest, samples, n_samples), per_thread=1)
         threads.loop(loops.mark_sampled, n_rows, (entries,), (seed, highest))
         _join(X, labels, samples, n_samples, lists, threads)
+    is_enough(lists)  # which notes the last step
 
 
 def _join(
@@ -126,6 +134,12 @@ def _join(
         n_sent = np.array([n for _, n in reached], np.int64)
         if n_sent.any():
             threads.loop(loops.insert, len(X), (lists.entries, lists.reach), (*sent, n_sent))
+
+
+def rows_of(entries: NDArray[np.uint64]) -> Ints:
+    """The rows of some entries, -1 where there is none."""
+    rows: Ints = np.where(entries == loops.EMPTY, np.int64(-1), ((entries & loops.ROW) >> loops.NEW).astype(np.int64))
+    return rows.astype(np.int32)
 
 
 def listed_rows(lists: SortedLists, threads: Threads) -> Ints:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.graph.cells.descent import Labels, descend, listed_rows, start_lists
+from scalable_gpe.graph.cells.looks import Goal, SampledRows
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.quantized import in_bytes
 from scalable_gpe.graph.cells.seeds import Seeds
@@ -75,6 +77,16 @@ class Reduction:
         return reduced(X, self.mean.whole(), self.directions.whole(), threads)
 
 
+@dataclass(frozen=True)
+class PartLists:
+    """Lists of a part in the order of its cells; `trace` is that of its sampled rows."""
+
+    order: Ints
+    neighbors: Ints
+    squares: Floats
+    trace: list[float]
+
+
 def search_part(
     X: Floats,
     names: Ints,
@@ -82,9 +94,11 @@ def search_part(
     plan: SearchPlan,
     seeds: Seeds,
     reduction: Reduction | None,
+    goal: Goal,
     threads: Threads,
-) -> tuple[Ints, Ints, Floats]:
+) -> PartLists:
     """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
+    sampled = _sampled_rows(goal, names, earlier, plan.n_neighbors)
     Z = X if reduction is None else reduction.apply(X, threads)
     order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
     order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
@@ -100,19 +114,19 @@ def search_part(
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
     lists = start_lists(compared, known, found, plan.effort.list_length, threads)
     del known, found
-    descend(compared, labels, lists, plan.effort, seeds, threads)
+    names, n_settled = names[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
+    look = partial(sampled.look, X=X, names=names, n_settled=n_settled)
+    descend(compared, labels, lists, plan.effort, seeds, threads, look)
     candidates = listed_rows(lists, threads)
     del lists, compared
 
-    names = names[order]
     if earlier is None:
         near, far = _empty_lists(len(X), plan.n_neighbors)
     else:
         near, far = earlier.lists(order)
-    n_settled = plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
     threads.loop(loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     repair(X, names, near, far)
-    return order, near, far
+    return PartLists(order, near, far, sampled.trace)
 
 
 def mend_borders(
@@ -122,13 +136,15 @@ def mend_borders(
     plan: SearchPlan,
     seeds: Seeds,
     reduction: Reduction | None,
+    goal: Goal,
     threads: Threads,
-) -> tuple[Ints, Ints, Floats]:
+) -> PartLists:
     """Search near the borders between the parts of the last round; return an order and the lists in it.
 
     Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
     know. All others keep their lists. X is reordered in place.
     """
+    sampled = _sampled_rows(goal, names, earlier, plan.n_neighbors)
     Z = X if reduction is None else reduction.apply(X, threads)
     order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
     origins, sizes = plan.part_of(earlier.positions[order]), np.diff(bounds)
@@ -139,7 +155,8 @@ def mend_borders(
     is_kept[touched[touched >= 0]] = True
     kept = np.flatnonzero(is_kept)
     if not len(kept):
-        return order, *earlier.lists(order)
+        sampled.skip()
+        return PartLists(order, *earlier.lists(order), sampled.trace)
     place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
@@ -163,14 +180,23 @@ def mend_borders(
         length, most = plan.effort.list_length, None
     lists = start_lists(compared, known, found, length, threads, most)
     del known, found
-    descend(compared, labels, lists, plan.effort, seeds, threads)
+    look = partial(sampled.look, X=X, names=names, n_settled=length)
+    descend(compared, labels, lists, plan.effort, seeds, threads, look)
     candidates = listed_rows(lists, threads)
     del lists, labels, compared
     near, far = earlier.lists(order)
     near_kept, far_kept = near[kept], far[kept]
     threads.loop(loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
-    return order, near, far
+    return PartLists(order, near, far, sampled.trace)
+
+
+def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors: int) -> SampledRows:
+    """The sampled rows of a part, with their lists of earlier rounds."""
+    places: Ints = np.flatnonzero(np.isin(names, goal.sample.points)).astype(np.int32)
+    places = places[np.argsort(names[places])]
+    near, far = _empty_lists(len(places), n_neighbors) if earlier is None else earlier.lists(places)
+    return SampledRows.of_part(goal, names, near, far)
 
 
 def _compared(X: Floats, reduction: Reduction | None, threads: Threads) -> tuple[Floats | Bytes, bool]:

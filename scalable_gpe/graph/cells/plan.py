@@ -28,7 +28,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The sizes of a search: a function of the shape of the data, n_neighbors and recall, never of the machine."""
+    """The sizes of a search: a function of the shape of the data, n_neighbors, recall and the rows of a part."""
 
     n_rows: int
     n_features: int
@@ -89,7 +89,7 @@ class SearchPlan:
 def plan_search(
     n_rows: int, n_features: int, n_neighbors: int, *, recall: float = 1.0, part_rows: int | None = None
 ) -> SearchPlan:
-    """Choose the sizes of a search that is to reach a recall."""
+    """Choose the sizes of a search that is to reach a recall; without `part_rows` all rows are one part."""
     if n_rows >= 2**31:
         raise ValueError(Message(f"`n_rows` must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}."))
     if not 1 <= n_neighbors < n_rows:
@@ -97,9 +97,7 @@ def plan_search(
             Message(f"`n_neighbors` must be between 1 and `n_rows` - 1 = {n_rows - 1}; got {n_neighbors}.")
         )
     leaf_rows = max(512, 8 * (n_neighbors + 1))
-    if part_rows is None:
-        part_rows = memory_plan.part_rows(n_rows, n_features, n_neighbors)
-    part_rows = min(n_rows, max(part_rows, 2 * leaf_rows))
+    part_rows = min(n_rows, max(part_rows or n_rows, 2 * leaf_rows))
     effort = _effort(n_neighbors, recall)
     return SearchPlan(
         n_rows=n_rows,

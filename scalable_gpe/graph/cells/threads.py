@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from scalable_gpe.execution.process import process
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ ALONE = Threads()
 def threads(n_jobs: int | None) -> Iterator[Threads]:
     """Give threads, with BLAS limited to one thread each."""
     n_threads = n_jobs if n_jobs is not None and n_jobs > 0 else os.cpu_count() or 1
-    with threadpool_limits(limits=1, user_api="blas"):
+    with process.one_blas_thread():
         if n_threads == 1:
             yield ALONE
         else:

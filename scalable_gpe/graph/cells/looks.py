@@ -1,0 +1,83 @@
+"""Recall during a descent: after each step, the lists of sampled rows are compared with their true neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scalable_gpe.graph.cells.descent import SortedLists, rows_of
+from scalable_gpe.graph.cells.trees import Floats, Ints
+from scalable_gpe.graph.recall import ExactSample, recall_standard_error
+from scalable_gpe.loops import points as loops
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The recall at which a descent ends, among the true neighbours that are in the part."""
+
+    sample: ExactSample
+    recall: float
+
+    def is_reached(self, shares: np.ndarray) -> bool:
+        """Whether the mean over sampled rows, less its standard error, is high enough."""
+        if len(shares) < 2:
+            return False
+        error = 0.0 if self.sample.is_whole else recall_standard_error(shares)
+        return float(shares.mean()) - error >= self.recall
+
+
+@dataclass(frozen=True)
+class SampledRows:
+    """The sampled rows of one part.
+
+    `names` are their row numbers, `near` and `far` their lists of earlier rounds, `n_inside` counts the true neighbours
+    of each that the part or these lists hold. `trace` collects, after each step, the sum of their shares of all true
+    neighbours.
+    """
+
+    goal: Goal
+    names: Ints
+    near: Ints
+    far: Floats
+    n_inside: np.ndarray
+    reach: np.ndarray
+    trace: list[float] = field(default_factory=list)
+
+    @staticmethod
+    def of_part(goal: Goal, names: Ints, near: Ints, far: Floats) -> SampledRows:
+        """Those of a part with the rows `names`; `near` and `far` are lists of earlier rounds of its sampled rows."""
+        sample = goal.sample
+        own = np.isin(sample.points, names)
+        true = sample.neighbors[own]
+        is_listed = (true[:, :, None] == near[:, None, :]).any(axis=2)
+        n_inside = (np.isin(true, names) | is_listed).sum(axis=1)
+        return SampledRows(goal, sample.points[own], near, far, n_inside, sample.reach[own] ** 2)
+
+    def look(self, lists: SortedLists, X: Floats, names: Ints, n_settled: int) -> bool:
+        """Whether the lists of the rows `names` of X have reached the goal; the nearest `n_settled` entries count."""
+        n_found = self._n_found_earlier
+        places = np.flatnonzero(np.isin(names, self.names))
+        at = np.searchsorted(self.names, names[places])
+        others = rows_of(lists.entries[places, :n_settled])
+        squares = np.empty(others.shape, np.float32)
+        loops.list_squares(X, places, np.maximum(others, 0), squares)
+        is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
+        is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
+        n_found[at] += is_near.sum(axis=1)
+        self._note(n_found)
+        inside = self.n_inside > 0
+        return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
+
+    def skip(self) -> None:
+        """Note the recall of the lists of earlier rounds, which stay as they are."""
+        self._note(self._n_found_earlier)
+
+    @property
+    def _n_found_earlier(self) -> np.ndarray:
+        n_found: np.ndarray = (self.far <= self.reach[:, None]).sum(axis=1)
+        return n_found
+
+    def _note(self, n_found: np.ndarray) -> None:
+        n_true = self.goal.sample.neighbors.shape[1]
+        self.trace.append(float(np.minimum(n_found, n_true).sum()) / n_true)
