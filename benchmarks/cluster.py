@@ -221,7 +221,7 @@ def _bytes_read() -> int:
 
 
 def model(client: Any, swept: Swept, n_columns: int) -> dict[str, float]:
-    """Predict the seconds of one product by the formula of docs/cluster.md, from rates that are measured here.
+    """Predict the seconds of one product by the formula of docs/developers/cluster-costs.md, from rates measured here.
 
     ``barrier + F / read + (N/W) c b / write + operations / W`` with K in memory, c columns of b bytes, W workers, and F
     the bytes of other workers' rows, in runs, that the blocks of one worker need.

@@ -1,6 +1,6 @@
 """All scales of many rows: the first power and the horizon of the sum, and a sample in place of all rows.
 
-    python benchmarks/many_rows.py --markdown docs/first-power-results.md                        half an hour
+    python benchmarks/many_rows.py --markdown docs/developers/first-power-results.md                        half an hour
     python benchmarks/many_rows.py --vary horizon --data torus "swiss roll" --sizes 1e5          some minutes
     python benchmarks/many_rows.py --vary sample --data torus "swiss roll" --sizes 1e6 --seeds 2  a quarter of an hour
     python benchmarks/many_rows.py --data branching --sizes 1e6 --seeds 1

@@ -1,6 +1,6 @@
 """Time against recall of neighbour searches: ours, pynndescent, faiss and PiPNN, on seven data sets.
 
-    python benchmarks/searches.py --json benchmarks/searches.json --picture docs/figures/searches.png
+    python benchmarks/searches.py --json benchmarks/searches.json --picture docs/developers/figures/searches.png
     python benchmarks/searches.py --json benchmarks/searches.json --data smooth --runs 5 --methods cells pynndescent
     python benchmarks/searches.py --data hard unit --rows 20000 --runs 1
     python benchmarks/searches.py --json benchmarks/searches.json --picture x.png --draw     draw what was measured

@@ -1,6 +1,6 @@
 """All scales by the two-level solver: how many products with A they take, and how far distances are from exact ones.
 
-    python benchmarks/solver.py --markdown docs/solver-results.md        a quarter of an hour
+    python benchmarks/solver.py --markdown docs/developers/solver-results.md        a quarter of an hour
     python benchmarks/solver.py --data torus hubs --share 0.1            seconds
     python benchmarks/solver.py --data torus branching --share 250 --columns 32     a million rows
 

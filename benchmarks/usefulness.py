@@ -1,6 +1,6 @@
 """What embeddings are good for: neighbours, clusters, few labels and shape, for each power and for all scales.
 
-    python benchmarks/usefulness.py --json usefulness.json --markdown docs/usefulness-results.md     some 15 minutes
+    python benchmarks/usefulness.py --json usefulness.json --markdown docs/developers/usefulness-results.md   15 minutes
     python benchmarks/usefulness.py --quick                                                          a minute
     python benchmarks/usefulness.py --data digits torus --components 8 16 32 --seeds 10
 

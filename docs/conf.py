@@ -33,7 +33,7 @@ default_role = "py:obj"  # `embed` in a docstring is a link where there is such 
 smartquotes_action = "D"  # quotes and dots stay as they are: they are code as often as not
 html_theme = "furo"
 html_title = f"scalable_gpe {release}"
-exclude_patterns = ["_build", "usefulness-results.md", "first-power-results.md"]  # included in all-scales.md
+exclude_patterns = ["_build", "developers/*-results.md"]  # included in pages of the section
 
 # without a network the build takes the empty inventory, and names of other packages are no links
 _ELSEWHERE = {

@@ -184,9 +184,9 @@ class Embedding:
         The row a(x, .) is the row of A that x would have had in training; a training row gets its own embedding. Each
         row is embedded independently: alone or in a batch, the result has the same bytes.
 
-        A row far from all training rows is placed next to its nearest ones, which says little about it. A warning
-        counts these rows: the weight exp(-u^2) of their nearest training row, at u of its length scales, is below
-        1e-12 (u > 5.26).
+        A row far from all training rows is placed next to its nearest ones, so its coordinates are unreliable. A
+        warning counts these rows: the weight exp(-u^2) of their nearest training row, at u of its length scales, is
+        below 1e-12 (u > 5.26).
 
         Parameters
         ----------

@@ -56,7 +56,7 @@ def test_the_papers_experiments_run(tmp_path):
     assert done.stdout.count("olds.*") + done.stdout.count("hold.*") + done.stdout.count("part.*") >= 14
     assert len(list(tmp_path.glob("*.png"))) == 10
     table = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()
-    assert len(table) == len(in_source("docs/paper-results.csv").read_text(encoding="utf-8").splitlines())
+    assert len(table) == len(in_source("docs/developers/paper-results.csv").read_text(encoding="utf-8").splitlines())
 
 
 def anchors(page: Path) -> set[str]:
@@ -68,7 +68,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_between_files_lead_somewhere():
     links = [
         (page, target)
-        for page in [*in_source("docs").glob("*.md"), *SOURCE.glob("*.md")]
+        for page in [*in_source("docs").rglob("*.md"), *SOURCE.glob("*.md")]
         for target in re.findall(
             r"\]\((?!https?://|mailto:|#scalable_gpe)([^)\s]+)\)", page.read_text(encoding="utf-8")
         )
@@ -81,8 +81,15 @@ def test_links_between_files_lead_somewhere():
         assert not anchor or anchor in anchors(to), f"{page.name}: {target}"
 
 
+def test_the_pages_for_users_stay_short():
+    """What only developers need is in docs/developers/."""
+    pages = [in_source("README.md"), *in_source("docs").glob("*.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 20_000
+
+
 def test_every_test_that_a_page_names_exists():
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", in_source("docs/reliability.md").read_text(encoding="utf-8"))
+    page = in_source("docs/developers/reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
     assert len(named) > 30
     for file, test in named:
         assert re.search(rf"^def {test}\(", in_source(file).read_text(encoding="utf-8"), re.M), f"{file}::{test}"

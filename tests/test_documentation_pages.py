@@ -1,12 +1,9 @@
 """The Python on the documentation's pages runs, from the top of a page to its end."""
 
 import importlib.util
-import logging
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +12,10 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-WITH_PICTURES = ["choosing-parameters.md", "quickstart.md"]
+WITH_PICTURES = ["choosing-parameters.md", "pictures.md", "quickstart.md"]
 WITH_OUTPUT = ["audit.md"]  # the output on the page is that of its code
-PAGES = [*WITH_PICTURES, "audit.md", "interchange.md", "isolated-rows.md", "larger-than-memory.md", "new-points.md"]
-PAGES += ["report-page.md", "all-scales.md", "progress-and-logging.md", "errors.md", "index.md"]
+PAGES = [*WITH_PICTURES, "audit.md", "index.md", "interchange.md", "new-points.md", "questions.md"]
+RECIPES = ["cluster.md", "larger-than-memory.md", "scanpy.md", "tables.md"]  # test_recipes.py runs them
 
 
 QUICK = {"quickstart.md", "index.md", "new-points.md"}  # the others are run by .ci/full
@@ -36,28 +33,8 @@ def python_of(page: Path) -> list[str]:
 def test_every_page_with_python_is_run():
     if not DOCS.exists():
         pytest.skip("docs/ is not beside the tests")
-    assert sorted(page.name for page in DOCS.glob("*.md") if python_of(page)) == sorted([*PAGES, "cluster.md"])
-
-
-@pytest.mark.slow
-def test_python_on_the_page_of_the_cluster(tmp_path):
-    pytest.importorskip("distributed")
-    import scalable_gpe as gpe
-
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(python_of(DOCS / "cluster.md")), encoding="utf-8")
-    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
-    assert gpe.open(tmp_path / "cluster.zarr").points.shape == (50_000, 32)
-
-
-@pytest.fixture
-def logging_as_before():
-    """One page configures logging."""
-    logger = logging.getLogger("scalable_gpe")
-    level, handlers = logger.level, logging.root.handlers[:]
-    yield
-    logger.setLevel(level)
-    logging.root.handlers[:] = handlers
+    with_python = [page.name for page in DOCS.rglob("*.md") if re.search(r"^```py", page.read_text("utf-8"), re.M)]
+    assert sorted(with_python) == sorted(PAGES + RECIPES)
 
 
 def assert_same_table(printed: str, shown: str) -> None:
@@ -68,7 +45,6 @@ def assert_same_table(printed: str, shown: str) -> None:
     assert all(float(one) == pytest.approx(float(other), rel=0.05, abs=5e-6) for one, other in pairs), printed
 
 
-@pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize(
     "page", [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in PAGES]
 )

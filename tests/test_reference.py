@@ -45,7 +45,7 @@ def read(page: str) -> str:
 def described() -> dict[str, set[str] | None]:
     """Names that the pages describe, each with the members that it lists (None: it lists none)."""
     found: dict[str, set[str] | None] = {}
-    for page in ("reference.md", "errors.md"):
+    for page in ("reference.md", "questions.md"):
         directives = re.findall(
             r"^\.\. auto(?:function|class|module):: scalable_gpe\.([\w.]+).*\n((?:   .*\n)*)", read(page), re.M
         )
@@ -88,7 +88,7 @@ def in_docstring(cls: type) -> set[str]:
 
 
 def test_every_error_says_what_to_do():
-    rows = dict(re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", read("errors.md"), re.M))
+    rows = dict(re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", read("questions.md"), re.M))
     assert sorted(rows) == sorted(gpe.errors.__all__)
     classes = vars(gpe.errors).values()
     own = {one.__name__ for one in classes if inspect.isclass(one) and issubclass(one, Exception)}

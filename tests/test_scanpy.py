@@ -51,7 +51,7 @@ def check_equal(found, expected) -> None:
 
 def test_the_session_of_the_documentation(tmp_path, monkeypatch):
     scanpy = need_scanpy()
-    page = ROOT / "docs" / "interchange.md"
+    page = ROOT / "docs" / "scanpy.md"
     if not page.exists():
         pytest.skip("docs/ is not beside the tests")
     code = re.search(r"<!-- scanpy session -->\n```py\n(.*?)```", page.read_text(encoding="utf-8"), re.S).group(1)

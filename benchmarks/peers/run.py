@@ -4,7 +4,7 @@
     python benchmarks/peers/run.py                              10,000 to 1,000,000 rows: hours
     python benchmarks/peers/run.py --quick                      5,000 rows, the cheap methods: some minutes
     python benchmarks/peers/run.py --sizes 1e7 --methods "scalable_gpe, on disk"
-    python benchmarks/peers/run.py --report docs                the page of the documentation, with tables and pictures
+    python benchmarks/peers/run.py --report docs/developers     the page of the documentation, with tables and pictures
 
 Each run is one line of `--results` (JSON). A run that is there is not repeated, so an interrupted command resumes; one
 that was stopped by a limit is repeated if the limit is higher now. A method that was stopped is not tried with more

@@ -181,7 +181,7 @@ print(f"neighbors, diffmap and dpt: {seconds['dpt']:.0f} s")
 #
 # *Order* is Spearman's correlation of pseudotime with the truth, for all cells and within branches (the mean of five).
 # *Clusters* is the agreement (NMI) of k-means with the branches, in the columns that each method gives. *Seconds* are
-# those of one run on two busy cores; [the comparison with other methods](../peers.md) was measured more carefully.
+# those of one run on two busy cores; [the comparison with others](../developers/peers.md) was measured more carefully.
 
 
 # %%

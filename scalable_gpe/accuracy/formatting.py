@@ -69,7 +69,7 @@ def _law(size: float, shape: float | None) -> str:
     """The p-values of the test, and what they say."""
     shown = "shape not tested: not normal" if shape is None else f"{shape:.2g} (shape)"
     as_expected = min(size, 1.0 if shape is None else shape) >= _TINY
-    verdict = "errors as a sketch has them" if as_expected else "more than the sketch is wrong"
+    verdict = "errors match random-projection noise" if as_expected else "larger errors than a random projection makes"
     return f"p = {size:.2g} (size), {shown}: {verdict}"
 
 

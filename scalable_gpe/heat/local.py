@@ -21,7 +21,7 @@ from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Table, read_whole, write_whole
 from scalable_gpe.storage.quantiles import quantiles
 
-RANK = 7  # r; docs/choosing-parameters.md has the measurements
+RANK = 7  # r; docs/developers/parameter-measurements.md has the measurements
 
 
 @dataclass(frozen=True)

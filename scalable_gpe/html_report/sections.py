@@ -143,7 +143,7 @@ def choices(embedding: Embedding) -> Html:
             lambda: plot.epsilon_sweep(epsilon_sweep(embedding.graph), epsilon=epsilon),
         ),
         (
-            "What a power leaves",
+            "Effective dimension at each diffusion time",
             lambda: plot.spectrum(spectrum(embedding.heat), n_components=k, marks=powers),
         ),
     )

@@ -113,7 +113,8 @@ def spectrum(
     for number, power in enumerate(marks):
         # a label with an underscore is left out of the legend
         ax.axvline(power, color="0.4", lw=1, label="_" * (number > 0) + "powers of the embedding")
-    ax.set(xscale="log", yscale="log", xlabel="power p", ylabel="effective rank", title="what a power leaves")
+    ax.set(xscale="log", yscale="log", xlabel="power p", ylabel="effective rank")
+    ax.set_title("effective dimension at each diffusion time")
     ax.legend(bbox_to_anchor=(0.5, -0.14), **_BELOW)
     return ax
 

@@ -178,13 +178,13 @@ def test_the_distribution_is_chi_square_and_a_deviation_is_detected(result):
     """P-values of a correct embedding are not extreme; an embedding of wrong size or shape is detected."""
     sound = gpe.audit(result, n_probes=5)
     law = sound["powers"][12]["law"]
-    assert "errors as a sketch has them" in str(sound)
+    assert "errors match random-projection noise" in str(sound)
     assert law["n_independent"] > 100
     assert min(law["size_pvalue"], law["ks_pvalue"]) > 1e-3
     assert abs(law["ratio_mean"] - 1) < 0.5
     wrong = gpe.audit(with_points(result, result.points * np.float32(1.2)), n_probes=5)
     larger = wrong["powers"][12]
-    assert "more than the sketch is wrong" in str(wrong)
+    assert "larger errors than a random projection makes" in str(wrong)
     assert larger["law"]["size_pvalue"] < 1e-4
     assert larger["rounding"]["measured"] == pytest.approx(0.2, rel=0.01)
     noise = np.random.default_rng(0).normal(size=result.points.shape) * result.points.std() * 0.1

@@ -122,7 +122,7 @@ def test_the_page_is_whole_and_valid(whole):
     for expected in ("6,000 rows in 5 dimensions", "recall", "n_neighbors", "bistochastic", "time, heat",
                      "all 6,000 rows", "numpy", "power 64", "the sketch alone"):  # fmt: skip
         assert expected in words, expected
-    assert len(checker.pictures) == 4 and "What a power leaves" in checker.pictures
+    assert len(checker.pictures) == 4 and "Effective dimension at each diffusion time" in checker.pictures
     assert any("error of distances" in title for title in checker.pictures)
     assert [path.name for path in whole.parent.iterdir()] == ["page.html"]
 
