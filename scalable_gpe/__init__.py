@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scalable_gpe.io.points import Points
     from scalable_gpe.neighbors_transformer import KNeighborsTransformer
     from scalable_gpe.planning import estimate
+    from scalable_gpe.propagation.propagate import Propagation, propagate
     from scalable_gpe.repairs import repair
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
@@ -54,6 +55,8 @@ _MODULE_OF = {
     "diffusion_map": "scalable_gpe.spectral.diffusion_map",
     "spectrum": "scalable_gpe.spectral.lanczos",
     "Spectrum": "scalable_gpe.spectral.density",
+    "propagate": "scalable_gpe.propagation.propagate",
+    "Propagation": "scalable_gpe.propagation.propagate",
     "audit": "scalable_gpe.accuracy",
     "Audit": "scalable_gpe.accuracy",
     "read_points": "scalable_gpe.io.files",
@@ -84,6 +87,8 @@ __all__ = [
     "diffusion_map",
     "spectrum",
     "Spectrum",
+    "propagate",
+    "Propagation",
     "audit",
     "Audit",
     "read_points",
