@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalable_gpe import datasets, errors, exact, pl, plot, tl
     from scalable_gpe.accuracy import Audit, audit
+    from scalable_gpe.classifier import GraphClassifier
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
@@ -66,6 +67,7 @@ _MODULE_OF = {
     "repair": "scalable_gpe.repairs",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
+    "GraphClassifier": "scalable_gpe.classifier",
     "KNeighborsTransformer": "scalable_gpe.neighbors_transformer",
 }
 _MODULES = ("datasets", "errors", "exact", "pl", "plot", "tl")
@@ -98,6 +100,7 @@ __all__ = [
     "repair",
     "GaussianProcessEmbedding",
     "DiffusionMap",
+    "GraphClassifier",
     "KNeighborsTransformer",
     "datasets",
     "errors",

@@ -94,19 +94,29 @@ def _values(values: Any) -> np.ndarray:
 
 
 def _obs_column(column: str | None, path: str) -> np.ndarray:
-    """A column of obs: numbers as they are, text and categories as labels."""
+    """A column of obs of an .h5ad file."""
+    with open_hdf5(path) as file:
+        return obs_values(file, column, path)
+
+
+def obs_values(file: Any, column: str | None, path: str) -> np.ndarray:
+    """A column of obs of an open file or group."""
     anndata = import_optional("anndata", "anndata", "an .h5ad file")
+    obs = file.get("obs", {})
+    if not hasattr(obs, "keys") or column is None or column not in obs:
+        names = first_names(obs) if hasattr(obs, "keys") else "none"
+        raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
+    return plain_values(anndata.io.read_elem(checked(obs[column])))
+
+
+def plain_values(values: Any) -> np.ndarray:
+    """A column of pandas: numbers as they are, text and categories as labels."""
     import pandas
 
-    with open_hdf5(path) as file:
-        obs = file.get("obs", {})
-        if not hasattr(obs, "keys") or column is None or column not in obs:
-            names = first_names(obs) if hasattr(obs, "keys") else "none"
-            raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
-        values = pandas.Series(anndata.io.read_elem(checked(obs[column])))
-    if pandas.api.types.is_numeric_dtype(values.dtype):
-        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)
-    return np.asarray(values.astype(object).where(values.notna(), MISSING)).astype(str)
+    series = pandas.Series(values)
+    if pandas.api.types.is_numeric_dtype(series.dtype):
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan) if series.hasnans else series)
+    return np.asarray(series.astype(object).where(series.notna(), MISSING)).astype(str)
 
 
 def _got(column: str | None) -> str:

@@ -21,13 +21,14 @@ class Annotations(Protocol):
     """obs and var of an AnnData input; `source` is the key of the matrix that was read, such as "obsm/X_pca".
 
     `problem` says why these are not the annotations of some rows (None: they are). `write` writes both into an open
-    .h5ad file or zarr group.
+    .h5ad file or zarr group. `column` gives one column of obs: numbers, or texts with "missing" where there is none.
     """
 
     @property
     def source(self) -> str: ...
     def problem(self, names: np.ndarray | None, n_rows: int) -> str | None: ...
     def write(self, file: Any) -> None: ...
+    def column(self, name: str) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

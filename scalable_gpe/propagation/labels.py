@@ -4,6 +4,7 @@ Equal rows are one point and share their labels: a point has the sum of the weig
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
@@ -32,6 +33,12 @@ class GivenLabels:
         for values in (self.rows, self.codes):
             digest.update(np.ascontiguousarray(values, np.int64).tobytes())
         return digest.hexdigest()[:12]
+
+    def by_row(self, n_rows: int) -> np.ndarray:
+        """The class number of each row; -1 for rows without a label."""
+        codes = np.full(n_rows, -1, np.int32)
+        codes[self.rows] = self.codes
+        return codes
 
 
 def check_labels(labels: Any, n_rows: int, name: str = "labels") -> GivenLabels:
@@ -91,6 +98,28 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 def _one_kind(values: np.ndarray) -> bool:
     return len({isinstance(one, str) for one in values}) == 1
+
+
+class Groups(NamedTuple):
+    """Groups of rows: their names, and the group of each row (-1: none)."""
+
+    names: list[Any]
+    codes: np.ndarray
+
+
+def check_groups(groups: Mapping[Any, np.ndarray], n_rows: int, name: str) -> Groups:
+    """Number the rows of groups; none may be in two."""
+    codes = np.full(n_rows, -1, np.int32)
+    for number, (group, rows) in enumerate(groups.items()):
+        if not len(rows):
+            raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
+        twice = rows[(codes[rows] >= 0) & (codes[rows] != number)]
+        if len(twice):
+            raise ValueError(Message(f"`{name}` must have groups without rows in common; two have row {twice[0]}."))
+        codes[rows] = number
+    if len(groups) < 2:
+        raise ValueError(Message(f"`{name}` must name two groups or more; got {len(groups)}."))
+    return Groups(list(groups), codes)
 
 
 @dataclass(frozen=True)
