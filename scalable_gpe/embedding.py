@@ -30,8 +30,8 @@ from scalable_gpe.heat.kernel import KernelStage, SparseKernel, kernel_component
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
 from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
-from scalable_gpe.io.columns import MISSING
 from scalable_gpe.io.labels import Labels
+from scalable_gpe.io.obs_columns import MISSING
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows

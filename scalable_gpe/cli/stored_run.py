@@ -153,8 +153,9 @@ def propagate(store: str, labels: str, path: str, column: str | None, overwrite:
     import numpy as np
 
     from scalable_gpe.exports import export_probabilities
-    from scalable_gpe.io.columns import MISSING, read_column
+    from scalable_gpe.io.columns import read_column
     from scalable_gpe.io.files import check_target
+    from scalable_gpe.io.obs_columns import MISSING
 
     check_target(path)
     values = read_column(labels, column)
