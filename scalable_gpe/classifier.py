@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -189,6 +190,8 @@ def _checked(y: Any, n_rows: int) -> GivenLabels:
     if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) == 2:
         classes, codes = np.unique(values, return_inverse=True)
         return GivenLabels(classes, np.arange(len(codes)), codes.astype(np.int32))
+    if values.dtype.kind == "f":
+        assert_all_finite(values, allow_nan=True, input_name="y")
     given = check_labels(values, n_rows, "y")
     check_classification_targets(given.classes[given.codes])
     return given
