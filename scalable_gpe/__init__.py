@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalable_gpe import datasets, errors, exact, pl, plot, tl
     from scalable_gpe.accuracy import Audit, audit
+    from scalable_gpe.classifier import GraphClassifier
     from scalable_gpe.embedding import Embedding, embed
     from scalable_gpe.embedding import open_embedding as open
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scalable_gpe.io.points import Points
     from scalable_gpe.neighbors_transformer import KNeighborsTransformer
     from scalable_gpe.planning import estimate
+    from scalable_gpe.propagation.propagate import Propagation, propagate
     from scalable_gpe.repairs import repair
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
@@ -54,6 +56,8 @@ _MODULE_OF = {
     "diffusion_map": "scalable_gpe.spectral.diffusion_map",
     "spectrum": "scalable_gpe.spectral.lanczos",
     "Spectrum": "scalable_gpe.spectral.density",
+    "propagate": "scalable_gpe.propagation.propagate",
+    "Propagation": "scalable_gpe.propagation.propagate",
     "audit": "scalable_gpe.accuracy",
     "Audit": "scalable_gpe.accuracy",
     "read_points": "scalable_gpe.io.files",
@@ -63,6 +67,7 @@ _MODULE_OF = {
     "repair": "scalable_gpe.repairs",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
+    "GraphClassifier": "scalable_gpe.classifier",
     "KNeighborsTransformer": "scalable_gpe.neighbors_transformer",
 }
 _MODULES = ("datasets", "errors", "exact", "pl", "plot", "tl")
@@ -84,6 +89,8 @@ __all__ = [
     "diffusion_map",
     "spectrum",
     "Spectrum",
+    "propagate",
+    "Propagation",
     "audit",
     "Audit",
     "read_points",
@@ -93,6 +100,7 @@ __all__ = [
     "repair",
     "GaussianProcessEmbedding",
     "DiffusionMap",
+    "GraphClassifier",
     "KNeighborsTransformer",
     "datasets",
     "errors",

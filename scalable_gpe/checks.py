@@ -148,11 +148,11 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
     return number
 
 
-def check_one_row(name: str, found: npt.NDArray[Any], what: str) -> None:
-    """Check that a name is that of one row."""
+def check_one_row(value: str, found: npt.NDArray[Any], what: str, name: str) -> None:
+    """Check that the value of an argument is the name of one row."""
     if len(found) != 1:
-        of_several = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ""
-        raise ValueError(Message(f"`root` must be a row number or the name of one {what}; got {name!r}{of_several}."))
+        others = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ""
+        raise ValueError(Message(f"`{name}` must be a row number or the name of one {what}; got {value!r}{others}."))
 
 
 def check_power(value: object, name: str = "power") -> int:

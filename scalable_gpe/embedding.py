@@ -3,7 +3,7 @@
 X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,12 +31,16 @@ from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, Hea
 from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.io.labels import Labels
+from scalable_gpe.io.obs_columns import MISSING
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
+from scalable_gpe.propagation.labels import check_groups
+from scalable_gpe.propagation.propagate import TOL, Propagation, propagate
+from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
 from scalable_gpe.report import Report, make_report
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
 from scalable_gpe.sketch.columns import SketchColumns
@@ -313,6 +317,88 @@ class Embedding:
         same = numbers[roots][:, None] == numbers[rows]
         return distance_error(self._axes[ALL], self.settings.n_components, wide[0], wide[1], same)
 
+    def propagate(
+        self,
+        labels: Any,
+        *,
+        method: str = SPREADING,
+        horizon: Any = "auto",
+        tol: float = TOL,
+        store: Any = None,
+        storage_options: StorageOptions | None = None,
+    ) -> Propagation:
+        """Class probabilities of all rows from a few labelled ones; `scalable_gpe.propagate` explains the methods.
+
+        Parameters
+        ----------
+        labels : array-like (N,) or str
+            Numbers or texts; -1, None, NaN and empty texts are rows without a label. A text is a column of the obs of
+            an AnnData input.
+        method, horizon, tol, store, storage_options
+            As in `propagate`; "auto" is the horizon of the embedding, if it has one.
+
+        Returns
+        -------
+        Propagation
+
+        Examples
+        --------
+        >>> import numpy as np, scalable_gpe as gpe
+        >>> X, labels = gpe.datasets.torus(500), np.full(500, -1)
+        >>> labels[:20] = X[:20, 0] > 0
+        >>> found = gpe.embed(X, n_components=8).propagate(labels)
+        >>> found.probabilities.shape, float(np.mean(found.codes == (X[:, 0] > 0))) > 0.8
+        ((500, 2), True)
+        """
+        own = self.report["horizon"] if method == SPREADING else None
+        horizon = own if own is not None and isinstance(horizon, str) and horizon == "auto" else horizon
+        values = self._obs_column(labels) if isinstance(labels, str) else labels
+        how = {"method": method, "horizon": horizon, "tol": tol}
+        return propagate(self.heat, values, **how, store=store, storage_options=storage_options)
+
+    def fate(self, terminal: Any, *, tol: float = TOL, store: Any = None) -> Propagation:
+        """The probability that a walk from each row reaches each terminal group first.
+
+        Equivalent to ``propagate`` with ``method="harmonic"`` and the rows of the groups as the labelled ones.
+
+        Parameters
+        ----------
+        terminal : dict, sequence or str
+            ``{name: rows}`` with rows by number or name; a sequence of rows, each a group of its own; or a column of
+            the obs of an AnnData input, with missing values in rows of no group.
+        tol, store
+            As in `propagate`.
+
+        Returns
+        -------
+        Propagation
+            The groups are its ``classes``.
+
+        Examples
+        --------
+        >>> import numpy as np, scalable_gpe as gpe
+        >>> line = np.linspace(0, 1, 200)[:, None]
+        >>> fates = gpe.embed(line, n_components=8, n_neighbors=8).fate({"left": [0, 1], "right": [199]})
+        >>> fates.classes.tolist(), bool(abs(fates.probabilities[100] - 0.5).max() < 0.1)
+        (['left', 'right'], True)
+        """
+        if isinstance(terminal, str):
+            return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
+        given = terminal if isinstance(terminal, Mapping) else {one: [one] for one in terminal}
+        rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in given.items()}
+        groups = check_groups(rows, self.graph.n_rows, "terminal")
+        found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
+        return replace(found, classes=np.array(groups.names))
+
+    def _obs_column(self, name: str) -> np.ndarray:
+        """A column of obs, with empty texts where values are missing."""
+        if self.annotations is None:
+            raise ValueError(
+                Message(f"{name!r} would be a column of obs, which an AnnData input has; pass one value for each row.")
+            )
+        values = self.annotations.column(name)
+        return np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
+
     def to_opentsne(self) -> Any:
         r"""Affinities for openTSNE: the heat kernel without its diagonal, scaled to the sum 1.
 
@@ -336,13 +422,13 @@ class Embedding:
         matrix.eliminate_zeros()
         return matrix / matrix.sum()
 
-    def _row(self, root: Any) -> int:
+    def _row(self, root: Any, name: str = "root") -> int:
         """The number of a row that is given by number or name."""
         if isinstance(root, str):
             found = np.flatnonzero(self.names == root) if self.names is not None else np.zeros(0, int)
-            checks.check_one_row(root, found, "row")
+            checks.check_one_row(root, found, "row", name)
             return int(found[0])
-        return checks.check_count(root, "root", minimum=0, maximum=self.graph.n_rows - 1)
+        return checks.check_count(root, name, minimum=0, maximum=self.graph.n_rows - 1)
 
     def _one_power(self, power: Power | None) -> Power:
         """The power that was asked for, or the only one."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
 Array = npt.NDArray[np.float64]
@@ -36,6 +37,7 @@ __all__ = [
     "diffusion_map",
     "diffusion_distances",
     "bilipschitz",
+    "propagate",
 ]
 
 
@@ -423,6 +425,95 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
         return float(dilation.max() / dilation.min()) if dilation.max() < np.inf else float("inf")
 
 
+def propagate(
+    A: npt.ArrayLike,
+    Y: npt.ArrayLike,
+    method: str = "spreading",
+    horizon: float | None = None,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> Array:
+    r"""Class probabilities of all rows from those of labelled rows, by dense solves.
+
+    .. math::
+        \text{spreading:}\quad & (I - cA)\, F = Y, \qquad c = 1 - 1/T \\
+        \text{harmonic:}\quad & (I - P)\, F = 0 \text{ on rows without a label},\quad F = Y \text{ on the others} \\
+        \text{poisson:}\quad & L F = Y - \bar y \text{ on labelled rows, } 0 \text{ on the others}
+
+    with :math:`P = U^{-1} A U` and :math:`L = U (I - A) U` for the top eigenvector U 1 of A, component by component.
+    Rows are divided by their sums; for "poisson" those of :math:`\exp(F_{ij} / r)` are, with r the root mean square of
+    F, weighted with u squared.
+
+    Parameters
+    ----------
+    A : array_like, N x N
+        A heat kernel.
+    Y : array_like, N x C
+        Class shares of labelled rows, such as ones and zeros; rows of zeros have no label.
+    method : {"spreading", "harmonic", "poisson"}
+        The problem.
+    horizon : float, optional
+        T; needed for "spreading".
+    sample_weight : array_like, N, optional
+        The weights that A was made with; a labelled row counts as often.
+
+    Returns
+    -------
+    ndarray, N x C
+        NaN in rows of components without a label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalable_gpe import exact
+    >>> A = exact.bistochastic(exact.affinity([[0.0], [1.0], [2.0]], 1.0))
+    >>> exact.propagate(A, [[1, 0], [0, 0], [0, 1]], "harmonic").round(6).tolist()
+    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    A, Y = _square(A, "A"), _matrix(Y, "Y")
+    root = np.sqrt(_weights(sample_weight, len(A)))
+    if len(Y) != len(A):
+        raise ValueError(f"Y must have one row per row of A ({len(A)}); got {len(Y)}. Rows of zeros have no label.")
+    if method not in _PROBLEMS:
+        raise ValueError(f"method must be one of {sorted(_PROBLEMS)}; got {method!r}. Leave it out for 'spreading'.")
+    if (method == "spreading") != (horizon is not None):
+        raise ValueError(f"horizon is for method='spreading', which needs it; got {horizon!r} with {method!r}.")
+    scores = np.full(Y.shape, np.nan)
+    n_components, component = connected_components(A > 1e-12)
+    for number in range(n_components):
+        own = np.flatnonzero(component == number)
+        if Y[own].any():
+            scores[own] = _PROBLEMS[method](A[np.ix_(own, own)], Y[own], root[own], horizon)
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+def _spreading(A: Array, Y: Array, root: Array, horizon: float | None) -> Array:
+    c = 1 - 1 / _positive(horizon, "horizon")
+    return np.linalg.solve(np.eye(len(A)) - c * A, root[:, None] * Y) / root[:, None]
+
+
+def _harmonic(A: Array, Y: Array, root: Array, horizon: float | None) -> Array:
+    u, given = _top(A), Y.any(axis=1)
+    P, F = A * u / u[:, None], Y / np.where(given, Y.sum(axis=1), 1)[:, None]
+    left = np.eye(int((~given).sum())) - P[np.ix_(~given, ~given)]
+    F[~given] = np.linalg.solve(left, P[np.ix_(~given, given)] @ F[given])
+    return F
+
+
+def _poisson(A: Array, Y: Array, root: Array, horizon: float | None) -> Array:
+    u, weighted = _top(A), root[:, None] ** 2 * Y
+    sources = weighted - weighted.sum(axis=1)[:, None] * weighted.sum(axis=0) / weighted.sum()
+    x = np.linalg.solve(np.eye(len(A)) - A + np.outer(u, u), sources / u[:, None])
+    scores = (x - np.outer(u, u @ x)) / u[:, None]
+    scale = np.sqrt((u[:, None] ** 2 * scores**2).sum() / scores.shape[1]) or 1.0
+    return np.where(Y.any(axis=0), np.exp((scores - scores.max(axis=1, keepdims=True)) / scale), 0.0)
+
+
+def _top(A: Array) -> Array:
+    """The top eigenvector of one component, of length 1 and positive."""
+    return np.asarray(np.abs(eigh(A, subset_by_index=(len(A) - 1, len(A) - 1))[1][:, 0]))
+
+
 def _squares(points: Array, exponent: int) -> tuple[Array, int]:
     """Squared distances in units of ``2**exponent``, or of a larger power of two if they would overflow; and which."""
     exponent = max(exponent, int(np.frexp(np.abs(points).max())[1]) - 500)
@@ -513,6 +604,7 @@ def _count(value: Any, name: str) -> int:
     return int(value)
 
 
+_PROBLEMS: dict[str, Callable[..., Array]] = {"spreading": _spreading, "harmonic": _harmonic, "poisson": _poisson}
 _NORMALIZATIONS: dict[str, Callable[..., Array]] = {
     "bistochastic": bistochastic,
     "symmetric": symmetric,

@@ -37,6 +37,8 @@ from scalable_gpe.io.export import (
 from scalable_gpe.io.files import check_target
 from scalable_gpe.io.points import Annotations, first_names
 from scalable_gpe.projection import blocks, points_of, powers_of
+from scalable_gpe.propagation.propagate import Propagation
+from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.transform.new_points import warn_if_far
 
 
@@ -130,12 +132,29 @@ def export_transformed(
     return target
 
 
-def _write(path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | None) -> None:
+def export_probabilities(
+    found: Propagation, path: Any, names: np.ndarray | None = None, *, overwrite: bool = False
+) -> Path:
+    """Write class probabilities, some rows at a time, as .npy, .csv or .parquet; columns are named after classes."""
+    target = check_target(path)
+    ending = check_choice(target.suffix.lower(), TABLES, "the ending of the path")
+    check_installed(ending)
+    check_replaceable(target, overwrite=overwrite)
+    n_rows, n_classes = (int(size) for size in found.probabilities.shape)
+    parts = (np.asarray(found.probabilities[slice(*piece)]) for piece in ranges(n_rows, max(1, 2**22 // n_classes)))
+    with replacing(target) as unfinished:
+        _write(unfinished, ending, DenseBlocks((n_rows, n_classes), parts), names, [str(one) for one in found.classes])
+    return target
+
+
+def _write(
+    path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | None, columns: list[str] | None = None
+) -> None:
     """Write a matrix in a format that holds one, with the names of its rows if it can."""
     if ending == ".npy":
         write_npy(path, matrix)
         return
-    columns = component_names(matrix.shape[1])
+    columns = component_names(matrix.shape[1]) if columns is None else columns
     write_table = write_csv if ending == ".csv" else write_parquet
     write_table(path, matrix, columns, names)
 

@@ -1,8 +1,8 @@
 """Functions that work on an AnnData object in place, as scanpy's do.
 
 Results of `embed` and `pseudotime` go to keys of their own (``X_gpe``, ``gpe_distances``, ``gpe_connectivities``,
-``gpe_component``, ``gpe``, ``gpe_pseudotime``), those of `neighbors` and `diffmap` to scanpy's; nothing else of the
-object is touched.
+``gpe_component``, ``gpe``, ``gpe_pseudotime``), those of `neighbors` and `diffmap` to scanpy's, those of `fate` to
+CellRank's; nothing else of the object is touched.
 """
 
 import json
@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import identity
 
 from scalable_gpe.checks import ALL, Seed, check_count, check_one_row, check_random_state
+from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import Embedding, distances_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
@@ -21,12 +22,15 @@ from scalable_gpe.exports import scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
-from scalable_gpe.heat.normalization import heat_kernel, top_eigenvector
+from scalable_gpe.heat.normalization import HeatKernel, heat_kernel, top_eigenvector
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of
+from scalable_gpe.propagation.labels import check_groups, check_labels
+from scalable_gpe.propagation.propagate import TOL, Propagation
+from scalable_gpe.propagation.propagate import propagate as propagate_labels
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 
-__all__ = ["diffmap", "embed", "neighbors", "pseudotime"]
+__all__ = ["diffmap", "embed", "fate", "neighbors", "propagate", "pseudotime"]
 
 
 def embed(
@@ -266,8 +270,7 @@ def diffmap(
     ((300, 15), 1.0)
     """
     n_others = check_count(n_comps, "n_comps", minimum=2) - 1
-    connectivities = _graph_matrix(adata, neighbors_key, "connectivities")[1]
-    heat = heat_kernel(connectivities + identity(adata.n_obs, connectivities.dtype, "csr"), normalization)
+    heat = _heat_of(adata, neighbors_key, normalization)
     points, eigenvalues = diffusion_map(heat, n_others)
     first = heat.kernel.storage_order.spread(top_eigenvector(heat))
     # the points are eigenvectors times eigenvalues, with signs that make the largest entries positive
@@ -277,6 +280,150 @@ def diffmap(
     adata.obsm["X_diffmap"] = np.column_stack([first, vectors]).astype(np.float32)
     adata.uns["diffmap_evals"] = np.concatenate([[1], eigenvalues]).astype(np.float32)
     return adata if copy else None
+
+
+def propagate(
+    adata: Any,
+    key: str,
+    *,
+    method: str = "spreading",
+    horizon: float | str = "auto",
+    tol: float = TOL,
+    neighbors_key: str | None = None,
+    normalization: str = "bistochastic",
+    key_added: str | None = None,
+    copy: bool = False,
+) -> Any:
+    """Class probabilities of all observations from those with a label, along a graph in the object.
+
+    Parameters
+    ----------
+    adata : AnnData
+        With a graph of `embed`, `neighbors` or ``sc.pp.neighbors``. Its connectivities, with ones on the diagonal, are
+        the kernel.
+    key : str
+        The column of ``obs`` with the labels; missing values and empty texts are observations without one.
+    method, horizon, tol
+        As in :func:`scalable_gpe.propagate`.
+    neighbors_key : str, optional
+        The key of the graph in ``uns``: by default "gpe" if it is there, else "neighbors".
+    normalization : {"bistochastic", "symmetric"}
+        As in `heat_kernel`.
+    key_added : str, optional
+        The key of the results; by default the column with "_propagated" behind it.
+    copy : bool
+        Return a copy instead of writing into the object.
+
+    Returns
+    -------
+    AnnData or None
+        With the most probable class as a categorical column ``obs[key_added]`` (missing where no label reaches), its
+        entropy ``obs["<key_added>_entropy"]``, ``obsm["<key_added>_probabilities"]`` with a column for each class, and
+        ``uns[key_added]``, which names the classes. Colours of the column are kept.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, scalable_gpe as gpe
+    >>> adata = anndata.AnnData(gpe.datasets.torus(300))
+    >>> adata.obs["side"] = np.where(np.arange(300) < 20, np.where(adata.X[:, 0] > 0, "right", "left"), "")
+    >>> gpe.tl.neighbors(adata, 15)
+    >>> gpe.tl.propagate(adata, "side")
+    >>> adata.obs["side_propagated"].cat.categories.tolist(), adata.obsm["side_propagated_probabilities"].shape
+    (['left', 'right'], (300, 2))
+    """
+    if key not in adata.obs:
+        raise KeyError(Message(f"`key` must be a column of obs, {list(adata.obs)}; got {key!r}."))
+    heat = _heat_of(adata, neighbors_key, normalization)
+    found = propagate_labels(heat, np.asarray(adata.obs[key], object), method=method, horizon=horizon, tol=tol)
+    adata, name = adata.copy() if copy else adata, key_added or f"{key}_propagated"
+    adata.obs[name] = _categorical(adata, found.codes, found.classes)
+    adata.obs[f"{name}_entropy"] = found.entropy
+    adata.obsm[f"{name}_probabilities"] = found.probabilities
+    adata.uns[name] = _about(found) | {"labels": key}
+    colors, classes = adata.uns.get(f"{key}_colors"), getattr(adata.obs[key].dtype, "categories", ())
+    if colors is not None and list(map(str, classes)) == list(map(str, found.classes)):
+        adata.uns[f"{name}_colors"] = colors
+    return adata if copy else None
+
+
+def fate(
+    adata: Any,
+    terminal: Any,
+    *,
+    tol: float = TOL,
+    neighbors_key: str | None = None,
+    normalization: str = "bistochastic",
+    copy: bool = False,
+) -> Any:
+    """Probability of each observation to reach each terminal group first, where CellRank's functions look for it.
+
+    Parameters
+    ----------
+    adata : AnnData
+        As in `propagate`.
+    terminal : str, dict or sequence
+        A column of ``obs``, with missing values in observations of no group; ``{name: observations}``, by number or
+        name; or a sequence of observations, each a group of its own.
+    tol
+        As in :func:`scalable_gpe.propagate`.
+    neighbors_key, normalization
+        As in `propagate`.
+    copy : bool
+        Return a copy instead of writing into the object.
+
+    Returns
+    -------
+    AnnData or None
+        With ``obsm["lineages_fwd"]``, a column for each group; the groups as ``obs["term_states_fwd"]`` with
+        ``obs["term_states_fwd_probs"]`` and ``uns["term_states_fwd_colors"]``; and ``uns["lineages_fwd"]``, which names
+        the groups.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, scalable_gpe as gpe
+    >>> adata = anndata.AnnData(np.linspace(0, 1, 200)[:, None])
+    >>> gpe.tl.neighbors(adata, 8)
+    >>> gpe.tl.fate(adata, {"left": [0], "right": [199]})
+    >>> adata.uns["lineages_fwd"]["classes"], bool(adata.obsm["lineages_fwd"][20, 0] > 0.8)
+    (['left', 'right'], True)
+    """
+    if isinstance(terminal, str):
+        if terminal not in adata.obs:
+            raise KeyError(Message(f"`terminal` must be a column of obs, {list(adata.obs)}; got {terminal!r}."))
+        given = check_labels(np.asarray(adata.obs[terminal], object), adata.n_obs, "terminal")
+        names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
+    else:
+        some = terminal if isinstance(terminal, Mapping) else {str(one): [one] for one in terminal}
+        rows = {str(name): np.array([_row(adata, one, "terminal") for one in of]) for name, of in some.items()}
+        names, codes = check_groups(rows, adata.n_obs, "terminal")
+    found = propagate_labels(_heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
+    adata = adata.copy() if copy else adata
+    adata.obs["term_states_fwd"] = _categorical(adata, codes, np.array(names))
+    adata.obs["term_states_fwd_probs"] = np.where(codes >= 0, 1.0, np.nan)
+    adata.uns["term_states_fwd_colors"] = list(label_colors(len(names)))
+    adata.obsm["lineages_fwd"] = found.probabilities.astype(np.float64)
+    adata.uns["lineages_fwd"] = _about(found) | {"classes": names}
+    return adata if copy else None
+
+
+def _heat_of(adata: Any, neighbors_key: str | None, normalization: str) -> HeatKernel:
+    """The heat kernel of a graph: its connectivities, with ones on the diagonal."""
+    key = neighbors_key or ("gpe" if "gpe" in adata.uns else "neighbors")
+    connectivities = _graph_matrix(adata, key, "connectivities")[1]
+    return heat_kernel(connectivities + identity(adata.n_obs, connectivities.dtype, "csr"), normalization)
+
+
+def _categorical(adata: Any, codes: np.ndarray, classes: np.ndarray) -> Any:
+    """A categorical column; missing where the code is -1."""
+    column = adata.obs_names.to_series().astype("category")
+    return type(column)(type(column.array).from_codes(codes, [str(one) for one in classes]), index=adata.obs_names)
+
+
+def _about(found: Propagation) -> dict[str, Any]:
+    """What is known of a result: only values that h5ad and zarr can write."""
+    about = {name: getattr(found, name) for name in ("method", "n_unreached", "iterations", "residual", "converged")}
+    horizon = {} if found.horizon is None else {"horizon": found.horizon}
+    return about | horizon | {"classes": [str(one) for one in found.classes]}
 
 
 def _components(result: Embedding) -> np.ndarray:
@@ -335,7 +482,7 @@ def _remove_powers(adata: Any, key: str) -> None:
             del adata.obsm[f"X_{key}_{power}"]
 
 
-def _row(adata: Any, root: Any) -> int:
+def _row(adata: Any, root: Any, name: str = "root") -> int:
     """The number of an observation that is given by number or name, or of scanpy's root."""
     if root is None:
         root = adata.uns.get("iroot")
@@ -348,9 +495,9 @@ def _row(adata: Any, root: Any) -> int:
         )
     if isinstance(root, str):
         found = np.flatnonzero(np.asarray(adata.obs_names) == root)
-        check_one_row(root, found, "observation")
+        check_one_row(root, found, "observation", name)
         return int(found[0])
-    return check_count(root, "root", minimum=0, maximum=adata.n_obs - 1)
+    return check_count(root, name, minimum=0, maximum=adata.n_obs - 1)
 
 
 def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ ESTIMATORS = [gpe.GaussianProcessEmbedding, gpe.DiffusionMap]
 
 
 @pytest.mark.some(60)
-@parametrize_with_checks([estimator() for estimator in ESTIMATORS])
+@parametrize_with_checks([estimator() for estimator in [*ESTIMATORS, gpe.GraphClassifier]])
 def test_what_scikit_learn_asks_for(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GPEWarning)

@@ -58,6 +58,7 @@ LAYERS = {
     "multilevel",
     "spectral",
     "sketch",
+    "propagation",
     "transform",
     "accuracy",
     "cli",
@@ -168,8 +169,12 @@ BELOW: dict[str, set[str]] = {
     "multilevel": {"heat", "graph", "execution", "storage", "loops"},
     "spectral": {"multilevel", "heat", "execution", "storage", "loops"},
     "sketch": {"spectral", "multilevel", "heat", "execution", "storage", "loops"},
+    "propagation": {"sketch", "multilevel", "heat", "execution", "storage", "loops"},
     "transform": {"sketch", "heat", "graph", "io", "execution", "storage", "loops"},
-    "face": {"sketch", "spectral", "multilevel", "heat", "graph", "transform", "io", "execution", "storage", "loops"},
+    "face": {
+        *("propagation", "sketch", "spectral", "multilevel", "heat", "graph", "transform"),
+        *("io", "execution", "storage", "loops"),
+    },
 }
 BELOW["accuracy"] = {"face", *BELOW["face"]}
 BELOW["plot"] = BELOW["accuracy"] | {"accuracy"}

@@ -11,11 +11,11 @@ from scalable_gpe.cli.console import PROGRAM, say
 from scalable_gpe.cli.demo import demo
 from scalable_gpe.cli.new_run import embed, estimate
 from scalable_gpe.cli.picture import plot
-from scalable_gpe.cli.stored_run import audit, export, report, transform
+from scalable_gpe.cli.stored_run import audit, export, propagate, report, transform
 from scalable_gpe.cli.stores import info, repair
 from scalable_gpe.cli.warm_up import warm_up
 
-COMMANDS = (embed, estimate, info, repair, audit, plot, report, export, transform, demo, warm_up)
+COMMANDS = (embed, estimate, info, repair, audit, plot, report, export, transform, propagate, demo, warm_up)
 
 _ENDING = """
 Interrupted runs resume: give the same command again.

@@ -14,6 +14,7 @@ from scalable_gpe.cli.options import (
     RUN,
     Argument,
     count_or,
+    number_or_word,
     option,
     switch_off,
     take,
@@ -121,6 +122,49 @@ def export(path: str, **given: Any) -> None:
     import scalable_gpe as gpe
 
     show_written(gpe.export(open_run(**take(given, RUN)), path, **given))
+
+
+@command(
+    *RUN,
+    Argument("labels", "LABELS", "labels of the rows, in their order: .npy, .csv, .parquet or .h5ad"),
+    Argument("path", "OUT", "the file for the probabilities: .npy, .parquet or .csv"),
+    option("--column", "NAME", "which column of LABELS (.npy: its number; .h5ad: a column of obs)"),
+    option("--method", "NAME", "spreading, harmonic or poisson (spreading)", default="spreading"),
+    option(
+        "--horizon",
+        "T",
+        "average steps of a walk, for spreading (that of the run)",
+        type=number_or_word,
+        default="auto",
+    ),
+    option("--tol", "T", "relative error of the solution (1e-6)", type=float, default=1e-6),
+    OVERWRITE,
+    resumes="store",
+    examples=(
+        "scalable-gpe propagate run.zarr labels.npy probabilities.npy    # labels of -1 are unknown",
+        "scalable-gpe propagate run.zarr cells.h5ad types.parquet --column cell_type --method poisson",
+    ),
+)
+def propagate(store: str, labels: str, path: str, column: str | None, overwrite: bool, **given: Any) -> None:
+    """Write class probabilities of all rows of a store, from the labels of some: .npy, .parquet or .csv."""
+    import numpy as np
+
+    from scalable_gpe.exports import export_probabilities
+    from scalable_gpe.io.columns import read_column
+    from scalable_gpe.io.files import check_target
+    from scalable_gpe.io.obs_columns import MISSING
+
+    check_target(path)
+    values = read_column(labels, column)
+    values = np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
+    run = {name: given.pop(name) for name in ("storage_options", "run")}
+    result = open_run(store, **run)
+    options = run["storage_options"]
+    found = result.propagate(values, store=store, storage_options=options, **given)
+    written = export_probabilities(found, path, result.names, overwrite=overwrite)
+    about = {"classes": [str(one) for one in found.classes], "n_unreached": found.n_unreached}
+    about |= {"iterations": found.iterations, "residual": found.residual}
+    tell(f"written: {written}", {"written": str(written), **about})
 
 
 @command(

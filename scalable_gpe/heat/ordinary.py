@@ -4,6 +4,7 @@ Isolated rows, and other rows that are *held*, are zero in it, and so is the top
 shrinks it. Vectors are panels Z = S M^(1/2) x (see `sketch/powers.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,33 +75,56 @@ class OrdinaryRows:
         """Mask of the rows that are held."""
         return np.zeros(stop - start, np.bool_) if self.held is None else self.held.rows(start, stop)
 
+    def free(self, vectors: Panel) -> Panel:
+        """The vectors with zeros in rows that are held, which replaces them."""
+        with replaced(vectors) as part:
+
+            def hold(piece: tuple[int, int]) -> None:
+                out = vectors.rows(*piece)
+                out[self.are_held(*piece)] = 0
+                part.put(piece[0], out)
+
+            context = self.heat.context
+            context.workers.map(hold, row_pieces(context, vectors.shape[0]), count=False)
+        return part
+
+    def along_top(self, vectors: Panel) -> tuple[np.ndarray, np.ndarray]:
+        """First point of each component, and what lies along the top eigenvector there, in units of it."""
+
+        def products(piece: tuple[int, int]) -> np.ndarray:
+            x, top = self._rows(vectors, *piece)
+            own: np.ndarray = np.column_stack([top, x]) * top[:, None]
+            return own
+
+        components, totals = self._totals(products)
+        squares = totals[:, 0]
+        return components, totals[:, 1:] / np.where(squares > 0, squares, 1.0)[:, None]
+
+    def mean_squares(self, vectors: Panel) -> tuple[np.ndarray, np.ndarray]:
+        """First point of each component, and sums of x^2 there, divided by those of the top eigenvector."""
+
+        def squares(piece: tuple[int, int]) -> np.ndarray:
+            x, top = self._rows(vectors, *piece)
+            return np.column_stack([top, x]) ** 2
+
+        components, totals = self._totals(squares)
+        return components, totals[:, 1:] / totals[:, :1]
+
     def part(self, vectors: Panel, panels: Panels) -> Panel:
         """The part of `vectors` that lives on these rows, which replaces them."""
-        context = self.heat.context
-        blocks = row_pieces(context, vectors.shape[0])
-
-        def sums_of(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-            return self._sums(vectors, piece)
-
-        partial = context.workers.map(sums_of, blocks, count=False)
-        found, sums = (np.concatenate(part) for part in zip(*partial, strict=True))
-        components, number = np.unique(found, return_inverse=True)
-        totals = _add_by(number, sums, len(components))
-        squares = totals[:, 0]
-        shared = panels.of(components)
-        along = panels.of(totals[:, 1:] / np.where(squares > 0, squares, 1.0)[:, None])
+        context, (shared, along) = self.heat.context, (panels.of(one) for one in self.along_top(vectors))
         with replaced(vectors) as part:
 
             def leave_out(piece: tuple[int, int]) -> None:
                 x, top = self._rows(vectors, *piece)
                 out, means = part.room(*piece), along.whole()
                 if len(means) > 1:
-                    means = means[np.searchsorted(shared.whole(), self._components(*piece))]
+                    means = means[np.searchsorted(shared.whole(), self.components(*piece))]
                 x -= means * top[:, None]
                 np.multiply(x, np.sqrt(self.heat.step_scale[slice(*piece)])[:, None], out=out)
                 part.put(piece[0], out)
 
-            context.workers.map(leave_out, blocks, count=False)
+            context.workers.map(leave_out, row_pieces(context, vectors.shape[0]), count=False)
         shared.retire()
         along.retire()
         return part
@@ -111,20 +135,27 @@ class OrdinaryRows:
         x = vectors.rows(start, stop) * (free / np.sqrt(self.heat.step_scale[start:stop]))[:, None]
         return x, self.top.rows(start, stop) * free
 
-    def _components(self, start: int, stop: int) -> np.ndarray:
+    def components(self, start: int, stop: int) -> np.ndarray:
         """First point of the component of each row."""
         return np.zeros(stop - start, np.int32) if self.roots is None else self.roots.rows(start, stop)
 
-    def _sums(self, vectors: Panel, piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Squares of the top eigenvector and its products with x, summed over the components of each chunk."""
-        (x, top), component = self._rows(vectors, *piece), self._components(*piece)
-        products = np.column_stack([top, x]) * top[:, None]
-        components, totals = [], []
-        for start, stop in ranges(len(products), CHUNK):
-            found, number = np.unique(component[start:stop], return_inverse=True)
-            components.append(found)
-            totals.append(_add_by(number, products[start:stop], len(found)))
-        return np.concatenate(components), np.concatenate(totals)
+    def _totals(self, values: Callable[[tuple[int, int]], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """First point of each component, and sums over its rows; `values` gives those of a piece."""
+
+        def totals_of(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+            own, component = values(piece), self.components(*piece)
+            components, totals = [], []
+            for start, stop in ranges(len(own), CHUNK):
+                found, number = np.unique(component[start:stop], return_inverse=True)
+                components.append(found)
+                totals.append(_add_by(number, own[start:stop], len(found)))
+            return np.concatenate(components), np.concatenate(totals)
+
+        context = self.heat.context
+        partial = context.workers.map(totals_of, row_pieces(context, self.top.shape[0]), count=False)
+        found, sums = (np.concatenate(part) for part in zip(*partial, strict=True))
+        components, number = np.unique(found, return_inverse=True)
+        return components, _add_by(number, sums, len(components))
 
 
 def _add_by(number: np.ndarray, values: np.ndarray, n_numbers: int) -> np.ndarray:

@@ -19,8 +19,9 @@ import numpy as np
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
 from scalable_gpe.io.anndata_parts import checked, row_names
 from scalable_gpe.io.hdf5 import open_hdf5
+from scalable_gpe.io.obs_columns import obs_values, plain_values
 from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.points import Annotations, first_names
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.keys import ANNOTATIONS
 from scalable_gpe.storage.protocol import ArrayStore, Table
@@ -59,6 +60,13 @@ class FrameAnnotations:
             frame = getattr(self, name)
             _write(file, name, frame.to_memory() if _is_lazy(frame) else frame)
 
+    def column(self, name: str) -> np.ndarray:
+        """One column of obs."""
+        if name not in self.obs:
+            raise ValueError(Message(f"`column=` must name one of obs: {first_names(self.obs.columns)}; got {name!r}."))
+        values = self.obs[name]
+        return plain_values(values.to_pandas() if hasattr(values, "to_pandas") else values)
+
 
 @dataclass(frozen=True)
 class FileAnnotations:
@@ -93,6 +101,11 @@ class FileAnnotations:
                 if name in group:
                     _copy(group, name, file, self.path)
 
+    def column(self, name: str) -> np.ndarray:
+        """One column of obs."""
+        with self._open() as group:
+            return obs_values(group, name, self.path)
+
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
         if self.path.lower().endswith(".h5ad"):
@@ -126,6 +139,11 @@ class StoredAnnotations:
         """Write obs and var into an open .h5ad file or zarr group."""
         with self._file() as stored:
             stored.write(file)
+
+    def column(self, name: str) -> np.ndarray:
+        """One column of obs."""
+        with self._file() as stored:
+            return stored.column(name)
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[FileAnnotations]:

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.anndata_parts import checked
 from scalable_gpe.io.csv_files import usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
+from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
 from scalable_gpe.io.tables import is_numeric
-
-MISSING = "missing"  # the label of rows without one
 
 
 def read_column(path: str, column: str | None = None) -> np.ndarray:
@@ -78,7 +76,7 @@ def _number(column: str | None, names: Sequence[str], path: str) -> int:
     found = [number for number, name in enumerate(names) if name == column or (column is None and len(names) == 1)]
     if len(found) != 1:
         raise ValueError(
-            Message(f"`column=` must name one of {first_names(names)} of {path!r}, and only one; {_got(column)}.")
+            Message(f"`column=` must name one of {first_names(names)} of {path!r}, and only one; {got_column(column)}.")
         )
     return found[0]
 
@@ -93,20 +91,6 @@ def _values(values: Any) -> np.ndarray:
 
 
 def _obs_column(column: str | None, path: str) -> np.ndarray:
-    """A column of obs: numbers as they are, text and categories as labels."""
-    anndata = import_optional("anndata", "anndata", "an .h5ad file")
-    import pandas
-
+    """A column of obs of an .h5ad file."""
     with open_hdf5(path) as file:
-        obs = file.get("obs", {})
-        if not hasattr(obs, "keys") or column is None or column not in obs:
-            names = first_names(obs) if hasattr(obs, "keys") else "none"
-            raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {_got(column)}."))
-        values = pandas.Series(anndata.io.read_elem(checked(obs[column])))
-    if pandas.api.types.is_numeric_dtype(values.dtype):
-        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if values.hasnans else values)
-    return np.asarray(values.astype(object).where(values.notna(), MISSING)).astype(str)
-
-
-def _got(column: str | None) -> str:
-    return "none was named" if column is None else f"got {column!r}"
+        return obs_values(file, column, path)

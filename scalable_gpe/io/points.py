@@ -21,7 +21,8 @@ class Annotations(Protocol):
     """obs and var of an AnnData input; `source` is the key of the matrix that was read, such as "obsm/X_pca".
 
     `problem` says why these are not the annotations of some rows (None: they are). `write` writes both into an open
-    .h5ad file or zarr group, `take` returns those of some rows.
+    .h5ad file or zarr group, `take` returns those of some rows. `column` gives one column of obs: numbers, or
+    texts with "missing" where there is none.
     """
 
     @property
@@ -29,6 +30,7 @@ class Annotations(Protocol):
     def problem(self, names: np.ndarray | None, n_rows: int) -> str | None: ...
     def write(self, file: Any) -> None: ...
     def take(self, rows: np.ndarray) -> "Annotations": ...
+    def column(self, name: str) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

@@ -62,27 +62,36 @@ class Relaxation:
 
 def damping(heat: HeatKernel, c: float, start: int, stop: int) -> np.ndarray:
     """What a step multiplies the residual by: 1 / (1.1 (1 - c A_ii))."""
-    left = np.maximum(1 - c * heat.diagonal[start:stop], 1 - c)
+    left = np.maximum(1 - c * heat.diagonal[start:stop], 1 - min(c, NEARLY_ONE))
     values: np.ndarray = 1 / (DAMPING * left)
     return values
 
 
 @dataclass(frozen=True)
 class CoarseBasis:
-    """Aggregates of the rows, the top eigenvector u times the root of their number, and coarse matrices of I and A."""
+    """Aggregates of the rows, the top eigenvector u times the root of their number, and coarse matrices of I and A.
+
+    Rows that are held are left out: u is zero there. The basis `spans_top` if it can represent all of u.
+    """
 
     heat: HeatKernel
     aggregates: Aggregates
     top: Panel
     mass: np.ndarray
     product: csr_array
+    spans_top: bool
 
     @staticmethod
-    def of(heat: HeatKernel, panels: Panels) -> "CoarseBasis":
-        """Aggregate the rows of a heat kernel: two passes over K."""
+    def of(heat: HeatKernel, panels: Panels, held: np.ndarray | None = None) -> "CoarseBasis":
+        """Aggregate the rows of a heat kernel that the mask `held` does not name: two passes over K."""
         n_points = heat.kernel.edges.n_points
         unit, length = top_eigenvector(heat), np.sqrt(n_points)
-        top = panels.of(heat.context.filled(n_points, np.float64, lambda start, stop: length * unit[start:stop]))
+
+        def free_top(start: int, stop: int) -> np.ndarray:
+            values: np.ndarray = length * unit[start:stop]
+            return values if held is None else np.where(held[start:stop], 0.0, values)
+
+        top = panels.of(heat.context.filled(n_points, np.float64, free_top))
         root = heat.context.filled(
             n_points, np.float64, lambda start, stop: top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop])
         )
@@ -98,7 +107,9 @@ class CoarseBasis:
             return np.concatenate(found)
 
         mass = np.concatenate(heat.context.workers.map(masses, range_pieces(heat.context, n_points), count=False))
-        return CoarseBasis(heat, aggregates, top, mass, product)
+        spans_top = bool(mass.sum() >= n_points * (1 - 1e-9))
+        mass[mass == 0] = 1.0  # aggregates of held rows alone, which nothing is coupled with
+        return CoarseBasis(heat, aggregates, top, mass, product, spans_top)
 
     def solver(self, c: float) -> Solver:
         """A solver of the coarse problem."""
@@ -203,7 +214,7 @@ class Cycle:
         """
         mass = self.basis.mass[:, None]
         total = mass.sum()
-        regular = self.c < NEARLY_ONE or total < self.basis.top.shape[0] * (1 - 1e-9)
+        regular = self.c < NEARLY_ONE or not self.basis.spans_top
         if not regular:
             right -= mass * (right.sum(axis=0) / total)
         solve_in_place(self._coarse, right, self.basis.heat.context.workers.here)

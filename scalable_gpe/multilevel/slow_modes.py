@@ -13,35 +13,16 @@ import numpy as np
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.sums import CHUNK, row_pieces
-from scalable_gpe.graph.edges import Block
-from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.aggregates import RANGE, Aggregates
+from scalable_gpe.multilevel.conjugate_gradients import Laplacian
 from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
 from scalable_gpe.storage.blocks import ranges
 
 _DEPENDENT = 1e-11  # directions with a smaller share of the space that is searched are left out
 _NOISE_ROWS = 8191
 _COARSE_STEPS = 8  # products with the coarse inverse that find where to begin
-
-
-@dataclass(frozen=True)
-class Laplacian:
-    """``out = source - A source``, where A acts between rows that are not held, and heat for others stays."""
-
-    heat: HeatKernel
-    rows: OrdinaryRows
-    lost: Panel | None = None
-
-    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
-        from scalable_gpe.loops import sparse
-
-        rows = block.first, block.stop
-        scale = np.where(self.rows.are_held(*rows), 0.0, self.heat.step_scale[slice(*rows)])
-        sparse.product(block.indptr, block.indices, block.values, source, scale, out)
-        kept = 1.0 if self.lost is None else 1 - self.lost.rows(*rows)[:, None]
-        np.subtract(source[slice(*rows)] * kept, out, out=out)
 
 
 class Mode(NamedTuple):

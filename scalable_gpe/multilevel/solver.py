@@ -13,15 +13,16 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import chunk_products, chunk_totals, row_pieces, sum_rows
+from scalable_gpe.execution.sums import chunk_totals, row_pieces, sum_rows
 from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
+from scalable_gpe.multilevel.conjugate_gradients import ConjugateGradients, Laplacian
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 
 PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps, at most, that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # they end when the lowest value changes by less
 _MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of it
-_ROUNDING = 1e-20  # share of the first squared residual below which a direction has converged
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
 
@@ -139,45 +140,16 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
 
 def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray:
     """Extreme eigenvalues of a cycle times I - cA, from conjugate gradients on random vectors."""
-    heat, zeros = basis.heat, _zeros(basis.heat, panels)
-    residual = without_top(basis, _random(heat, panels))
-    step = without_top(basis, cycle.apply(None, residual, _zeros(heat, panels)))
-    product, image = _inner(heat, residual, step), _zeros(heat, panels)
-    steps, ratios = list[np.ndarray](), list[np.ndarray]()
-    noise = _ROUNDING * product
-    found, lowest = np.ones(1), 1.0
-    while len(steps) < _PROBE_STEPS:
-        image = cycle.residual(step, zeros, image)
-        energy = -_inner(heat, step, image)
-        length = np.divide(product, energy, out=np.zeros_like(product), where=(energy > 0) & (product > noise))
-        residual = _added(heat, residual, image, length)
-        fresh = without_top(basis, cycle.apply(None, residual, panels.new(residual.shape, np.float64)))
-        later = _inner(heat, residual, fresh)
-        ratio = np.divide(later, product, out=np.zeros_like(later), where=product > 0)
-        steps.append(length)
-        ratios.append(ratio)
-        found = _tridiagonals(np.transpose(steps), np.transpose(ratios))
-        if len(steps) >= _FEWEST_STEPS and found.min() > _SETTLED * lowest:
+    heat, lowest = basis.heat, 1.0
+    laplacian = Laplacian(heat, OrdinaryRows(heat, basis.top), c=cycle.c)
+    search = ConjugateGradients(laplacian, cycle, panels, lambda some: without_top(basis, some), "interval")
+    search.begin(without_top(basis, _random(heat, panels)))
+    while search.known.n_steps < _PROBE_STEPS:
+        search.advance()
+        found = np.concatenate(search.known.ritz_values())
+        if search.known.n_steps >= _FEWEST_STEPS and found.min() > _SETTLED * lowest:
             break
         lowest = float(found.min())
-        step, product = _added(heat, fresh, step, ratio), later
-    return found
-
-
-def _tridiagonals(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:
-    """Eigenvalues of the matrices that conjugate gradients have made, one for each vector."""
-    return np.concatenate([_tridiagonal(*one) for one in zip(steps, ratios, strict=True)])
-
-
-def _tridiagonal(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:
-    """Eigenvalues of the matrix that conjugate gradients have made, until they ended."""
-    size = int(np.argmin(steps > 0)) if not (steps > 0).all() else len(steps)
-    if size == 0:
-        return np.ones(1)
-    diagonal = 1 / steps[:size]
-    diagonal[1:] += ratios[: size - 1] / steps[: size - 1]
-    beside = np.sqrt(np.maximum(ratios[: size - 1], 0.0)) / steps[: size - 1]
-    found: np.ndarray = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
     return found
 
 
@@ -215,37 +187,3 @@ def _random(heat: HeatKernel, panels: Panels) -> Panel:
 
     heat.context.workers.map(draw, row_pieces(heat.context, panel.shape[0]), count=False)
     return panel
-
-
-def _zeros(heat: HeatKernel, panels: Panels) -> Panel:
-    panel = panels.new((heat.kernel.edges.n_points, PROBES), np.float64)
-
-    def clear(piece: tuple[int, int]) -> None:
-        out = panel.room(*piece)
-        out[:] = 0
-        panel.put(piece[0], out)
-
-    heat.context.workers.map(clear, row_pieces(heat.context, panel.shape[0]), count=False)
-    return panel
-
-
-def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
-    """Inner products of corresponding columns."""
-
-    def products(start: int, stop: int) -> np.ndarray:
-        return chunk_products(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])
-
-    return sum_rows(heat.context, left.shape[0], products)
-
-
-def _added(heat: HeatKernel, vectors: Panel, more: Panel, shares: np.ndarray) -> Panel:
-    """``vectors + shares * more``, which replaces `vectors`."""
-    with replaced(vectors) as total:
-
-        def add(piece: tuple[int, int]) -> None:
-            out = vectors.rows(*piece)
-            out += more.rows(*piece) * shares
-            total.put(piece[0], out)
-
-        heat.context.workers.map(add, row_pieces(heat.context, vectors.shape[0]), count=False)
-    return total

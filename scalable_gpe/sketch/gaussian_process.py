@@ -137,7 +137,7 @@ def gp_embedding(
     check_options(storage_options, store)
     arrays = heat.context.store if store is None else open_store(store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
-    name = parameters.name(heat.name if arrays.location == heat.context.store.location else _identity(heat))
+    name = parameters.name(heat.name if arrays.location == heat.context.store.location else heat_identity(heat))
     with arrays.exclusive():
         result = complete(SketchStage(heat, parameters, name), context)
         kept = f"{parameters.n_components}" + (f"-of-{n_sketch}" if parameters.n_sketch is not None else "")
@@ -290,7 +290,7 @@ def _warn_about(plans: dict[Power, Plan]) -> None:
             warn(plan.warning, VanishingWarning if isinstance(plan, PowerPlan) else ConvergenceWarning)
 
 
-def _identity(heat: HeatKernel) -> str:
+def heat_identity(heat: HeatKernel) -> str:
     """Name of a heat kernel in a store that does not hold it: a checksum of A times a fixed random vector."""
     image = heat @ sketch_matrix(heat.shape[0], 1)
     return f"heat/{hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:12]}"

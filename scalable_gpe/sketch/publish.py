@@ -33,7 +33,7 @@ def publish(
         source = panels.open(part.table)
         result = panels.new(source.shape, np.float32)
         sweep(heat.kernel, Product(scale), source, result, context, purpose="sketch")
-        _write_columns(heat, result, part.first, out, context)
+        write_columns(heat, result, part.first, out, context)
         panels.clear()
 
 
@@ -84,7 +84,7 @@ def sketched_rows(heat: HeatKernel, columns: Sequence[SketchColumns], width: int
     return out
 
 
-def _write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:
+def write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, context: Context) -> None:
     """Write some columns of the embedding, all rows in the user's order, as many together as memory allows."""
     n_columns = min(result.shape[1], out.shape[1] - first)
     n_shards = context.plan.shards_together(out.shard_rows * n_columns * out.dtype.itemsize)

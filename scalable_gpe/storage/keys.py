@@ -11,7 +11,10 @@ from typing import Any
 
 from scalable_gpe.storage.records import to_json
 
-GROUPS = ("runs", "embedding", "sketch", "heat", "kernel", "graph", "inputs", "names", "feature_names", "annotations")
+GROUPS = (
+    *("runs", "embedding", "labels", "sketch", "heat", "kernel", "graph", "inputs"),
+    *("names", "feature_names", "annotations"),
+)
 RUNS, NAMES, FEATURE_NAMES, ANNOTATIONS = "runs", "names", "feature_names", "annotations"
 
 
@@ -74,6 +77,11 @@ def axes_name(sketch: str, name: str, n_sketch: int) -> str:
 def horizon_name(sketch: str) -> str:
     """Name of the horizon that was chosen for the sum of all powers."""
     return f"{sketch}/horizon"
+
+
+def labels_name(heat: str, labels: str, method: str, horizon: float | None, tol: float) -> str:
+    """Name of the class probabilities that labels (a checksum) lead to."""
+    return f"labels/{_digest(_key(heat), labels, method, horizon, tol)}"
 
 
 def run_key(sketch: str, n_components: int, power: Any, *more: Any) -> str:

@@ -372,6 +372,18 @@ def test_without_a_store_workers_of_this_host_share_a_temporary_one(client, toru
     assert str(audit) == str(gpe.audit(single, n_exact=4))
 
 
+@pytest.mark.parametrize("method", ["spreading", "harmonic", "poisson"])
+def test_labels_spread_on_the_workers(client, torus, tmp_path, method):
+    have(client, 1)
+    labels = np.where(np.arange(len(torus)) < 30, np.arange(len(torus)) % 3, -1)
+    plain = gpe.embed(torus, **HOW).propagate(labels, method=method, tol=1e-3)
+    with block_sizes(block_rows=1024), client.as_current():
+        result = gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
+        found = result.propagate(labels, method=method, tol=1e-3)
+    assert (np.asarray(found.probabilities[:]) == plain.probabilities).all()
+    assert (found.iterations, found.residual) == (plain.iterations, plain.residual)
+
+
 def test_estimate_is_that_of_a_worker(client, torus):
     here = gpe.estimate(*torus.shape, n_neighbors=6)["smallest_limit"]
     with client.as_current():

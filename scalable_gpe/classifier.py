@@ -1,0 +1,197 @@
+"""Scikit-learn adapter of `propagate`."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from scalable_gpe.checks import Seed
+from scalable_gpe.embedding import embed
+from scalable_gpe.errors import ConnectivityWarning, Message, warn
+from scalable_gpe.estimators import validated
+from scalable_gpe.propagation.labels import GivenLabels, check_labels
+from scalable_gpe.propagation.propagate import TOL
+from scalable_gpe.storage.memory import MemoryTable
+from scalable_gpe.transform.new_points import Extension
+
+Array = npt.NDArray[Any]
+
+
+class GraphClassifier(ClassifierMixin, BaseEstimator):
+    r"""Classifier that spreads the labels of some rows along the neighbour graph of all; equivalent to `propagate`.
+
+    .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon_{ij}), \quad A = S K S, \quad (I - cA)\, F = Y
+
+    New rows get :math:`\sum_j a(x, x_j) F_j`, with the row of A that they would have had in training; a training row
+    gets its own probabilities.
+
+    Parameters
+    ----------
+    method : {"harmonic", "spreading", "poisson"}
+        As in `propagate`. "harmonic", the default here, keeps given labels, so that it suits few labels and many.
+    horizon : float or "auto"
+        As in `propagate`, for "spreading".
+    tol : float
+        As in `propagate`.
+    n_neighbors, epsilon, normalization, metric, random_state, recall
+        As in `embed`. The neighbour search is ``method="auto"``.
+    store, memory_limit, n_jobs, progress
+        As in `embed`.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes.
+    label_distributions_ : array (N, n_classes) of float32
+        Class probabilities of the training rows; NaN where no label reaches.
+    transduction_ : ndarray (N,)
+        Class of each training row.
+    result_ : Embedding
+        Graph, kernel and heat kernel.
+    propagation_ : Propagation
+        The result of `propagate`.
+
+    Examples
+    --------
+    >>> import numpy as np, scalable_gpe as gpe
+    >>> X, y = gpe.datasets.torus(500), np.full(500, -1)
+    >>> y[:20] = X[:20, 0] > 0
+    >>> model = gpe.GraphClassifier().fit(X, y)
+    >>> model.score(X, X[:, 0] > 0) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        method: str = "harmonic",
+        *,
+        horizon: float | str = "auto",
+        tol: float = TOL,
+        n_neighbors: int | None = None,
+        epsilon: float | str = "auto",
+        normalization: str = "bistochastic",
+        metric: str = "euclidean",
+        random_state: Seed = 0,
+        recall: float = 0.95,
+        store: str | os.PathLike[str] | None = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        progress: Callable[[str, int, int], object] | bool | None = None,
+    ) -> None:
+        self.method = method
+        self.horizon = horizon
+        self.tol = tol
+        self.n_neighbors = n_neighbors
+        self.epsilon = epsilon
+        self.normalization = normalization
+        self.metric = metric
+        self.random_state = random_state
+        self.recall = recall
+        self.store = store
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the graph of all rows, and the probabilities.
+
+        Parameters
+        ----------
+        X : array-like (N, d)
+            Any input that `embed` takes.
+        y : array-like (N,)
+            Labels; -1, None, NaN and empty texts are rows without one. If y holds -1 and one other number only, these
+            are the two classes.
+
+        Returns
+        -------
+        self
+        """
+        X = validated(self, X, reset=True)
+        given = _checked(y, X.n_rows if hasattr(X, "n_rows") else X.shape[0])
+        parameters = self.get_params(deep=False)
+        how = {name: parameters.pop(name) for name in ("method", "horizon", "tol")}
+        self.result_ = embed(X, n_components=1, power=1, axes="sketch", **parameters)
+        found = self.result_.propagate(given.by_row(self.result_.graph.n_rows), **how)
+        self.propagation_ = replace(found, classes=given.classes)
+        self.classes_, self.label_distributions_ = given.classes, found.probabilities
+        self.transduction_ = self._classes_of(np.asarray(self.label_distributions_[:]))
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities of new rows; those of training rows that no label reaches do not count.
+
+        Parameters
+        ----------
+        X : array-like (M, d)
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (M, n_classes) of float32
+            The shares of the classes among all rows, with a warning, where no label reaches.
+        """
+        check_is_fitted(self)
+        X = validated(self, X, reset=False)
+        heat, known = self.result_.heat, np.nan_to_num(np.asarray(self.label_distributions_[:]))
+        values = known[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None]
+        found = self.result_._new_points.apply(X, [Extension([MemoryTable(values)], known, known.shape[1])])
+        found.warn_if_far()
+        total = found.values[0].sum(axis=1, keepdims=True)
+        shares = np.divide(found.values[0], total, out=np.full_like(found.values[0], np.nan), where=total > 0)
+        return self._filled(shares)
+
+    def predict(self, X: Any) -> Array:
+        """Most probable classes of new rows.
+
+        Parameters
+        ----------
+        X : array-like (M, d)
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (M,)
+        """
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def _classes_of(self, probabilities: Array) -> Array:
+        return np.asarray(self.classes_[self._filled(probabilities).argmax(axis=1)])
+
+    def _filled(self, probabilities: Array) -> Array:
+        """Probabilities with the shares of the classes among all rows in place of NaN."""
+        missing = np.isnan(probabilities[:, 0])
+        if missing.any():
+            warn(
+                f"no label reaches {missing.sum()} of {len(missing)} rows: they get the shares of the classes among "
+                "the rows that it reaches. Label more rows, or raise `n_neighbors`.",
+                ConnectivityWarning,
+            )
+        return np.where(missing[:, None], np.nanmean(self.label_distributions_, axis=0), probabilities)
+
+    def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _checked(y: Any, n_rows: int) -> GivenLabels:
+    """Labels of the rows; -1 and one other number are two classes."""
+    if y is None:
+        raise ValueError(Message("GraphClassifier requires y to be passed, but the target y is None."))
+    values = column_or_1d(y, warn=True)
+    if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) == 2:
+        classes, codes = np.unique(values, return_inverse=True)
+        return GivenLabels(classes, np.arange(len(codes)), codes.astype(np.int32))
+    if values.dtype.kind == "f":
+        assert_all_finite(values, allow_nan=True, input_name="y")
+    given = check_labels(values, n_rows, "y")
+    check_classification_targets(given.classes[given.codes])
+    return given

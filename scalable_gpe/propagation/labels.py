@@ -1,0 +1,201 @@
+"""The labels of some rows, and the columns that a solution begins with.
+
+Equal rows are one point and share their labels: a point has the sum of the weights of its labelled rows for each class.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scalable_gpe.errors import Message
+from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.sums import row_pieces
+from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.storage.mapped import take_ascending
+
+
+@dataclass(frozen=True)
+class GivenLabels:
+    """The classes (ascending), and the class number of each labelled row of the user."""
+
+    classes: np.ndarray
+    rows: np.ndarray
+    codes: np.ndarray
+
+    @property
+    def content(self) -> str:
+        """Checksum of the labels; it enters the name of the result."""
+        digest = hashlib.sha256("\n".join(map(str, self.classes.tolist())).encode())
+        for values in (self.rows, self.codes):
+            digest.update(np.ascontiguousarray(values, np.int64).tobytes())
+        return digest.hexdigest()[:12]
+
+    def by_row(self, n_rows: int) -> np.ndarray:
+        """The class number of each row; -1 for rows without a label."""
+        codes = np.full(n_rows, -1, np.int32)
+        codes[self.rows] = self.codes
+        return codes
+
+
+def check_labels(labels: Any, n_rows: int, name: str = "labels") -> GivenLabels:
+    """Read one label for each row; -1, None, NaN and empty text are rows without one.
+
+    Examples
+    --------
+    >>> given = check_labels(["b", None, "a", float("nan")], 4)
+    >>> given.classes.tolist(), given.rows.tolist(), given.codes.tolist()
+    (['a', 'b'], [0, 2], [1, 0])
+    """
+    values = np.asarray(labels)
+    if values.shape != (n_rows,):
+        raise ValueError(Message(f"`{name}` must hold one label for each of the {n_rows} rows; got {values.shape}."))
+    rows = np.flatnonzero(_known(values))
+    try:
+        classes, codes = np.unique(_plain(values[rows]), return_inverse=True)
+    except TypeError:
+        raise TypeError(
+            Message(f"`{name}` must be numbers or texts, not both. Convert them, such as with astype(str).")
+        ) from None
+    if len(classes) < 2:
+        found = "there is none" if not len(rows) else f"all {len(rows)} labelled rows have {classes[0]!r}"
+        raise ValueError(
+            Message(f"`{name}` must have rows of at least two classes; {found}. Rows without a label are -1 or None.")
+        )
+    return GivenLabels(classes, rows, codes.astype(np.int32))
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    """Mask of the rows with a label."""
+    known: np.ndarray
+    if values.dtype.kind in "iub":
+        known = values != -1 if values.dtype.kind == "i" else np.ones(len(values), np.bool_)
+    elif values.dtype.kind == "f":
+        known = ~(np.isnan(values) | (values == -1))
+    elif values.dtype.kind == "U":
+        known = values != ""
+    else:
+        known = np.fromiter((_is_label(one) for one in values), np.bool_, len(values))
+    return known
+
+
+def _is_label(value: Any) -> bool:
+    """Whether a Python object is a label: NaN differs from itself, and pandas' NA has no truth value."""
+    try:
+        none = value is None or value == "" or (isinstance(value, Real) and value == -1)
+        return not none and bool(value == value)
+    except TypeError:
+        return False
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Labels of Python objects as numbers or texts."""
+    return np.array(values.tolist()) if values.dtype == object and _one_kind(values) else values
+
+
+def _one_kind(values: np.ndarray) -> bool:
+    return len({isinstance(one, str) for one in values}) == 1
+
+
+class Groups(NamedTuple):
+    """Groups of rows: their names, and the group of each row (-1: none)."""
+
+    names: list[Any]
+    codes: np.ndarray
+
+
+def check_groups(groups: Mapping[Any, np.ndarray], n_rows: int, name: str) -> Groups:
+    """Number the rows of groups; none may be in two."""
+    codes = np.full(n_rows, -1, np.int32)
+    for number, (group, rows) in enumerate(groups.items()):
+        if not len(rows):
+            raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
+        twice = rows[(codes[rows] >= 0) & (codes[rows] != number)]
+        if len(twice):
+            raise ValueError(Message(f"`{name}` must have groups without rows in common; two have row {twice[0]}."))
+        codes[rows] = number
+    if len(groups) < 2:
+        raise ValueError(Message(f"`{name}` must name two groups or more; got {len(groups)}."))
+    return Groups(list(groups), codes)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The labelled points (storage order, ascending), and entries (number of the point, class, weight) by point."""
+
+    heat: HeatKernel
+    points: np.ndarray
+    number: np.ndarray
+    codes: np.ndarray
+    weights: np.ndarray
+
+    @staticmethod
+    def of(heat: HeatKernel, given: GivenLabels) -> "Sources":
+        """Add the weights of equal rows of a class."""
+        position = heat.kernel.storage_order.position
+        points = np.asarray(take_ascending(position, given.rows), np.int64)
+        weight = np.ones(len(points)) if heat.given_weight is None else heat.given_weight.values[given.rows]
+        order = np.lexsort((given.codes, points))  # stable: rows of a point and class are added in their order
+        points, codes = points[order], given.codes[order]
+        new = np.ones(len(points), np.bool_)
+        new[1:] = (points[1:] != points[:-1]) | (codes[1:] != codes[:-1])
+        weights = np.add.reduceat(weight[order], np.flatnonzero(new))
+        own, number = np.unique(points[new], return_inverse=True)
+        return Sources(heat, own, number, codes[new], weights)
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Weight of the labelled rows of each labelled point."""
+        return np.bincount(self.number, self.weights)
+
+    def panel(
+        self, panels: Panels, first: int, stop: int, factor: np.ndarray, means: tuple[np.ndarray, np.ndarray] | None
+    ) -> Panel:
+        """The weights of some classes, times the `factor` of each labelled point; zeros elsewhere.
+
+        `means` are shares of the classes in some groups, and the group of each labelled point: its whole weight times
+        the shares is subtracted.
+        """
+        context, n_points = self.heat.context, self.heat.kernel.edges.n_points
+        out, totals = panels.new((n_points, stop - first), np.float64), self.totals
+        shares, group = (None, None) if means is None else (means[0][:, first:stop], means[1])
+
+        def place(work: "_Work") -> None:
+            room, rows = out.room(*work.piece), np.zeros((len(work.at), stop - first))
+            wanted = (work.codes >= first) & (work.codes < stop)
+            rows[work.number[wanted], work.codes[wanted] - first] = work.weights[wanted]
+            if shares is not None and work.group is not None:
+                rows -= work.totals[:, None] * shares[work.group]
+            room[:] = 0
+            room[work.at] = rows * work.factor[:, None]
+            out.put(work.piece[0], room)
+
+        pieces = row_pieces(context, n_points)
+        ends = np.searchsorted(self.points, [0, *(piece[1] for piece in pieces)])
+        begins = np.searchsorted(self.number, ends)
+        work = []
+        for i, piece in enumerate(pieces):  # a task gets what concerns its rows
+            own, entries = slice(ends[i], ends[i + 1]), slice(begins[i], begins[i + 1])
+            number, at = self.number[entries] - ends[i], self.points[own] - piece[0]
+            groups = None if group is None else group[own]
+            work.append(
+                _Work(piece, at, factor[own], totals[own], groups, number, self.codes[entries], self.weights[entries])
+            )
+        context.workers.map(place, work, count=False)
+        return out
+
+
+class _Work(NamedTuple):
+    """A piece of rows, its labelled points (counted from its first row), and their entries."""
+
+    piece: tuple[int, int]
+    at: np.ndarray
+    factor: np.ndarray
+    totals: np.ndarray
+    group: np.ndarray | None
+    number: np.ndarray
+    codes: np.ndarray
+    weights: np.ndarray

@@ -1,0 +1,246 @@
+"""Class probabilities against dense solves: components, weights, duplicates, both normalisations; bad input."""
+
+import numpy as np
+import pytest
+
+import scalable_gpe as gpe
+from scalable_gpe import exact
+from scalable_gpe.errors import ConnectivityWarning
+from scalable_gpe.execution.block_sizes import block_sizes
+
+METHODS = ("spreading", "harmonic", "poisson")
+
+
+def heat_of(X: np.ndarray, normalization: str, weight: np.ndarray | None = None) -> gpe.HeatKernel:
+    kernel = gpe.gaussian_kernel(gpe.neighbor_graph(X, 8))
+    return gpe.heat_kernel(kernel, normalization, tol=1e-13, sample_weight=weight)
+
+
+def circles(duplicates: bool) -> np.ndarray:
+    """Three circles without edges between them; the third one has no label."""
+    rng = np.random.default_rng(0)
+    number = np.arange(240) % 3
+    angle = 2 * np.pi * (np.arange(240) // 3 + rng.uniform(0, 0.8, 240)) / 80
+    X = np.column_stack([np.cos(angle) + 10 * number, np.sin(angle)])
+    if duplicates:
+        X[30:60:3] = X[0]
+        X[90:120:3] = X[63]
+    return X
+
+
+def some_labels() -> np.ndarray:
+    """Three classes on the first circle, two on the second one."""
+    labels = np.full(240, -1)
+    labels[[0, 63, 120, 126, 180]] = [0, 1, 2, 2, 0]
+    labels[[1, 61, 121]] = [1, 1, 0]
+    return labels
+
+
+def shared(X: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Mean indicators of equal rows: what their labels mean to the dense solution."""
+    w = np.ones(len(X)) if weight is None else weight
+    one_hot = np.where(labels[:, None] == np.arange(labels.max() + 1), 1.0, 0.0)
+    _, number = np.unique(X, axis=0, return_inverse=True)
+    total = np.bincount(number, w)
+    means = np.stack([np.bincount(number, w * column) for column in one_hot.T], axis=1) / total[:, None]
+    return means[number]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
+@pytest.mark.parametrize("case", ["plain", "duplicates", "weights"])
+def test_probabilities_are_those_of_a_dense_solve(method, normalization, case):
+    X, labels = circles(case == "duplicates"), some_labels()
+    weight = np.random.default_rng(1).uniform(0.2, 3, 240) if case == "weights" else None
+    heat = heat_of(X, normalization, weight)
+    horizon = 4000.0 if method == "spreading" else None
+    with pytest.warns(ConnectivityWarning, match="80 of 240 rows are in components of the kernel without a label"):
+        found = gpe.propagate(heat, labels, method=method, horizon=horizon or "auto", tol=1e-8)
+    A = heat.to_scipy().toarray().astype(float)
+    expected = exact.propagate((A + A.T) / 2, shared(X, labels, weight), method, horizon, sample_weight=weight)
+    assert np.isnan(expected).any(axis=1).sum() == found.n_unreached == 80
+    np.testing.assert_allclose(found.probabilities, expected, rtol=2e-6, atol=1e-7)
+    assert (found.codes[np.isnan(expected[:, 0])] == -1).all() and found.codes.max() == 2
+    assert found.converged and found.residual <= 1e-8
+
+
+def result_bytes(found: gpe.Propagation) -> tuple[bytes, bytes]:
+    return np.asarray(found.probabilities[:]).tobytes(), np.asarray(found.entropy[:]).tobytes()
+
+
+@pytest.fixture(scope="module")
+def torus():
+    X, labels = gpe.datasets.torus(500, random_state=0).astype(np.float32), np.full(500, -1)
+    X[20:30] = X[3]
+    labels[:40] = np.arange(40) % 5
+    return X, labels
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_bytes_for_any_blocks_panels_threads_and_store(method, torus, tmp_path):
+    X, labels = torus
+    how = {"n_neighbors": 8, "n_components": 2, "power": 1, "progress": False}
+    expected = result_bytes(gpe.embed(X, **how).propagate(labels, method=method))
+    for changes in ({"block_rows": 64, "panel_columns": 2}, {"maps_arrays": True, "panel_columns": 1}):
+        with block_sizes(**changes):
+            run = gpe.embed(X, n_jobs=1, store=tmp_path / f"{len(changes)}{changes.get('block_rows')}", **how)
+            assert result_bytes(run.propagate(labels, method=method)) == expected
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupted_solution_resumes(method, torus, tmp_path):
+    X, labels = torus
+    how = {"n_neighbors": 8, "n_components": 2, "power": 1}
+    expected = result_bytes(gpe.embed(X, **how, progress=False).propagate(labels, method=method))
+    left = [25]
+
+    def count(stage: str, done: int, total: int) -> None:
+        left[0] -= stage == "labels"
+        if left[0] == 0:
+            raise Killed
+
+    with block_sizes(panel_columns=3, save_seconds=0.0):
+        run = gpe.embed(X, store=tmp_path / "run", **how, progress=count)
+        with pytest.raises(Killed):
+            run.propagate(labels, method=method)
+        (name,) = (one for one in run.heat.context.store.names("labels") if one != run.heat.name)
+        again = gpe.open(tmp_path / "run").propagate(labels, method=method, store=tmp_path / "run")
+    assert name and result_bytes(again) == expected
+    before = dict(run.heat.context.tally.sweeps)
+    assert result_bytes(run.propagate(labels, method=method)) == expected  # found, not made
+    assert run.heat.context.tally.sweeps == before
+
+
+def test_harmonic_probabilities_are_those_of_walks():
+    """On a path with equal weights the probability is linear in the position."""
+    from scipy.sparse import diags_array
+
+    n = 101
+    K = diags_array([np.full(n - 1, 0.5), np.ones(n), np.full(n - 1, 0.5)], offsets=[-1, 0, 1]).tocsr()
+    heat = gpe.heat_kernel(K, "symmetric")
+    labels = np.full(n, -1)
+    labels[[0, -1]] = [0, 1]
+    found = gpe.propagate(heat, labels, method="harmonic")
+    q = np.asarray(K.sum(axis=1)).ravel()
+    steps = np.concatenate([[0], np.cumsum(q[1:] * q[:-1])])  # resistances of K_ij / (q_i q_j)
+    np.testing.assert_allclose(found.probabilities[:, 1], steps / steps[-1], atol=1e-5)
+    np.testing.assert_allclose(found.entropy[0], 0, atol=1e-6)
+    assert 0.6 < found.entropy[50] <= np.log(2) + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["b", None, "a", "", "b", float("nan")] + [None] * 494, ["a", "b"]),
+        ([2.0, np.nan, -1.0, 1.0] + [np.nan] * 496, [1.0, 2.0]),
+        (np.array([3, -1, 7] + [-1] * 497), [3, 7]),
+        (np.arange(500) % 2 == 0, [False, True]),
+    ],
+)
+def test_labels_of_all_kinds(labels, classes, torus):
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(torus[0], 8)))
+    found = gpe.propagate(heat, labels, method="harmonic")
+    assert found.classes.tolist() == classes
+    assert found.probabilities.shape == (500, 2) and found.probabilities.dtype == np.float32
+
+
+def test_bad_input_is_refused(torus):
+    X, labels = torus
+    result = gpe.embed(X, n_neighbors=8, n_components=2, power=1, progress=False)
+    for wrong, message in (
+        (np.full(500, -1), "at least two classes; there is none"),
+        (np.where(labels == 0, 0, -1), "all 8 labelled rows have"),
+        (labels[:-1], r"one label for each of the 500 rows; got \(499,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            result.propagate(wrong)
+    with pytest.raises(TypeError, match="numbers or texts, not both"):
+        result.propagate(["a", 1] + [None] * 498)
+    for more, message in (
+        ({"method": "nearest"}, "method must be one of"),
+        ({"horizon": 1}, "horizon must be a number above 1"),
+        ({"horizon": 8, "method": "poisson"}, "horizon is for method='spreading'"),
+        ({"tol": 0}, "tol must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            result.propagate(labels, **more)
+    with pytest.raises(TypeError, match="heat must be a HeatKernel"):
+        gpe.propagate(result.kernel, labels)
+    with pytest.raises(ValueError, match="would be a column of obs"):
+        result.propagate("kind")
+    for wrong, message in (
+        ({"a": [0], "b": [0]}, "groups without rows in common; two have row 0"),
+        ({"a": [0]}, "two groups or more"),
+        ({"a": [0], "b": []}, "'b' has none"),
+        (["cell 1", 2], "terminal must be a row number or the name of one row; got 'cell 1'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            result.fate(wrong)
+
+
+def test_rows_too_far_for_a_short_horizon_are_counted():
+    line = np.linspace(0, 1, 400)[:, None]
+    labels = np.full(400, -1)
+    labels[[0, 20]] = [0, 1]
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(line, 4)))
+    with pytest.warns(ConnectivityWarning, match=r"horizon=2 steps from \d+ of 400 rows meet a label too rarely"):
+        found = gpe.propagate(heat, labels, horizon=2)
+    assert 100 < found.n_unreached == np.isnan(found.entropy).sum() < 400
+
+
+def test_one_class_in_a_component_is_certain_there():
+    X = np.concatenate([gpe.datasets.circle(60), gpe.datasets.circle(60) + 50])
+    labels = np.full(120, -1)
+    labels[[0, 30, 60]] = [0, 1, 1]
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 6)))
+    for method in METHODS:
+        with pytest.warns(ConnectivityWarning, match="60 of 120 rows .* labels of one class only"):
+            found = gpe.propagate(heat, labels, method=method)
+        assert (found.probabilities[60:] == [0, 1]).all() and (found.entropy[60:] == 0).all()
+
+
+def test_fates_by_name_and_by_column(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(np.linspace(0, 1, 300)[:, None].astype(np.float32))
+    adata.obs["end"] = [{0: "left", 299: "right"}.get(i) for i in range(300)]
+    adata.obs["end"] = adata.obs["end"].astype("category")
+    adata.obs_names = [f"cell {i}" for i in range(300)]
+    result = gpe.embed(adata, n_neighbors=8, n_components=2, power=1, store=tmp_path / "run", progress=False)
+    by_column = result.fate("end")
+    by_name = result.fate({"left": ["cell 0"], "right": [299]})
+    again = gpe.open(tmp_path / "run").fate("end")
+    assert by_column.classes.tolist() == by_name.classes.tolist() == ["left", "right"]
+    for other in (by_name, again):
+        np.testing.assert_array_equal(np.asarray(by_column.probabilities[:]), np.asarray(other.probabilities[:]))
+    with pytest.raises(ValueError, match="must name one of obs"):
+        result.fate("start")
+    gpe.tl.neighbors(adata, 8)
+    gpe.tl.fate(adata, "end")
+    np.testing.assert_allclose(adata.obsm["lineages_fwd"], by_column.probabilities[:], atol=1e-4)
+    assert adata.obs["term_states_fwd"].cat.categories.tolist() == ["left", "right"]
+    gpe.tl.propagate(adata, "end", method="harmonic")
+    assert (adata.obs["end_propagated"].iloc[:100] == "left").all()
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    assert anndata.read_h5ad(tmp_path / "a.h5ad").uns["end_propagated"]["labels"] == "end"
+    with pytest.raises(KeyError, match="key must be a column of obs"):
+        gpe.tl.propagate(adata, "start")
+
+
+def test_the_command_line_writes_what_propagate_gives(torus, tmp_path):
+    from scalable_gpe.cli import main
+
+    X, labels = torus
+    store, file = str(tmp_path / "run.zarr"), str(tmp_path / "labels.npy")
+    np.save(file, labels)
+    result = gpe.embed(X, n_neighbors=8, n_components=8, store=store, progress=False)
+    expected = np.asarray(result.propagate(labels).probabilities[:])
+    out = tmp_path / "out.npy"
+    assert main(["propagate", store, file, str(out), "--quiet"]) == 0
+    np.testing.assert_array_equal(np.load(out), expected)
+    assert main(["propagate", store, file, str(out), "--quiet"]) == 1  # it exists
+    assert main(["propagate", store, file, str(tmp_path / "out.csv"), "--quiet", "--method", "harmonic"]) == 0
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "0,1,2,3,4"
