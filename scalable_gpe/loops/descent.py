@@ -62,8 +62,13 @@ def _push(lists, reach, row, entry):
     reach[row] holds the bits of the largest distance that may enter the list, of its last entry or less: it is read far
     more often than the list.
     """
-    _insert(lists, row, lists.shape[1], entry)
-    reach[row] = min(reach[row], np.uint32(lists[row, lists.shape[1] - 1] >> np.uint64(32)))
+    length = lists.shape[1]
+    t = _place(lists, row, length, entry)
+    if t >= 0:
+        for q in range(length - 1, t, -1):
+            lists[row, q] = lists[row, q - 1]
+        lists[row, t] = entry
+        reach[row] = min(reach[row], np.uint32(lists[row, length - 1] >> np.uint64(32)))
 
 
 @inner_loop
@@ -247,7 +252,7 @@ def join(X, labels, unused, samples, n_samples, first, last, start, lists, reach
     have been compared before. Entries for the lists of `first` to `last` are inserted; those for others are returned in
     `targets` and `entries`. Returns the row at which these were full, and their number.
     """
-    n_sampled = samples.shape[1]
+    n_sampled, length = samples.shape[1], lists.shape[1]
     size = 2 * n_sampled + 16
     rows, label, near = np.zeros(size, np.int64), np.zeros(size, np.uint64), np.zeros(size, np.uint32)
     hit, squares = np.zeros(size, np.uint8), np.zeros(size, np.float32)
@@ -291,7 +296,18 @@ def join(X, labels, unused, samples, n_samples, first, last, start, lists, reach
                         n_offered += 1
         for e in range(n_offered):
             if first <= owner[e] < last:
-                _push(lists, reach, owner[e], offered[e])
+                # `_push`, written out: most entries are in the list already, and a call takes longer than to see it
+                row, wanted = owner[e], offered[e] >> NEW
+                n_better = n_equal = np.int32(0)
+                for t in range(length):
+                    one = lists[row, t] >> NEW
+                    n_better += np.int32(one < wanted)
+                    n_equal += np.int32(one == wanted)
+                if n_equal == 0 and n_better < length:
+                    for t in range(length - 1, n_better, -1):
+                        lists[row, t] = lists[row, t - 1]
+                    lists[row, n_better] = offered[e]
+                    reach[row] = min(reach[row], np.uint32(lists[row, length - 1] >> np.uint64(32)))
             elif _place(lists, owner[e], lists.shape[1], offered[e]) >= 0:
                 targets[n_sent], entries[n_sent] = owner[e], offered[e]
                 n_sent += 1

@@ -71,7 +71,7 @@ def test_other_units_and_repeated_rows(X, poor_lists):
 def test_nothing_is_missing_where_neighbors_are_equally_far(method):
     """On a lattice lists hold some of many rows at one distance; another choice than that of the scan is as good."""
     lattice = np.stack(np.meshgrid(*[np.arange(9.0)] * 3), axis=-1).reshape(-1, 3)
-    graph = gpe.neighbor_graph(lattice, 10, method=method)
+    graph = gpe.neighbor_graph(lattice, 10, method=method, recall=1.0)
     assert graph.recall == 1.0 and gpe.gaussian_kernel(graph).missing_weight == 0.0
 
 

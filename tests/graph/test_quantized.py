@@ -68,10 +68,10 @@ def test_lists_are_as_good_as_with_floats(rng, monkeypatch):
     exact = gpe.neighbor_graph(X, 10, method="brute")
     asked = []
     monkeypatch.setattr(parts, "in_bytes", lambda *given: asked.append(quantized.in_bytes(*given)) or asked[-1])
-    in_whole_numbers = gpe.neighbor_graph(X, 10, method="cells")
+    in_whole_numbers = gpe.neighbor_graph(X, 10, method="cells", recall=0.99)
     assert asked and all(one is not None for one in asked)
     monkeypatch.setattr(parts, "in_bytes", lambda *given: None)
-    in_floats = gpe.neighbor_graph(X, 10, method="cells")
+    in_floats = gpe.neighbor_graph(X, 10, method="cells", recall=0.99)
     recalls = [
         np.mean(np.asarray(one.distances) <= np.asarray(exact.distances)[:, -1:] * (1 + 1e-6))
         for one in (in_whole_numbers, in_floats)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -54,10 +56,14 @@ class SampledRows:
         n_inside = (np.isin(true, names) | is_listed).sum(axis=1)
         return SampledRows(goal, sample.points[own], near, far, n_inside, sample.reach[own] ** 2)
 
-    def look(self, lists: SortedLists, X: Floats, names: Ints, n_settled: int) -> bool:
-        """Whether the lists of the rows `names` of X have reached the goal; the nearest `n_settled` entries count."""
-        n_found = self._n_found_earlier
+    def looking(self, X: Floats, names: Ints, n_settled: int) -> Callable[[SortedLists], bool]:
+        """Return `look` for the rows `names` of X."""
         places = np.flatnonzero(np.isin(names, self.names))
+        return partial(self.look, X, names, places, n_settled)
+
+    def look(self, X: Floats, names: Ints, places: np.ndarray, n_settled: int, lists: SortedLists) -> bool:
+        """Whether the lists of the sampled rows at `places` have reached the goal; `n_settled` entries count."""
+        n_found = self._n_found_earlier
         at = np.searchsorted(self.names, names[places])
         others = rows_of(lists.entries[places, :n_settled])
         squares = np.empty(others.shape, np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,8 +114,7 @@ def search_part(
     lists = start_lists(compared, known, found, plan.effort.list_length, threads)
     del known, found
     names, n_settled = names[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
-    look = partial(sampled.look, X=X, names=names, n_settled=n_settled)
-    descend(compared, labels, lists, plan.effort, seeds, threads, look)
+    descend(compared, labels, lists, plan.effort, seeds, threads, sampled.looking(X, names, n_settled))
     candidates = listed_rows(lists, threads)
     del lists, compared
 
@@ -180,8 +178,7 @@ def mend_borders(
         length, most = plan.effort.list_length, None
     lists = start_lists(compared, known, found, length, threads, most)
     del known, found
-    look = partial(sampled.look, X=X, names=names, n_settled=length)
-    descend(compared, labels, lists, plan.effort, seeds, threads, look)
+    descend(compared, labels, lists, plan.effort, seeds, threads, sampled.looking(X, names, length))
     candidates = listed_rows(lists, threads)
     del lists, labels, compared
     near, far = earlier.lists(order)

@@ -10,7 +10,7 @@ from scalable_gpe.execution import memory_plan
 
 _READ_BYTES = 2**23  # one streaming read
 _LOW_RECALL = 0.85  # less work reaches it
-_FEW_FIRST, _FEW_LATER = 0.2, 0.1  # shares of new entries at which descents in several parts end
+_FEW_LATER = 0.1  # share of new entries at which later descents over all rows of several parts end
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,14 @@ class SearchPlan:
     def of_round(self, n: int, *, borders_only: bool = False) -> "SearchPlan":
         """The plan of one round.
 
-        Rounds over all rows that are made for want of recall keep longer lists. With several parts descents end early:
-        another round follows in any case, and its trees find what is missing at less cost than the last steps.
+        Rounds over all rows that are made for want of recall keep longer lists. With several parts their descents end
+        early: another round may follow, and its trees find what is missing at less cost than the last steps.
         """
-        if borders_only or (n == 0 and self.n_parts == 1):
+        if borders_only or n == 0:
             return self
-        effort, few = self.effort, _FEW_FIRST
-        if n > 0:
-            length = min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1)
-            effort, few = replace(_effort(self.n_neighbors, recall=1.0), list_length=length), _FEW_LATER
-        return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=few))
+        length = min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1)
+        effort = replace(_effort(self.n_neighbors, recall=1.0), list_length=length)
+        return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=_FEW_LATER))
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
