@@ -62,9 +62,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
     --------
     >>> import numpy as np, scalable_gpe as gpe
     >>> X, y = gpe.datasets.torus(500), np.full(500, -1)
-    >>> y[:20] = X[:20, 0] > 0
+    >>> y[:20] = X[:20, 2] > 0
     >>> model = gpe.GraphClassifier().fit(X, y)
-    >>> model.score(X, X[:, 0] > 0) > 0.8
+    >>> model.score(X, X[:, 2] > 0) > 0.8
     True
     """
 

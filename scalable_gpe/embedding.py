@@ -335,7 +335,7 @@ class Embedding:
             Numbers or texts; -1, None, NaN and empty texts are rows without a label. A text is a column of the obs of
             an AnnData input.
         method, horizon, tol, store, storage_options
-            As in `propagate`; "auto" is the horizon of the embedding, if it has one.
+            As in `propagate`.
 
         Returns
         -------
@@ -345,13 +345,11 @@ class Embedding:
         --------
         >>> import numpy as np, scalable_gpe as gpe
         >>> X, labels = gpe.datasets.torus(500), np.full(500, -1)
-        >>> labels[:20] = X[:20, 0] > 0
+        >>> labels[:20] = X[:20, 2] > 0
         >>> found = gpe.embed(X, n_components=8).propagate(labels)
-        >>> found.probabilities.shape, float(np.mean(found.codes == (X[:, 0] > 0))) > 0.8
+        >>> found.probabilities.shape, float(np.mean(found.codes == (X[:, 2] > 0))) > 0.8
         ((500, 2), True)
         """
-        own = self.report["horizon"] if method == SPREADING else None
-        horizon = own if own is not None and isinstance(horizon, str) and horizon == "auto" else horizon
         values = self._obs_column(labels) if isinstance(labels, str) else labels
         how = {"method": method, "horizon": horizon, "tol": tol}
         return propagate(self.heat, values, **how, store=store, storage_options=storage_options)

@@ -180,7 +180,7 @@ def test_other_mistakes(torus):
     with pytest.raises(TypeError, match="an array or a sparse matrix of distances"):
         gpe.embed("points.npy", metric="precomputed")
     kernel = gpe.GaussianProcessEmbedding(2, metric="precomputed_kernel", power=2)
-    with pytest.raises(ValueError, match="Leave store out"):
+    with pytest.raises(ValueError, match="Leave store and scale out"):
         clone(kernel).set_params(store="run.zarr").fit(D + 1)
     with pytest.raises(ValueError, match="Pass power='all' for all scales at once"):
         clone(kernel).set_params(power="auto").fit(np.exp(-D))

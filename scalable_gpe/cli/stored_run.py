@@ -133,7 +133,7 @@ def export(path: str, **given: Any) -> None:
     option(
         "--horizon",
         "T",
-        "average steps of a walk, for spreading (that of the run)",
+        "average steps of a walk, for spreading (100)",
         type=number_or_word,
         default="auto",
     ),

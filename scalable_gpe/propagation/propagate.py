@@ -17,7 +17,6 @@ from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.propagation.labels import GivenLabels, Sources, check_labels
 from scalable_gpe.propagation.solutions import METHODS, MOST_STEPS, POISSON, SPREADING, Addition, Problem, Solved
-from scalable_gpe.sketch.all_scales import AllScales
 from scalable_gpe.sketch.gaussian_process import heat_identity
 from scalable_gpe.sketch.publish import write_columns
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -27,6 +26,7 @@ from scalable_gpe.storage.memory import MemoryStore
 from scalable_gpe.storage.protocol import ArrayStore, read_whole, write_whole
 
 TOL = 1e-6
+HORIZON = 100.0  # of spreading: alpha = .99, as Zhou et al. (2004)
 _ENTRIES = 2**20  # of a matrix that are normalised at once
 
 
@@ -128,7 +128,7 @@ def propagate(
     method : {"spreading", "harmonic", "poisson"}
         The problem that is solved.
     horizon : float or "auto"
-        T, above 1, for "spreading": a walk stops after T steps on average. "auto" is the horizon of `embed`.
+        T, above 1, for "spreading": a walk stops after T steps on average. "auto" is 100, that is alpha = 0.99.
     tol : float
         Relative error of F that the solver may leave.
     store : path or URL, optional
@@ -146,7 +146,7 @@ def propagate(
     >>> import numpy as np, scalable_gpe as gpe
     >>> X, labels = gpe.datasets.circle(300), np.full(300, -1)
     >>> labels[[0, 150]] = [0, 1]
-    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 8)))
+    >>> heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
     >>> found = gpe.propagate(heat, labels, method="harmonic")
     >>> found.probabilities[[0, 150]].tolist(), found.n_unreached
     ([[1.0, 0.0], [0.0, 1.0]], 0)
@@ -164,9 +164,9 @@ def propagate(
     return found
 
 
-def _check_horizon(horizon: Any, method: str) -> float | str:
+def _check_horizon(horizon: Any, method: str) -> float | None:
     if isinstance(horizon, str) and horizon == "auto":
-        return horizon
+        return HORIZON if method == SPREADING else None
     if not isinstance(horizon, Real) or isinstance(horizon, bool) or not 1 < float(horizon) < np.inf:
         raise ValueError(Message(f"`horizon` must be a number above 1, or 'auto'; got {horizon!r}."))
     if method != SPREADING:
@@ -192,16 +192,15 @@ def _locked(context: Context, arrays: ArrayStore) -> Iterator[None]:
 
 
 def _found_or_made(
-    heat: HeatKernel, given: GivenLabels, method: str, horizon: float | str, tol: float, context: Context
+    heat: HeatKernel, given: GivenLabels, method: str, horizon: float | None, tol: float, context: Context
 ) -> Propagation:
     same = context.store.location == heat.context.store.location
     identity = heat.name if same else heat_identity(heat)
-    length = _horizon(heat, horizon, context, identity) if method == SPREADING else None
-    name = labels_name(identity, given.content, method, length, tol)
+    name = labels_name(identity, given.content, method, horizon, tol)
     metadata = context.store.read(name, PropagationMetadata)
     if metadata is None:
-        problem = Problem(heat, Sources.of(heat, given), method, length or 1.0, tol, context, name)
-        metadata = _make(problem, given, length, context, name)
+        problem = Problem(heat, Sources.of(heat, given), method, horizon or 1.0, tol, context, name)
+        metadata = _make(problem, given, horizon, context, name)
     else:
         for text in metadata.warnings:  # as when it was made
             warn(text, ConnectivityWarning)
@@ -214,18 +213,8 @@ def _found_or_made(
         residual=metadata.residual,
         converged=metadata.converged,
         method=method,
-        horizon=length,
+        horizon=horizon,
     )
-
-
-def _horizon(heat: HeatKernel, horizon: float | str, context: Context, identity: str) -> float:
-    """The horizon that the user gave, or that of the sum of all powers."""
-    if not isinstance(horizon, str):
-        return horizon
-    scales = AllScales(heat, context, f"labels/{identity.rpartition('/')[2]}")
-    found = float(scales.horizon(horizon).horizon)
-    scales.clear()
-    return found
 
 
 def _make(
@@ -265,8 +254,8 @@ def _make(
             "`tol`, or use `method='spreading'`.",
             ConvergenceWarning,
         )
-    context.store.commit(name, metadata)
     context.store.remove(f"{name}/scores")
+    context.store.commit(name, metadata)
     return metadata
 
 
@@ -325,6 +314,7 @@ def _write_scores(
     """Write ``g = x / u + along``; NaN where there is no label, and the least score for classes without one."""
     heat, reached, top = problem.heat, problem.reached, problem.rows.top
     absent = reached.shares[:, slice(*columns)] == 0
+    single = (reached.shares > 0).sum(axis=1) == 1
     least = -np.inf if problem.method == POISSON else 0.0
     if problem.method == POISSON:
         squares = reached.among(*problem.rows.mean_squares(solution))
@@ -338,7 +328,9 @@ def _write_scores(
         if more is not None:
             out += more.along[number]
             out[out < more.noise] = 0
-        out = np.where(absent[number], least, np.maximum(out, least))
+        out = np.maximum(out, least)
+        out[single[number]] = 1.0  # certain, however far the label is
+        out[absent[number]] = least
         out[number < 0] = np.nan
         table.write(piece[0], out.astype(np.float32))
 

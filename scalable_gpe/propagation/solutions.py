@@ -162,8 +162,9 @@ class Problem:
 
     def solve(self, first: int, stop: int, write: Write) -> Solved:
         """Solve for some classes, and `write` the panel of solutions, and what is to be added to scores."""
-        panels = Panels(self.heat.context, f"{self._name}/saved/{first}-{stop}", _SAVE_SECONDS)
-        if self.heat.context.store.location != self._context.store.location:  # nothing is resumed there
+        if self._context.store.persistent:
+            panels = Panels(self._context, f"{self._name}/saved/{first}-{stop}", _SAVE_SECONDS)
+        else:
             panels = Panels(self.heat.context)
         kind = self._spread if self.method == SPREADING else self._search
         solved = kind(panels, first, stop, write)
