@@ -14,7 +14,15 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 WITH_PICTURES = ["choosing-parameters.md", "pictures.md", "quickstart.md"]
 WITH_OUTPUT = ["audit.md"]  # the output on the page is that of its code
-PAGES = [*WITH_PICTURES, "audit.md", "index.md", "interchange.md", "new-points.md", "questions.md"]
+PAGES = [
+    *WITH_PICTURES,
+    "audit.md",
+    "index.md",
+    "interchange.md",
+    "labels-and-fates.md",
+    "new-points.md",
+    "questions.md",
+]
 RECIPES = ["cluster.md", "larger-than-memory.md", "scanpy.md", "tables.md"]  # test_recipes.py runs them
 
 

@@ -325,7 +325,7 @@ def test_a_finished_run_is_found_without_a_copy_or_a_pass_of_the_caller(client, 
     names = [key.rsplit("-", 2)[0] for key, *_ in watch.tasks]
     assert not made
     assert n_read[0] <= 4096  # samples
-    assert set(names) == ({"largest_value", "hash_rows"} if in_file else set())
+    assert set(names) == ({"spread_columns", "hash_rows"} if in_file else set())
 
 
 @pytest.mark.slow

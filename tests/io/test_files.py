@@ -189,7 +189,7 @@ def test_mistakes(frame, cells, tmp_path):
         (
             ("t.csv", {}),
             TypeError,
-            r"column 'name' holds 'cell 0 é'. If it holds the names of the rows, pass index='name'",
+            r"column 'name' holds 'cell 0 é'. If it holds the names of the rows, pass read_points\(index='name'\)",
         ),
         (("t.csv", {"index": "id"}), ValueError, "index must be one of the columns"),
         (("t.csv", {"key": "a"}), ValueError, "has no such parts"),

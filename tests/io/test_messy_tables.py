@@ -116,7 +116,7 @@ def test_a_sparse_matrix_loses_rows():
     X.data[5] = np.nan
     wrong = int(np.flatnonzero(np.isnan(X.toarray()).any(axis=1))[0])
     result = gpe.embed(X, missing="drop", **HOW)
-    expected = gpe.embed(np.delete(X.toarray(), wrong, axis=0), **HOW)
+    expected = gpe.embed(X[np.delete(np.arange(100), wrong)], **HOW)
     assert result.points.tobytes() == expected.points.tobytes()
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning"
 OPTIONS = {"n_neighbors": 6, "power": 3, "n_components": 6, "progress": False, "n_jobs": 1}
 SEEDS = {"random_state": 0}, {"random_state": 1}
 WIDTHS = {"n_components": 6}, {"n_components": 5}
-MOMENTS = [(publish, "_write_columns"), (embedding, "publish_names"), (RunLog, "finish")]
+MOMENTS = [(publish, "write_columns"), (embedding, "publish_names"), (RunLog, "finish")]
 
 
 class NoLock:
@@ -46,7 +46,7 @@ def at_once(monkeypatch, where, name, nested):
 
     def meanwhile(*arguments, **keywords):
         calls.append(name)
-        if len(calls) == (2 if name == "_write_columns" else 1):
+        if len(calls) == (2 if name == "write_columns" else 1):
             nested()
         return real(*arguments, **keywords)
 
@@ -62,7 +62,7 @@ def check_two_writers(store, monkeypatch, both, where, name):
 
 
 def test_two_writers_do_not_mix(store, monkeypatch):
-    check_two_writers(store, monkeypatch, SEEDS, publish, "_write_columns")
+    check_two_writers(store, monkeypatch, SEEDS, publish, "write_columns")
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_two_writers_do_not_mix_at_any_moment(store, monkeypatch, both, where, n
     check_two_writers(store, monkeypatch, both, where, name)
 
 
-@pytest.mark.parametrize(("where", "name"), [(publish, "_write_columns"), (RunLog, "finish")])
+@pytest.mark.parametrize(("where", "name"), [(publish, "write_columns"), (RunLog, "finish")])
 def test_an_array_that_another_run_is_writing_is_left_alone(store, monkeypatch, where, name):
     """A run that was killed while it wrote, or before its commit, resumes in its own array."""
 
