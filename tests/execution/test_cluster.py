@@ -380,7 +380,7 @@ def test_labels_spread_on_the_workers(client, torus, tmp_path, method):
     with block_sizes(block_rows=1024), client.as_current():
         result = gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
         found = result.propagate(labels, method=method, tol=1e-3)
-    assert (np.asarray(found.probabilities[:]) == plain.probabilities).all()
+    np.testing.assert_array_equal(found.probabilities[:], plain.probabilities)
     assert (found.iterations, found.residual) == (plain.iterations, plain.residual)
 
 
