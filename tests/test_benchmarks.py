@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow  # .ci/full runs the benchmarks
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 LEFT_OUT = {
     "graph stage / pynndescent",
@@ -120,7 +121,6 @@ def test_the_study_of_many_rows_writes_its_table(benchmarks, tmp_path, capsys, m
     assert capsys.readouterr().out.splitlines()[-1] == lines[-1]
 
 
-@pytest.mark.slow
 def test_usefulness_writes_its_tables(tmp_path):
     script, out, text = SCRIPT.with_name("usefulness.py"), tmp_path / "figures.json", tmp_path / "tables.md"
     if not script.exists():
@@ -135,7 +135,6 @@ def test_usefulness_writes_its_tables(tmp_path):
     assert means["torus", "power 16", "labels"] > means["torus", "power 4096", "labels"]
 
 
-@pytest.mark.slow
 def test_peers_run_in_processes_of_their_own_and_are_not_repeated(benchmarks, tmp_path, capsys):
     from peers.run import main
 
@@ -221,7 +220,6 @@ CLUSTER = """--points 2500 --features 12 --neighbors 8 --components 4 --power 8
     --share-points 2500 --share-workers 1 2"""
 
 
-@pytest.mark.slow
 def test_the_table_of_the_cluster(tmp_path):
     script, out = SCRIPT.with_name("cluster.py"), tmp_path / "table.json"
     if not script.exists():
@@ -265,7 +263,6 @@ def test_a_search_and_its_picture(benchmarks, tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
-@pytest.mark.slow
 def test_runs_under_memory_limits(benchmarks):
     """The smallest limit that the plan allows, and one with room for everything: peaks below them, the same bytes."""
     from limits import measure

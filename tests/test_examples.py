@@ -8,6 +8,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
+pytestmark = pytest.mark.slow  # .ci/full runs the examples
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
@@ -42,7 +44,6 @@ def test_multiscale(run, tmp_path):
     assert (tmp_path / "scales.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_all_scales(run, tmp_path):
     text = run("all_scales.py", "--points", 800, "--out", "all.png")
     figures = {scale: (float(kind), float(order)) for scale, kind, order in re.findall(_SCALE, text)}
@@ -63,7 +64,6 @@ def test_the_tree_of_all_scales():
     assert abs((tree.X[tree.kind == 1, 2].mean() - tree.X[tree.kind == 0, 2].mean()) - 0.3) < 0.02
 
 
-@pytest.mark.slow
 def test_million_torus(run, tmp_path):
     command = ["million_torus.py", "--points", 3000, "--powers", 16, 256, "--memory-limit", "1GB", "--out", "torus"]
     first = run(*command)
@@ -82,7 +82,6 @@ def test_fashion_mnist(run, tmp_path):
     assert (tmp_path / "fashion.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_umap_poster(run, tmp_path, monkeypatch):
     pytest.importorskip("umap")
     if not Path("/usr/share/datasets/fashion-mnist").exists():
@@ -115,7 +114,6 @@ def test_one_picture_of_the_gallery(run, tmp_path):
     assert pictures(tmp_path / "pictures") == ["sketch"]
 
 
-@pytest.mark.slow
 def test_gallery(run, tmp_path):
     run("gallery.py", "--points", 800, "--out", "pictures")
     shown = re.findall(r"figures/gallery/(\w+)\.png", (EXAMPLES.parent / "docs/gallery.md").read_text(encoding="utf-8"))

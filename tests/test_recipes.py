@@ -18,6 +18,7 @@ from scalable_gpe import cli
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not DOCS.exists(), reason="docs/ is not beside the tests"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning"),
 ]
@@ -85,7 +86,6 @@ def test_the_recipe_for_data_larger_than_memory(tmp_path, monkeypatch):
     assert Path("density.png").stat().st_size > 10_000 and Path("page.html").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_the_recipe_for_a_cluster(tmp_path):
     pytest.importorskip("distributed")
     ((install, pip), *python) = blocks_of("cluster.md", n_rows=3000)

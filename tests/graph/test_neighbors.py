@@ -128,7 +128,7 @@ def test_recall_of_lists_that_miss_some():
 def test_poor_recall_warns(monkeypatch):
     """Points without structure in many dimensions: one round by cells does not find all of their neighbours."""
     monkeypatch.setattr(rounds, "_MAX_ROUNDS", 1)
-    X = np.random.default_rng(0).standard_normal((5000, 200))
+    X = np.random.default_rng(0).standard_normal((2000, 200))
     with pytest.warns(RecallWarning, match=r"below recall=1\.0"):
         graph = gpe.neighbor_graph(X, 8, method="cells", recall=1.0)
     assert graph.recall < 1
