@@ -160,7 +160,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray (M,)
         """
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        likely = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[likely])
 
     def _classes_of(self, probabilities: Array) -> Array:
         return np.asarray(self.classes_[self._filled(probabilities).argmax(axis=1)])

@@ -5,26 +5,27 @@ the acceleration and the number of cycles follow from it. So a solution is one l
 and whatever is computed from it later (new rows, more columns) speaks of one operator.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import chunk_totals, row_pieces, sum_rows
+from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
 from scalable_gpe.multilevel.conjugate_gradients import ConjugateGradients, Laplacian
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
+from scalable_gpe.multilevel.errors import Iterate, measure_error, share_of_top
 
 PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps, at most, that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # they end when the lowest value changes by less
 _MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of it
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
+MOST_CYCLES = 200
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class SolverPlan:
         Number of levels, that of the rows included.
     n_sweeps : int
         Passes over K that measured the plan.
+    error : float
+        The error of distances in random columns after these cycles.
     """
 
     horizon: float
@@ -49,6 +52,7 @@ class SolverPlan:
     n_cycles: int
     n_levels: int
     n_sweeps: int
+    error: float = 0.0
 
     @property
     def acceleration(self) -> Acceleration:
@@ -68,6 +72,11 @@ class SolverPlan:
     @property
     def warning(self) -> str | None:
         """What to tell the user about data on which the cycles converge slowly, or None."""
+        if self.n_cycles == MOST_CYCLES:
+            return (
+                f"all scales are not as exact as `tol` asks: {MOST_CYCLES} cycles leave an error of {self.error:.1e} "
+                "in distances. Pass a smaller `horizon`, or lower `epsilon`."
+            )
         if self.contraction < _SLOW:
             return None
         return (
@@ -76,41 +85,37 @@ class SolverPlan:
         )
 
 
-class Iterate(NamedTuple):
-    """The solution after some cycles, and after one cycle less."""
-
-    step: int
-    now: Panel
-    before: Panel | None
-
-
 class HeatSolver:
     """Solves (I - cA) X = B for panels B, as a plan says."""
 
     def __init__(self, basis: CoarseBasis, plan: SolverPlan, panels: Panels, purpose: str = "sketch") -> None:
-        self.basis, self.plan, self._panels, self._purpose = basis, plan, panels, purpose
-        self._c = 1 - 1 / plan.horizon
-        self._coarse = basis.solver(self._c)
+        self.basis, self.plan, self._panels = basis, plan, panels
+        c = 1 - 1 / plan.horizon
+        self._cycle = Cycle(basis, c, panels, purpose, basis.solver(c))
 
     def solve(
         self, right: Panel, begun: Iterate | None = None, offer: Callable[[Iterate], None] | None = None
     ) -> Iterate:
         """The solution, and that of a cycle before; `offer` gets each iterate, `begun` is one that it got."""
-        cycle = Cycle(self.basis, self._c, self._panels, self._purpose, self._coarse)
-        shares = self.plan.acceleration.steps(self.plan.n_cycles)
         found = begun
-        for step in range(0 if begun is None else begun.step, len(shares)):
+        for found in self.iterates(right, begun, self.plan.n_cycles):
+            if offer is not None:
+                offer(found)
+        self._cycle.retire()
+        assert found is not None
+        return found
+
+    def iterates(self, right: Panel, begun: Iterate | None, n_cycles: int) -> Iterator[Iterate]:
+        """Yield what each cycle gives; each but the last two is overwritten."""
+        shares, found = self.plan.acceleration.steps(n_cycles), begun
+        for step in range(0 if begun is None else begun.step, n_cycles):
             now, target = (None, None) if found is None else (found.now, found.before)
             if target is None:
                 target = self._panels.new(right.shape, right.dtype)
             # the vectors before the first two steps are zero
             used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
-            found = Iterate(step + 1, cycle.apply(now, right, target, used), now)
-            if offer is not None:
-                offer(found)
-        cycle.retire()
-        assert found is not None
-        return found
+            found = Iterate(step + 1, self._cycle.apply(now, right, target, used), now)
+            yield found
 
 
 def plan_solver(
@@ -125,17 +130,30 @@ def plan_solver(
 
 
 def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
-    """Measure the spectrum of a cycle on random vectors, and choose the number of cycles."""
-    c, panels = 1 - 1 / horizon, Panels(basis.heat.context)
-    before = basis.heat.context.tally.sweeps.get("interval", 0)
+    """Measure the spectrum of a cycle, and the number of cycles after which distances are right, on random vectors."""
+    context, c, panels = basis.heat.context, 1 - 1 / horizon, Panels(basis.heat.context)
+    before = context.tally.sweeps.get("interval", 0)
     coarse = basis.solver(c)
-    with basis.heat.context.workers.progress.stage("interval", 3 * _PROBE_STEPS):
+    with context.workers.progress.stage("interval", 3 * _PROBE_STEPS):
         values = _ritz_values(basis, Cycle(basis, c, panels, "interval", coarse), panels)
-    panels.clear()
-    n_sweeps = basis.heat.context.tally.sweeps["interval"] - before
     low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
-    n_cycles = Acceleration(low, high).cycles(tol)
-    return SolverPlan(horizon, low, high, n_cycles, 1 + coarse.n_levels, n_sweeps)
+    plan = SolverPlan(horizon, low, high, MOST_CYCLES, 1 + coarse.n_levels, 0)
+    with context.workers.progress.stage("interval", 3 * plan.acceleration.cycles(tol)):
+        n_cycles, error = _cycles_to(tol, basis, plan, panels)
+    panels.clear()
+    return replace(plan, n_cycles=n_cycles, n_sweeps=context.tally.sweeps["interval"] - before, error=error)
+
+
+def _cycles_to(tol: float, basis: CoarseBasis, plan: SolverPlan, panels: Panels) -> tuple[int, float]:
+    """The number of cycles after which distances in random columns are right to `tol`, and their error then."""
+    right = without_top(basis, _random(basis.heat, panels))
+    error = np.inf
+    for found in HeatSolver(basis, plan, panels, "interval").iterates(right, None, MOST_CYCLES):
+        if found.before is not None:
+            error = measure_error(basis, found, plan.remaining).mean
+        if error <= tol:
+            break
+    return found.step, error
 
 
 def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray:
@@ -155,13 +173,7 @@ def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray
 
 def without_top(basis: CoarseBasis, vectors: Panel) -> Panel:
     """The vectors without what lies along the top eigenvector, which replaces them."""
-    heat, top = basis.heat, basis.top
-
-    def along(start: int, stop: int) -> np.ndarray:
-        factor = top.rows(start, stop) / np.sqrt(heat.step_scale[start:stop])
-        return chunk_totals(vectors.rows(start, stop) * factor[:, None])
-
-    share = sum_rows(heat.context, vectors.shape[0], along) / vectors.shape[0]
+    heat, top, share = basis.heat, basis.top, share_of_top(basis, vectors)
     with replaced(vectors) as left:
 
         def leave_out(piece: tuple[int, int]) -> None:

@@ -23,7 +23,8 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, inner, zeros
 from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
-from scalable_gpe.multilevel.solver import HeatSolver, Iterate, SolverPlan, plan_solver
+from scalable_gpe.multilevel.errors import Iterate
+from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, plan_solver
 from scalable_gpe.propagation.labels import Sources
 from scalable_gpe.storage.mapped import pieces, take_ascending
 

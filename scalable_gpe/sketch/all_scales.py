@@ -7,7 +7,6 @@ eigenvector is removed before and after: it does not matter for distances, and t
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,14 +15,12 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.cycle import CoarseBasis
+from scalable_gpe.multilevel.errors import Iterate, SolverError, measure_error
 from scalable_gpe.multilevel.horizon import Horizon, choose_horizon
-from scalable_gpe.multilevel.solver import HeatSolver, Iterate, SolverPlan, plan_solver, without_top
+from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, plan_solver, without_top
 from scalable_gpe.sketch.powers import multiply
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.keys import horizon_name
-
-_SAMPLED = 500  # pairs of rows, near and far, whose distances measure the error
-_SEED = 0x5EED_0F_E
 
 
 @dataclass(frozen=True)
@@ -91,14 +88,6 @@ class AllScales:
 
 
 @dataclass(frozen=True)
-class SolverError:
-    """The relative error of distances that is left after the last cycle, estimated from the change in it."""
-
-    mean: float  # root mean square over near pairs and over far ones, the larger of both
-    worst: float
-
-
-@dataclass(frozen=True)
 class SolveState:
     """Progress of an interrupted solution, or of the products after it (`phase`)."""
 
@@ -162,41 +151,7 @@ class ScalesIteration:
         right = self._start()
         solution = HeatSolver(basis, self._plan.solver, self._panels, self._purpose).solve(right, begun, offer)
         right.retire()
-        now = without_top(basis, solution.now)
         if solution.before is not None:
-            before = without_top(basis, solution.before)
-            self.error = measure_error(basis.heat, now, before, self._plan.solver.remaining)
-            before.retire()
-        return now
-
-
-def measure_error(heat: HeatKernel, now: Panel, before: Panel, remaining: float) -> SolverError:
-    """The change of sampled distances in the last cycle, times what is `remaining` of such a change after it."""
-    edges, rng = heat.kernel.edges, np.random.default_rng(_SEED)
-    n_points = edges.n_points
-    own = rng.integers(0, n_points, _SAMPLED)
-    near = own.copy()
-    for number, columns, weights in edges.rows(own):
-        others = columns[(columns != own[number]) & (weights > 0)]
-        if len(others):
-            near[number] = others[rng.integers(0, len(others))] if len(others) > 1 else others[0]
-    points, place = np.unique(np.concatenate([own, near, rng.integers(0, n_points, _SAMPLED)]), return_inverse=True)
-    one, neighbour, other = place.reshape(3, -1)
-    images = [_images(heat, panel, points) for panel in (now, before)]
-    means, worst = [], 0.0
-    for second in (neighbour, other):
-        new, old = (np.linalg.norm(image[one] - image[second], axis=1) for image in images)
-        changes = np.abs(new[old > 0] / old[old > 0] - 1) * remaining
-        if len(changes):
-            means.append(float(np.sqrt(np.mean(changes**2))))
-            worst = max(worst, float(changes.max()))
-    return SolverError(max(means, default=0.0), worst)
-
-
-def _images(heat: HeatKernel, panel: Panel, points: np.ndarray) -> np.ndarray:
-    """``s (K Z)`` of some points."""
-    out: np.ndarray = np.empty((len(points), panel.shape[1]))
-    for i, columns, weights in heat.kernel.edges.rows(points):
-        values: Any = panel.whole(columns)[columns]
-        out[i] = heat.scale_points[points[i]] * (weights.astype(np.float64) @ values)
-    return out
+            self.error = measure_error(basis, solution, self._plan.solver.remaining)
+            solution.before.retire()
+        return without_top(basis, solution.now)

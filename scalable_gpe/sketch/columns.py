@@ -11,7 +11,8 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.memory_plan import live_panels
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan, SolverError
+from scalable_gpe.multilevel.errors import SolverError
+from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan
 from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power, widen
 from scalable_gpe.sketch.powers import PowerIteration, Removed, column_coefficients, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch

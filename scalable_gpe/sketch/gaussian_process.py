@@ -14,8 +14,9 @@ from scalable_gpe.errors import ConvergenceWarning, DamageError, GPEWarning, Mes
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.multilevel.errors import SolverError
 from scalable_gpe.multilevel.horizon import Horizon, choose_first_power
-from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan, SolverError
+from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
 from scalable_gpe.sketch.columns import Plan, SketchColumns, make_columns, plan_powers
 from scalable_gpe.sketch.polynomial import PowerPlan
 from scalable_gpe.sketch.publish import publish, publish_rotated
