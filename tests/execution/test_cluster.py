@@ -604,10 +604,10 @@ class Killer(threading.Thread):
 def test_a_million_points_while_workers_die(client, tmp_path):
     X = gpe.datasets.patches(int(os.environ.get("GPE_POINTS", 1_000_000)), 50)
     how = {"n_neighbors": 16, "power": 64, "method": "cells", "progress": False}
-    one = gpe.embed(X, store=tmp_path / "one.zarr", **how)
+    have(client, 2)
+    one = gpe.embed(X, client=client, store=tmp_path / "one.zarr", **how)  # in as many parts as the other one
     # a task must be able to end before the next kill, however busy the machine is
     interval = max(4.0, sum(one.report["stage_seconds"].values()) / 8)
-    have(client, 2)
     with Killer(client, interval) as killer, client.as_current():
         gpe.embed(X, client=client, store=tmp_path / "many.zarr", **how)
     assert killer.n_killed > 1
