@@ -119,6 +119,16 @@ class Cluster(Workers):
             limits = [psutil.virtual_memory().available // max(1, len(info))]
         return int(_SHARE * min(limits)) if limits else None
 
+    def on_each(self, function: Callable[[], Result]) -> list[Result]:
+        """What a function returns in this process and on the workers; those that cannot be reached are left out."""
+        return [function(), *self._on_workers(function)]
+
+    def _on_workers(self, function: Callable[[], Result]) -> list[Result]:
+        if self.remote:
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                return list(self._client.run(function, on_error="ignore").values())
+        return []
+
     def share_of(self, n_pieces: int) -> int:
         """Number of pieces per task at which every thread has two tasks."""
         return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
@@ -248,9 +258,7 @@ class Cluster(Workers):
         super().close()
         self._here.close()
         process.panels.clear()
-        if self.remote:
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                self._client.run(_forget, on_error="ignore")
+        self._on_workers(_forget)
         self._client = None
 
     def __reduce__(self) -> Any:

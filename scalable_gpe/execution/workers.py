@@ -86,6 +86,10 @@ class Workers:
         """Memory limit of a process if the user gave none; None: what is free."""
         return None
 
+    def on_each(self, function: Callable[[], Result]) -> list[Result]:
+        """What a function returns in this process, and in each process that runs tasks."""
+        return [function()]
+
     def share_of(self, n_pieces: int) -> int:
         """Number of pieces that may share one task; threads share what a task holds."""
         return n_pieces

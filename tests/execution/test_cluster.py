@@ -468,6 +468,15 @@ def test_inside_a_task_threads_do_the_work(client, torus, expected):
     assert (points == gpe.open(expected).points[:]).all()
 
 
+def test_the_peak_of_the_workers_is_reported(client, torus, expected, monkeypatch):
+    caller = os.getpid()
+    monkeypatch.setattr("scalable_gpe.report.peak_memory", lambda: 1 if os.getpid() == caller else 2)
+    report = gpe.embed(torus, client=client, **HOW).report
+    assert report["peak_memory"] == 2
+    assert "the workers" in report["reasons"]["peak_memory"]
+    assert "peak_memory" not in gpe.open(expected).report["reasons"]
+
+
 def test_results_live_on_without_the_client(local, torus, expected):
     single = gpe.open(expected)
     with distributed.Client(local, set_as_default=False) as client, client.as_current():
