@@ -699,7 +699,7 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
-    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.held_warning())
+    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
     log.finish(report, arrays)
     return _embedding(heat, tables, sketch, parameters, report, labels)
 
@@ -832,7 +832,7 @@ def plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, st
     resources = measure_resources(parameters.memory_limit, workers, store, resident_input=source.resident)
     plan = MemoryPlan(size, resources)
     plan.check()
-    if (text := plan.held_warning()) is not None:
+    if (text := plan.limit_warning()) is not None:
         warn(text, GPEWarning)
     return plan
 

@@ -31,7 +31,6 @@ _NEWS_SECONDS = 0.5  # seconds between checks for finished tasks
 _LOOK_SECONDS = 2.0  # seconds between checks for new and departed workers
 _TOGETHER = 256  # tasks in one message to the scheduler
 _MOST_BYTES = 200_000  # larger tasks are logged
-_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
 _LEAST_ROWS = 1_000_000  # from which a sweep takes longer than the barrier after it
 _LOST = (
     "the connection to the dask scheduler was lost. Run the same line again with a connected client: finished results "
@@ -109,15 +108,15 @@ class Cluster(Workers):
         hosts = {info.get("host", "") for info in self._info().values()}
         return bool(hosts) and all(host in own or host == "" for host in hosts)
 
-    def memory_limit(self) -> int | None:
-        """Memory limit of a task if the user gave none: a safe share of the smallest worker's memory."""
+    def worker_memory(self) -> int | None:
+        """Bytes that the smallest worker may hold: its limit or, on this host, its part of what is free."""
         info = self._info().values()
         limits = [worker["memory_limit"] for worker in info if worker.get("memory_limit")]
         if not limits and self.is_local:
             import psutil
 
             limits = [psutil.virtual_memory().available // max(1, len(info))]
-        return int(_SHARE * min(limits)) if limits else None
+        return min(limits, default=None)
 
     def on_each(self, function: Callable[[], Result]) -> list[Result]:
         """What a function returns in this process and on the workers; those that cannot be reached are left out."""

@@ -3,8 +3,10 @@
 The workers are real processes of this host; the object store is a real S3 server on loopback.
 """
 
+import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +20,10 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
-from scalable_gpe.errors import DamageError, GPEError
+from scalable_gpe.errors import DamageError, GPEError, GPEWarning, MemoryLimitError
 from scalable_gpe.execution import cluster as engine
 from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import measure_resources
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.storage.backends import open_backend
 
@@ -447,13 +450,26 @@ def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):
     assert report["cluster"] is None and "without `store`" in report["reasons"]["cluster"]
 
 
-def test_the_limit_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
-    assert engine.Cluster(client).memory_limit() == int(0.7 * MEMORY)
+def test_the_memory_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
+    assert engine.Cluster(client).worker_memory() == MEMORY
+    assert measure_resources(None, engine.Cluster(client), None).limit == int(0.7 * MEMORY)
     info = client.scheduler_info(n_workers=-1)["workers"]
-    small = {name: {**metadata, "memory_limit": 2**27} for name, metadata in info.items()}
+    small = {name: {**metadata, "memory_limit": 200 * 10**6} for name, metadata in info.items()}
     monkeypatch.setattr(engine.Cluster, "_info", lambda self: small)
-    with client.as_current(), pytest.raises(ValueError, match="memory_limit"):
+    with pytest.raises(MemoryLimitError, match=r"without memory_limit .* 0\.7 of it; .* has 200 MB") as caught:
         gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
+    assert not list(tmp_path.iterdir())
+    enough = int(re.search(r"at least (\d+) MB", str(caught.value))[1]) * 10**6
+    for memory, expected in ((enough, contextlib.nullcontext()), (enough - 10**7, pytest.raises(MemoryLimitError))):
+        small = {name: {**metadata, "memory_limit": memory} for name, metadata in info.items()}
+        with expected:
+            gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
+
+
+def test_a_limit_above_that_of_the_workers_warns(client, torus):
+    with pytest.warns(GPEWarning, match=r"memory_limit is 3000 MB, but the smallest worker may hold 2147 MB"):
+        report = gpe.embed(torus, client=client, memory_limit="3GB", **HOW).report
+    assert "Pass 1503 MB or less" in report["warnings"][0]
 
 
 def embed_inside(X):
