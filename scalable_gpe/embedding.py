@@ -548,9 +548,9 @@ def embed(
     numeric_only : bool
         Take only the columns of a table that are numbers or bools; by default others are an error.
     client : None, False or distributed.Client
-        Whose workers run the loops. None takes the active client if X is a dask collection, or has 1,000,000 rows or
-        more and some workers are on other hosts; else, and with False, threads of this process do the work, which are
-        faster then. A given client is always used. The report says in ``cluster`` what was used, and why.
+        Whose workers run the loops. None takes the active client if some of its workers are on other hosts, and X is a
+        dask collection or has 1,000,000 rows or more; else, and with False, threads of this process do the work, which
+        are faster then. A given client is always used. The report says in ``cluster`` what was used, and why.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}

@@ -356,7 +356,7 @@ class _Task:
         self.content = dumps((function, current_block_sizes()))
         self.name, self._at_once = f"{task_name(function)}-{uuid.uuid4().hex[:8]}", at_once
         if len(self.content) > _MOST_BYTES:
-            logger.warning("%s: a task has %d bytes; arrays should be in the store", self.name, len(self.content))
+            logger.debug("%s: a task has %d bytes; arrays should be in the store", self.name, len(self.content))
 
     def __call__(self, piece: Any) -> Any:
         process.become_worker()
@@ -399,8 +399,8 @@ def workers_for(
 ) -> Workers:
     """The workers of a cluster, or threads of this process.
 
-    A given client is used, and False means threads. None means the active client if the input is a dask collection,
-    or if it has many rows and the workers are on other hosts too (which needs a store): on one host threads are faster.
+    A given client is used, and False means threads. None means the active client if some of its workers are on other
+    hosts (which needs a store), and the input is a dask collection or has many rows: on one host threads are faster.
     """
     chosen = active_client() if check_client(client) is None else client or None
     cluster = None if chosen is None else Cluster(chosen, n_jobs, progress)
@@ -408,16 +408,15 @@ def workers_for(
         reason = "`client=False`" if client is False else "no dask client is active"
     elif client is not None:
         reason = "`client` was given"
-    elif not has_store and not cluster.is_local:
-        cluster, reason = None, "without `store` workers on other hosts cannot be used"
-    elif is_dask:
-        reason = "X is a dask collection"
-    elif n_rows < _LEAST_ROWS:
+    elif n_rows < _LEAST_ROWS and (cluster.is_local or not is_dask):
         cluster, reason = None, f"a cluster pays from {_LEAST_ROWS:,} rows on; pass `client` to use it"
     elif cluster.is_local:
         cluster, reason = None, "all workers are on this host, whose threads are faster; pass `client` to use them"
+    elif not has_store:
+        cluster, reason = None, "without `store` workers on other hosts cannot be used"
     else:
-        reason = f"X has {_LEAST_ROWS:,} rows or more, and workers are on other hosts"
+        many = "X is a dask collection" if is_dask else f"X has {_LEAST_ROWS:,} rows or more"
+        reason = f"{many}, and workers are on other hosts"
     workers = cluster or Workers(n_jobs, progress)
     workers.placement = Placement(None if cluster is None else cluster.describe(), reason)
     return workers

@@ -95,8 +95,9 @@ def persisted(X, client):
         (False, None, "one", None),
         (False, None, "several", "1 workers, 1 threads"),
         (False, False, "several", None),
-        (True, None, "one", "1 workers, 1 threads"),
-        (True, False, "one", None),
+        (True, None, "one", None),
+        (True, None, "several", "1 workers, 1 threads"),
+        (True, False, "several", None),
         (False, "client", "one", "1 workers, 1 threads"),
     ],
 )
@@ -119,8 +120,11 @@ def test_a_cluster_is_used_where_it_pays(
 def test_a_cluster_of_one_host_is_not_faster_than_its_threads(client, monkeypatch):
     monkeypatch.setattr(engine, "_LEAST_ROWS", 2000)
     with client.as_current():
-        assert "on this host" in engine.workers_for(None, None, n_rows=2000).placement.reason
-        assert "pays from 2,000 rows" in engine.workers_for(None, None, n_rows=1999).placement.reason
+        for is_dask in (False, True):
+            reason = engine.workers_for(None, None, n_rows=1999, is_dask=is_dask).placement.reason
+            assert "pays from 2,000 rows" in reason
+            reason = engine.workers_for(None, None, n_rows=2000, is_dask=is_dask).placement.reason
+            assert "on this host" in reason
 
 
 def test_graphs_and_estimators_take_a_client(client, torus):
@@ -649,9 +653,11 @@ def test_tasks_hold_no_arrays(client, tmp_path, monkeypatch, caplog, normalizati
     X = gpe.datasets.torus(3000, random_state=3)
     how = {**HOW, "power": "all", "horizon": 8, "normalization": normalization}
     gpe.embed(X, store=tmp_path / "one.zarr", **how)
-    with client.as_current(), caplog.at_level("WARNING"):
+    with client.as_current(), caplog.at_level("DEBUG", "scalable_gpe"):
         gpe.embed(X, client=client, store=tmp_path / "many.zarr", **how)
-    assert "arrays should be in the store" not in caplog.text
+        assert "arrays should be in the store" not in caplog.text
+        engine._Task(X.sum, None)
+    assert caplog.records[-1].levelname == "DEBUG" and "arrays should be in the store" in caplog.records[-1].message
     assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
 
 
