@@ -548,9 +548,9 @@ def embed(
     numeric_only : bool
         Take only the columns of a table that are numbers or bools; by default others are an error.
     client : None, False or distributed.Client
-        Whose workers run the loops. None takes the active client if X is a dask collection, or has 1,000,000 rows or
-        more and some workers are on other hosts; else, and with False, threads of this process do the work, which are
-        faster then. A given client is always used. The report says in ``cluster`` what was used, and why.
+        Whose workers run the loops. None takes the active client if some of its workers are on other hosts, and X is a
+        dask collection or has 1,000,000 rows or more; else, and with False, threads of this process do the work, which
+        are faster then. A given client is always used. The report says in ``cluster`` what was used, and why.
     normalization : {"bistochastic", "symmetric"}
         How K is scaled to A.
     sketch : {"gaussian", "bernoulli"}
@@ -699,7 +699,7 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
-    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.held_warning())
+    report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
     log.finish(report, arrays)
     return _embedding(heat, tables, sketch, parameters, report, labels)
 
@@ -832,7 +832,7 @@ def plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, st
     resources = measure_resources(parameters.memory_limit, workers, store, resident_input=source.resident)
     plan = MemoryPlan(size, resources)
     plan.check()
-    if (text := plan.held_warning()) is not None:
+    if (text := plan.limit_warning()) is not None:
         warn(text, GPEWarning)
     return plan
 

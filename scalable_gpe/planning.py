@@ -48,7 +48,7 @@ def estimate(
 
     With the data in place of two numbers, the seconds come from a trial on this machine: at most 30,000 of the rows are
     embedded, which takes some seconds, and the time of each stage is scaled to all rows. Where `embed` uses a dask
-    cluster, memory is that of each worker.
+    cluster, memory is that of each worker; the seconds are those of threads on this machine all the same.
 
     Parameters
     ----------

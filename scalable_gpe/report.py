@@ -147,7 +147,7 @@ def make_report(
         polynomial_error=errors if parameters.several else errors[parameters.powers[0]],
         stage_seconds={stage: seconds.get(stage, 0.0) for stage in STAGES},
         total_seconds=sum(seconds.values()),
-        peak_memory=peak_memory(),
+        peak_memory=max(heat.context.workers.on_each(peak_memory)),
         cluster=heat.context.workers.placement.cluster,
         versions=versions(),
         reasons=_reasons(graph, kernel, heat, sketch, parameters),
@@ -187,6 +187,8 @@ def _reasons(
         reasons["peak_memory"] = (
             "memory_limit is a plan here: the run cannot be held to it without /proc/self/statm and glibc's malloc_trim"
         )
+    elif heat.context.workers.remote:
+        reasons["peak_memory"] = "the largest of the calling process and the workers, each since it started"
     if kernel.scales is None:
         reasons["sigma"] = "all rows share one epsilon"
     else:

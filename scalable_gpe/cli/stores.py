@@ -70,7 +70,11 @@ def _verify(path: str, store: "ZarrStore") -> None:
     text = "\n".join(lines) or f"store {path}: every chunk reads back and matches its checksum"
     show(text, {"store": path, "sound": not damage, "damage": damage})
     if damage:
-        raise StoreError(f"{len(damage)} damages in {path}. `repair` computes what it can again.")
+        raise StoreError(f"{_count(damage)} in {path}. `repair` computes what it can again.")
+
+
+def _count(damage: list[Any]) -> str:
+    return f"{len(damage)} damaged chunk{'s' * (len(damage) > 1)}"
 
 
 def _listed(damage: Iterable[Any]) -> list[dict[str, str]]:
@@ -128,13 +132,18 @@ def repair(
     points = None if x is None else gpe.read_points(x, storage_options=storage_options, **reading)
     found = gpe.repair(store, points, storage_options=storage_options, n_jobs=n_jobs, progress=progress())
     damage, left = map(_listed, found)
-    lines = [f"{one['array']}: {one['damage']}{' (left)' if one in left else ''}" for one in damage]
+    lines = [
+        f"{one['array']}: {one['damage']} (left)"
+        if one in left
+        else f"{one['array']}: {one['damage'].replace(' is ', ' was ')}: repaired"
+        for one in damage
+    ]
     text = "\n".join(lines) or f"store {store}: nothing is damaged"
     show(text, {"store": store, "damage": damage, "left": left})
     if left:
         raise StoreError(
             Message(
-                f"{len(left)} damages are left in {store}. Pass the points as `X`, or run embed again with the "
+                f"{_count(left)} left in {store}. Pass the points as `X`, or run embed again with the "
                 "arguments of the run."
             )
         )

@@ -31,7 +31,6 @@ _NEWS_SECONDS = 0.5  # seconds between checks for finished tasks
 _LOOK_SECONDS = 2.0  # seconds between checks for new and departed workers
 _TOGETHER = 256  # tasks in one message to the scheduler
 _MOST_BYTES = 200_000  # larger tasks are logged
-_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
 _LEAST_ROWS = 1_000_000  # from which a sweep takes longer than the barrier after it
 _LOST = (
     "the connection to the dask scheduler was lost. Run the same line again with a connected client: finished results "
@@ -109,15 +108,25 @@ class Cluster(Workers):
         hosts = {info.get("host", "") for info in self._info().values()}
         return bool(hosts) and all(host in own or host == "" for host in hosts)
 
-    def memory_limit(self) -> int | None:
-        """Memory limit of a task if the user gave none: a safe share of the smallest worker's memory."""
+    def worker_memory(self) -> int | None:
+        """Bytes that the smallest worker may hold: its limit or, on this host, its part of what is free."""
         info = self._info().values()
         limits = [worker["memory_limit"] for worker in info if worker.get("memory_limit")]
         if not limits and self.is_local:
             import psutil
 
             limits = [psutil.virtual_memory().available // max(1, len(info))]
-        return int(_SHARE * min(limits)) if limits else None
+        return min(limits, default=None)
+
+    def on_each(self, function: Callable[[], Result]) -> list[Result]:
+        """What a function returns in this process and on the workers; those that cannot be reached are left out."""
+        return [function(), *self._on_workers(function)]
+
+    def _on_workers(self, function: Callable[[], Result]) -> list[Result]:
+        if self.remote:
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                return list(self._client.run(function, on_error="ignore").values())
+        return []
 
     def share_of(self, n_pieces: int) -> int:
         """Number of pieces per task at which every thread has two tasks."""
@@ -248,9 +257,7 @@ class Cluster(Workers):
         super().close()
         self._here.close()
         process.panels.clear()
-        if self.remote:
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                self._client.run(_forget, on_error="ignore")
+        self._on_workers(_forget)
         self._client = None
 
     def __reduce__(self) -> Any:
@@ -349,7 +356,7 @@ class _Task:
         self.content = dumps((function, current_block_sizes()))
         self.name, self._at_once = f"{task_name(function)}-{uuid.uuid4().hex[:8]}", at_once
         if len(self.content) > _MOST_BYTES:
-            logger.warning("%s: a task has %d bytes; arrays should be in the store", self.name, len(self.content))
+            logger.debug("%s: a task has %d bytes; arrays should be in the store", self.name, len(self.content))
 
     def __call__(self, piece: Any) -> Any:
         process.become_worker()
@@ -392,8 +399,8 @@ def workers_for(
 ) -> Workers:
     """The workers of a cluster, or threads of this process.
 
-    A given client is used, and False means threads. None means the active client if the input is a dask collection,
-    or if it has many rows and the workers are on other hosts too (which needs a store): on one host threads are faster.
+    A given client is used, and False means threads. None means the active client if some of its workers are on other
+    hosts (which needs a store), and the input is a dask collection or has many rows: on one host threads are faster.
     """
     chosen = active_client() if check_client(client) is None else client or None
     cluster = None if chosen is None else Cluster(chosen, n_jobs, progress)
@@ -401,16 +408,15 @@ def workers_for(
         reason = "`client=False`" if client is False else "no dask client is active"
     elif client is not None:
         reason = "`client` was given"
-    elif not has_store and not cluster.is_local:
-        cluster, reason = None, "without `store` workers on other hosts cannot be used"
-    elif is_dask:
-        reason = "X is a dask collection"
-    elif n_rows < _LEAST_ROWS:
+    elif n_rows < _LEAST_ROWS and (cluster.is_local or not is_dask):
         cluster, reason = None, f"a cluster pays from {_LEAST_ROWS:,} rows on; pass `client` to use it"
     elif cluster.is_local:
         cluster, reason = None, "all workers are on this host, whose threads are faster; pass `client` to use them"
+    elif not has_store:
+        cluster, reason = None, "without `store` workers on other hosts cannot be used"
     else:
-        reason = f"X has {_LEAST_ROWS:,} rows or more, and workers are on other hosts"
+        many = "X is a dask collection" if is_dask else f"X has {_LEAST_ROWS:,} rows or more"
+        reason = f"{many}, and workers are on other hosts"
     workers = cluster or Workers(n_jobs, progress)
     workers.placement = Placement(None if cluster is None else cluster.describe(), reason)
     return workers

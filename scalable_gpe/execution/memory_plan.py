@@ -26,6 +26,7 @@ _COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no rea
 _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
+_WORKER_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 4 * 10**9  # rows and lists of one part of a search, at most: more parts take longer and find less
 SMALL_PART_BYTES, SMALL_PART_ROWS = 256 * 2**20, 2**18  # of the smallest parts, where memory is short, and on a cluster
@@ -144,6 +145,8 @@ class Resources:
     ----------
     limit : int or None
         Largest resident memory of a process, in bytes; None: a share of `available`.
+    worker_memory : int or None
+        Bytes that the smallest worker of a cluster may hold.
     n_jobs : int
         Threads of a process.
     persistent, remote : bool
@@ -173,6 +176,7 @@ class Resources:
     files_in_memory: bool = False
     given: bool = False
     compiled: bool = False
+    worker_memory: int | None = None
 
 
 def measure_resources(limit: int | None, workers: Workers, store: Any, *, resident_input: bool = False) -> Resources:
@@ -182,9 +186,10 @@ def measure_resources(limit: int | None, workers: Workers, store: Any, *, reside
     from scalable_gpe.loops import random
     from scalable_gpe.loops.compiled import is_compiled
 
-    far = workers.remote or is_url(store)
+    far, memory = workers.remote or is_url(store), workers.worker_memory()
     return Resources(
-        limit=limit or workers.memory_limit(),
+        limit=limit or (None if memory is None else int(_WORKER_SHARE * memory)),
+        worker_memory=memory,
         given=limit is not None,
         n_jobs=workers.threads_each,
         persistent=store is not None,
@@ -520,9 +525,14 @@ class MemoryPlan:
         whole = max(size.vector_bytes + columns + 12 * size.nnz, search)
         return self._libraries + whole + self._blocks_in_flight(size.block_bytes)
 
-    def held_warning(self) -> str | None:
-        """Warning text if memory that this process already holds makes the panels narrower, else None."""
-        limit, held = self.resources.limit, self.resources.resident
+    def limit_warning(self) -> str | None:
+        """Warning text if the limit is above that of a worker, or if held memory makes the panels narrower."""
+        limit, held, memory = self.resources.limit, self.resources.resident, self.resources.worker_memory
+        if limit is not None and memory is not None and limit > memory:
+            return (
+                f"`memory_limit` is {limit // 10**6} MB, but the smallest worker may hold {memory // 10**6} MB, and "
+                f"is killed beyond. Pass {int(_WORKER_SHARE * memory) // 10**6} MB or less, or start larger workers."
+            )
         fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
         widths = [
             plan.panel_columns(
@@ -548,12 +558,15 @@ class MemoryPlan:
                 hint = " The files of `store` are in memory (tmpfs), and count: pass a path on a disk."
             elif self.resources.files_in_memory:
                 hint = " Temporary files are in memory (tmpfs): set TMPDIR to a folder on a disk."
-            raise MemoryLimitError(
-                Message(
-                    f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows; got "
-                    f"{limit // 10**6} MB. {self._smaller(limit)}{hint}"
+            memory, rows = self.resources.worker_memory, f"for {self.size.n_rows} rows"
+            text = f"`memory_limit` must be at least {least // 10**6} MB {rows}; got {limit // 10**6} MB"
+            if memory is not None and not self.resources.given:
+                text = (
+                    f"each worker must have at least {-(-least // int(10**6 * _WORKER_SHARE))} MB of memory "
+                    f"{rows}: without `memory_limit` a run takes {_WORKER_SHARE} of it; the smallest "
+                    f"worker has {memory // 10**6} MB"
                 )
-            )
+            raise MemoryLimitError(Message(f"{text}. {self._smaller(limit)}{hint}"))
 
     def _smaller(self, limit: int) -> str:
         """What to make smaller, so that a run fits in a limit that is too small."""

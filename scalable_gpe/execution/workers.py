@@ -82,9 +82,13 @@ class Workers:
         """Threads of this process, for work on arrays that only this process has."""
         return self
 
-    def memory_limit(self) -> int | None:
-        """Memory limit of a process if the user gave none; None: what is free."""
+    def worker_memory(self) -> int | None:
+        """Bytes that the smallest worker of a cluster may hold; None: what is free."""
         return None
+
+    def on_each(self, function: Callable[[], Result]) -> list[Result]:
+        """What a function returns in this process, and in each process that runs tasks."""
+        return [function()]
 
     def share_of(self, n_pieces: int) -> int:
         """Number of pieces that may share one task; threads share what a task holds."""

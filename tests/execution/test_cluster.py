@@ -3,8 +3,10 @@
 The workers are real processes of this host; the object store is a real S3 server on loopback.
 """
 
+import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +20,10 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
-from scalable_gpe.errors import DamageError, GPEError
+from scalable_gpe.errors import DamageError, GPEError, GPEWarning, MemoryLimitError
 from scalable_gpe.execution import cluster as engine
 from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import measure_resources
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.storage.backends import open_backend
 
@@ -92,8 +95,9 @@ def persisted(X, client):
         (False, None, "one", None),
         (False, None, "several", "1 workers, 1 threads"),
         (False, False, "several", None),
-        (True, None, "one", "1 workers, 1 threads"),
-        (True, False, "one", None),
+        (True, None, "one", None),
+        (True, None, "several", "1 workers, 1 threads"),
+        (True, False, "several", None),
         (False, "client", "one", "1 workers, 1 threads"),
     ],
 )
@@ -116,8 +120,11 @@ def test_a_cluster_is_used_where_it_pays(
 def test_a_cluster_of_one_host_is_not_faster_than_its_threads(client, monkeypatch):
     monkeypatch.setattr(engine, "_LEAST_ROWS", 2000)
     with client.as_current():
-        assert "on this host" in engine.workers_for(None, None, n_rows=2000).placement.reason
-        assert "pays from 2,000 rows" in engine.workers_for(None, None, n_rows=1999).placement.reason
+        for is_dask in (False, True):
+            reason = engine.workers_for(None, None, n_rows=1999, is_dask=is_dask).placement.reason
+            assert "pays from 2,000 rows" in reason
+            reason = engine.workers_for(None, None, n_rows=2000, is_dask=is_dask).placement.reason
+            assert "on this host" in reason
 
 
 def test_graphs_and_estimators_take_a_client(client, torus):
@@ -447,13 +454,26 @@ def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):
     assert report["cluster"] is None and "without `store`" in report["reasons"]["cluster"]
 
 
-def test_the_limit_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
-    assert engine.Cluster(client).memory_limit() == int(0.7 * MEMORY)
+def test_the_memory_of_the_workers_counts(client, torus, monkeypatch, tmp_path):
+    assert engine.Cluster(client).worker_memory() == MEMORY
+    assert measure_resources(None, engine.Cluster(client), None).limit == int(0.7 * MEMORY)
     info = client.scheduler_info(n_workers=-1)["workers"]
-    small = {name: {**metadata, "memory_limit": 2**27} for name, metadata in info.items()}
+    small = {name: {**metadata, "memory_limit": 200 * 10**6} for name, metadata in info.items()}
     monkeypatch.setattr(engine.Cluster, "_info", lambda self: small)
-    with client.as_current(), pytest.raises(ValueError, match="memory_limit"):
+    with pytest.raises(MemoryLimitError, match=r"without memory_limit .* 0\.7 of it; .* has 200 MB") as caught:
         gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
+    assert not list(tmp_path.iterdir())
+    enough = int(re.search(r"at least (\d+) MB", str(caught.value))[1]) * 10**6
+    for memory, expected in ((enough, contextlib.nullcontext()), (enough - 10**7, pytest.raises(MemoryLimitError))):
+        small = {name: {**metadata, "memory_limit": memory} for name, metadata in info.items()}
+        with expected:
+            gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
+
+
+def test_a_limit_above_that_of_the_workers_warns(client, torus):
+    with pytest.warns(GPEWarning, match=r"memory_limit is 3000 MB, but the smallest worker may hold 2147 MB"):
+        report = gpe.embed(torus, client=client, memory_limit="3GB", **HOW).report
+    assert "Pass 1503 MB or less" in report["warnings"][0]
 
 
 def embed_inside(X):
@@ -466,6 +486,15 @@ def test_inside_a_task_threads_do_the_work(client, torus, expected):
     kind, points = client.submit(embed_inside, torus).result(timeout=300)
     assert kind == "Workers"
     assert (points == gpe.open(expected).points[:]).all()
+
+
+def test_the_peak_of_the_workers_is_reported(client, torus, expected, monkeypatch):
+    caller = os.getpid()
+    monkeypatch.setattr("scalable_gpe.report.peak_memory", lambda: 1 if os.getpid() == caller else 2)
+    report = gpe.embed(torus, client=client, **HOW).report
+    assert report["peak_memory"] == 2
+    assert "the workers" in report["reasons"]["peak_memory"]
+    assert "peak_memory" not in gpe.open(expected).report["reasons"]
 
 
 def test_results_live_on_without_the_client(local, torus, expected):
@@ -624,9 +653,11 @@ def test_tasks_hold_no_arrays(client, tmp_path, monkeypatch, caplog, normalizati
     X = gpe.datasets.torus(3000, random_state=3)
     how = {**HOW, "power": "all", "horizon": 8, "normalization": normalization}
     gpe.embed(X, store=tmp_path / "one.zarr", **how)
-    with client.as_current(), caplog.at_level("WARNING"):
+    with client.as_current(), caplog.at_level("DEBUG", "scalable_gpe"):
         gpe.embed(X, client=client, store=tmp_path / "many.zarr", **how)
-    assert "arrays should be in the store" not in caplog.text
+        assert "arrays should be in the store" not in caplog.text
+        engine._Task(X.sum, None)
+    assert caplog.records[-1].levelname == "DEBUG" and "arrays should be in the store" in caplog.records[-1].message
     assert chunks(tmp_path / "many.zarr") == chunks(tmp_path / "one.zarr")
 
 

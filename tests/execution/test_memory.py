@@ -203,8 +203,8 @@ def test_a_process_that_holds_much_already_is_told():
     size = ProblemSize(n_rows=1_000_000, n_features=16, n_neighbors=12, n_components=16)
     fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=10**8))
     full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=9 * 10**8))
-    assert fresh.held_warning() is None
-    text = full.held_warning()
+    assert fresh.limit_warning() is None
+    text = full.limit_warning()
     assert "already holds 900 MB" in text and "needs 16 panels" in text
     limit = int(text.partition("memory_limit=")[2].partition("`")[0])
     enough = MemoryPlan(size, Resources(limit=limit, n_jobs=2, resident=9 * 10**8))

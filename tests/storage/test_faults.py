@@ -335,13 +335,17 @@ def test_info_verify_reports_and_repair_repairs(sound, tmp_path, capsys):
     capsys.readouterr()
     before = inodes(copy)
     assert main(["info", "--verify", str(copy)]) == 1
-    assert f"{array}: chunk {file.relative_to(copy / array).as_posix()} is damaged" in capsys.readouterr().out
+    printed, chunk = capsys.readouterr(), f"{array}: chunk {file.relative_to(copy / array).as_posix()}"
+    assert f"{chunk} is damaged\n" in printed.out and "1 damaged chunk in" in printed.err
     assert main(["repair", str(copy)]) == 1
-    assert "Pass the points as --input" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert f"{chunk} is damaged (left)\n" in printed.out
+    assert "1 damaged chunk left" in printed.err and "Pass the points as --input" in printed.err
     np.testing.assert_array_equal(gpe.open(copy).at("all")[:], sound.points["all"])
     assert inodes(copy) == before and ZarrStore(copy).handle.noted_damage() == [array]
     with block_sizes(block_rows=128, panel_columns=3, resident_bytes=0, save_seconds=0.0):
-        assert main(["repair", str(copy), "--input", str(tmp_path / "points.npy"), "-q"]) == 0
+        assert main(["repair", str(copy), "--input", str(tmp_path / "points.npy")]) == 0
+    assert f"{chunk} was damaged: repaired\n" in capsys.readouterr().out
     sound.check(gpe.open(copy))
     assert chunks(copy) == sound.chunks
     assert main(["info", "--verify", str(copy)]) == 0 and main(["repair", str(copy)]) == 0
