@@ -5,7 +5,6 @@ Results of `embed` and `pseudotime` go to keys of their own (``X_gpe``, ``gpe_di
 CellRank's; nothing else of the object is touched.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,10 @@ from scipy.sparse import identity
 
 from scalable_gpe.checks import ALL, Seed, check_count, check_one_row, check_random_state
 from scalable_gpe.colors import label_colors
-from scalable_gpe.embedding import Embedding, distances_from
+from scalable_gpe.embedding import distances_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import Message
-from scalable_gpe.exports import scanpy_neighbors
+from scalable_gpe.exports import component_numbers, provenance, scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
@@ -94,10 +93,10 @@ def embed(
     if len(result.by_power) > 1:
         for power, values in result.by_power.items():
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
-    adata.obs[f"{key_added}_component"] = _components(result)
-    adata.obsp[f"{key_added}_distances"] = matrices.distances
-    adata.obsp[f"{key_added}_connectivities"] = matrices.connectivities
-    adata.uns[key_added] = _provenance(result, chosen, key_added, source.name)
+    adata.obs[f"{key_added}_component"] = component_numbers(result)
+    keys = f"{key_added}_distances", f"{key_added}_connectivities"
+    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
+    adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name, keys)
     return adata if copy else None
 
 
@@ -426,14 +425,6 @@ def _about(found: Propagation) -> dict[str, Any]:
     return about | horizon | {"classes": [str(one) for one in found.classes]}
 
 
-def _components(result: Embedding) -> np.ndarray:
-    """Number of the component of each row, 0 for that of the first row."""
-    if result.row_components is None:
-        return np.zeros(result.graph.n_rows, np.int32)
-    _, first, number = np.unique(result.row_components, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[number].astype(np.int32)
-
-
 @dataclass(frozen=True)
 class _Source:
     """What is embedded: rows, or a neighbour graph; and its place in the object."""
@@ -498,20 +489,6 @@ def _row(adata: Any, root: Any, name: str = "root") -> int:
         check_one_row(root, found, "observation", name)
         return int(found[0])
     return check_count(root, name, minimum=0, maximum=adata.n_obs - 1)
-
-
-def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[str, Any]:
-    """How the embedding was made: only values that h5ad and zarr can write."""
-    powers = {"powers": [str(one) for one in result.by_power]} if len(result.by_power) > 1 else {}
-    return {
-        "power": str(power),
-        **powers,
-        "source": source,
-        **({"distance_error": result.distance_error()} if ALL in result.by_power else {}),
-        **scanpy_neighbors(result.graph, result.parameters, f"{key}_distances", f"{key}_connectivities", source),
-        "parameters": json.dumps(result.parameters, default=str),
-        "report": json.dumps(result.report, default=str),
-    }
 
 
 def __dir__() -> list[str]:

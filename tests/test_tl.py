@@ -151,6 +151,31 @@ def test_pseudotime_of_some_cells_is_that_of_all(view):
         gpe.tl.pseudotime(some, 0)
 
 
+@pytest.mark.filterwarnings("ignore:Writing zarr v2")
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
+    adata, path = some_object(), tmp_path / f"cells.{ending}"
+    adata.obsm["X_pca"][:50] += 100
+    given = {"n_components": 16, "n_sketch": 32, "power": [4, "all"], "epsilon": "global", "progress": False}
+    gpe.export(gpe.embed(adata, **given), path, graph=graph)
+    found = getattr(anndata, f"read_{ending}")(path)
+    gpe.tl.embed(adata, **given)
+    assert adata.obs["gpe_component"].tolist() == found.obs["gpe_component"].tolist() == [0] * 50 + [1] * 350
+    kept, expected = found.uns["gpe"], adata.uns["gpe"]
+    matrices = {"distances_key", "connectivities_key"}
+    assert kept.keys() == expected.keys() - (set() if graph else matrices | {"params"})
+    if graph:
+        assert [kept[key] for key in sorted(matrices)] == ["connectivities", "distances"]
+        assert gpe.tl.diffmap(found, 3, neighbors_key="gpe") is None
+    same = kept.keys() - matrices - {"report", "powers"}
+    assert {key: kept[key] for key in same} == {key: expected[key] for key in same}
+    for one in (adata, found):
+        gpe.tl.pseudotime(one, "cell 60")
+    np.testing.assert_array_equal(found.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"])
+    assert np.isinf(found.obs["gpe_pseudotime"]).sum() == 50
+
+
 def test_pseudotime_without_an_embedding_or_without_all_scales():
     adata = some_object()
     with pytest.raises(KeyError, match="adata holds no embedding 'gpe'"):
