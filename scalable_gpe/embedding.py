@@ -195,7 +195,8 @@ class Embedding:
         Parameters
         ----------
         X_new : array-like (M, d)
-            Any input that `embed` takes, with the features of the training rows. Read batch by batch.
+            Any input that `embed` takes, with the features of the training rows. Read batch by batch. Of an AnnData
+            object, the matrix that was embedded of the first one is taken.
         power : int or "all", optional
             One power of an embedding that has several; by default each of them, as a dict.
         return_distance : bool
@@ -442,7 +443,8 @@ class Embedding:
     def _new_points(self) -> NewPoints:
         """State that `transform` reuses between calls."""
         kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
-        return kind(self.graph, self.heat, self.settings.metric, self.feature_names)
+        key = None if self.annotations is None else self.annotations.source
+        return kind(self.graph, self.heat, self.settings.metric, self.feature_names, key)
 
     def _transformed(self, X_new: Any, power: Power) -> tuple[NewRowsSource, Iterator[NewRows]]:
         """The new rows, and what `transform` gives for them at one power, some rows at a time."""
