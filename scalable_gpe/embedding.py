@@ -38,7 +38,7 @@ from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
-from scalable_gpe.propagation.labels import check_groups
+from scalable_gpe.propagation.labels import check_groups, group_members
 from scalable_gpe.propagation.propagate import TOL, Propagation, propagate
 from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
 from scalable_gpe.report import Report, make_report
@@ -363,8 +363,8 @@ class Embedding:
         Parameters
         ----------
         terminal : dict, sequence or str
-            ``{name: rows}`` with rows by number or name; a sequence of rows, each a group of its own; or a column of
-            the obs of an AnnData input, with missing values in rows of no group.
+            ``{name: rows}`` with rows by number, name or mask; a sequence of rows, each a group of its own; or a column
+            of the obs of an AnnData input, with missing values in rows of no group.
         tol, store
             As in `propagate`.
 
@@ -383,9 +383,10 @@ class Embedding:
         """
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
-        given = terminal if isinstance(terminal, Mapping) else {one: [one] for one in terminal}
-        rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in given.items()}
-        groups = check_groups(rows, self.graph.n_rows, "terminal")
+        given, n_rows = terminal if isinstance(terminal, Mapping) else {one: one for one in terminal}, self.graph.n_rows
+        members = {group: group_members(some, n_rows, "terminal") for group, some in given.items()}
+        rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in members.items()}
+        groups = check_groups(rows, n_rows, "terminal")
         found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
         return replace(found, classes=np.array(groups.names))
 

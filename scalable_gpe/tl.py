@@ -25,7 +25,7 @@ from scalable_gpe.heat.kernel import gaussian_kernel
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel, top_eigenvector
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of
-from scalable_gpe.propagation.labels import check_groups, check_labels
+from scalable_gpe.propagation.labels import check_groups, check_labels, group_members
 from scalable_gpe.propagation.propagate import TOL, Propagation
 from scalable_gpe.propagation.propagate import propagate as propagate_labels
 from scalable_gpe.spectral.diffusion_map import diffusion_map
@@ -104,8 +104,9 @@ def embed(
         for power, values in result.by_power.items():
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
     adata.obs[f"{key_added}_component"] = component_numbers(result)
-    if f"{key_added}_pseudotime" in adata.obs and "pseudotime_error" in adata.uns.get(key_added, ()):
-        del adata.obs[f"{key_added}_pseudotime"]
+    old = f"{key_added}_pseudotime" if "pseudotime_error" in adata.uns.get(key_added, ()) else None
+    if old in adata.obs:
+        adata.obs = adata.obs[[column for column in adata.obs.columns if column != old]]  # a lazy table has no del
     keys = f"{key_added}_distances", f"{key_added}_connectivities"
     adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
     adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name, keys)
@@ -391,8 +392,8 @@ def fate(
     adata : AnnData
         As in `propagate`.
     terminal : str, dict or sequence
-        A column of ``obs``, with missing values in observations of no group; ``{name: observations}``, by number or
-        name; or a sequence of observations, each a group of its own.
+        A column of ``obs``, with missing values in observations of no group; ``{name: observations}``, by number,
+        name or mask; or a sequence of observations, each a group of its own.
     tol
         As in :func:`scalable_gpe.propagate`.
     neighbors_key, normalization
@@ -422,8 +423,9 @@ def fate(
         given = check_labels(np.asarray(adata.obs[terminal], object), adata.n_obs, "terminal")
         names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
     else:
-        some = terminal if isinstance(terminal, Mapping) else {str(one): [one] for one in terminal}
-        rows = {str(name): np.array([_row(adata, one, "terminal") for one in of]) for name, of in some.items()}
+        some = terminal if isinstance(terminal, Mapping) else {str(one): one for one in terminal}
+        members = {str(name): group_members(of, adata.n_obs, "terminal") for name, of in some.items()}
+        rows = {name: np.array([_row(adata, one, "terminal") for one in of]) for name, of in members.items()}
         names, codes = check_groups(rows, adata.n_obs, "terminal")
     found = propagate_labels(_heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
     adata = adata.copy() if copy else adata

@@ -109,6 +109,9 @@ def test_backed_and_lazy_objects_get_the_same_bytes(way, tmp_path):
     other = anndata.read_h5ad(path, backed="r") if kind == "backed" else anndata.experimental.read_lazy(path)
     for one in (adata, other):
         gpe.tl.embed(one, n_components=4, power="all", progress=False)
+        gpe.tl.pseudotime(one, 5)
+        gpe.tl.embed(one, n_components=4, power="all", progress=False)
+        assert "gpe_pseudotime" not in one.obs
         gpe.tl.embed(one, n_components=4, neighbors_key="first", key_added="graph", power="all", progress=False)
         gpe.tl.pseudotime(one, "cell 3")
         gpe.tl.pseudotime(one, "cell 3", key="first")  # of a graph that is itself in the file
