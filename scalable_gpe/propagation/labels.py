@@ -15,7 +15,6 @@ from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.io.points import first_names
 from scalable_gpe.storage.mapped import take_ascending
 
 _UNKNOWN = ("unknown", "nan", "none", "na", "n/a", "<na>")
@@ -86,7 +85,7 @@ def _check_classes(classes: np.ndarray, name: str) -> None:
     if unknown:
         they = "are classes" if len(unknown) > 1 else "is a class"
         warn(
-            f"{first_names(unknown)} {they} of `{name}` like any other: pass None, NaN or an empty text for rows "
+            f"{', '.join(map(repr, unknown))} {they} of `{name}` like any other: pass None, NaN or an empty text for rows "
             "without a label.",
             GPEWarning,
         )
