@@ -85,8 +85,8 @@ def _check_classes(classes: np.ndarray, name: str) -> None:
     if unknown:
         they = "are classes" if len(unknown) > 1 else "is a class"
         warn(
-            f"{', '.join(map(repr, unknown))} {they} of `{name}` like any other: pass None, NaN or an empty text for rows "
-            "without a label.",
+            f"{', '.join(map(repr, unknown))} {they} of `{name}` like any other: pass None, NaN or an empty text for "
+            "rows without a label.",
             GPEWarning,
         )
 
