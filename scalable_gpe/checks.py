@@ -72,17 +72,18 @@ def _bad_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 class NotFiniteError(ValueError):
-    """Rows of an input hold NaN, infinity, or numbers that are too large."""
+    """Rows of an input hold NaN, infinity, or numbers that are too large; `fault` says where."""
+
+    fault: str
 
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
-    return NotFiniteError(
-        Message(
-            f"`{name}` must be finite and below {most}; NaN, infinity or more in {where}. "
-            f"Drop these rows (embed does with `missing='drop'`), fill them in, or scale `{name}` down."
-        )
-    )
+    fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
+    way_out = f"Drop these rows (embed does with `missing='drop'`), fill them in, or scale `{name}` down."
+    error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))
+    error.fault = fault
+    return error
 
 
 def check_whole(values: Any, name: str = "X") -> None:

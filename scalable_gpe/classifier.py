@@ -193,6 +193,7 @@ def _checked(y: Any, n_rows: int) -> GivenLabels:
         return GivenLabels(classes, np.arange(len(codes)), codes.astype(np.int32))
     if values.dtype.kind == "f":
         assert_all_finite(values, allow_nan=True, input_name="y")
+        check_classification_targets(np.nan_to_num(values, nan=-1))
     given = check_labels(values, n_rows, "y")
     check_classification_targets(given.classes[given.codes])
     return given

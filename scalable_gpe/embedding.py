@@ -38,7 +38,7 @@ from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
-from scalable_gpe.propagation.labels import check_groups
+from scalable_gpe.propagation.labels import check_groups, group_members
 from scalable_gpe.propagation.propagate import TOL, Propagation, propagate
 from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
 from scalable_gpe.report import Report, make_report
@@ -195,7 +195,8 @@ class Embedding:
         Parameters
         ----------
         X_new : array-like (M, d)
-            Any input that `embed` takes, with the features of the training rows. Read batch by batch.
+            Any input that `embed` takes, with the features of the training rows. Read batch by batch. Of an AnnData
+            object, the matrix that was embedded of the first one is taken.
         power : int or "all", optional
             One power of an embedding that has several; by default each of them, as a dict.
         return_distance : bool
@@ -362,8 +363,8 @@ class Embedding:
         Parameters
         ----------
         terminal : dict, sequence or str
-            ``{name: rows}`` with rows by number or name; a sequence of rows, each a group of its own; or a column of
-            the obs of an AnnData input, with missing values in rows of no group.
+            ``{name: rows}`` with rows by number, name or mask; a sequence of rows, each a group of its own; or a column
+            of the obs of an AnnData input, with missing values in rows of no group.
         tol, store
             As in `propagate`.
 
@@ -382,9 +383,10 @@ class Embedding:
         """
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
-        given = terminal if isinstance(terminal, Mapping) else {one: [one] for one in terminal}
-        rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in given.items()}
-        groups = check_groups(rows, self.graph.n_rows, "terminal")
+        given, n_rows = terminal if isinstance(terminal, Mapping) else {one: one for one in terminal}, self.graph.n_rows
+        members = {group: group_members(some, n_rows, "terminal") for group, some in given.items()}
+        rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in members.items()}
+        groups = check_groups(rows, n_rows, "terminal")
         found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
         return replace(found, classes=np.array(groups.names))
 
@@ -442,7 +444,8 @@ class Embedding:
     def _new_points(self) -> NewPoints:
         """State that `transform` reuses between calls."""
         kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
-        return kind(self.graph, self.heat, self.settings.metric, self.feature_names)
+        key = None if self.annotations is None else self.annotations.source
+        return kind(self.graph, self.heat, self.settings.metric, self.feature_names, key)
 
     def _transformed(self, X_new: Any, power: Power) -> tuple[NewRowsSource, Iterator[NewRows]]:
         """The new rows, and what `transform` gives for them at one power, some rows at a time."""

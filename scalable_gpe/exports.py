@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.checks import Power, check_choice
+from scalable_gpe.checks import ALL, Power, check_choice
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.cluster import on_cluster
@@ -54,6 +54,7 @@ def export(
 
     and ``uns["neighbors"]`` names both as scanpy does, so that ``scanpy.tl.leiden`` works at once. Both are the graph
     of the input; for one of the embedding, call ``scanpy.pp.neighbors(adata, use_rep="X_gpe", transformer="sklearn")``.
+    ``uns["gpe"]`` and ``obs["gpe_component"]`` are those of `scalable_gpe.tl.embed`, for `scalable_gpe.tl.pseudotime`.
     If the input was an AnnData file or object, its ``obs`` and ``var`` are in the export; else names of rows become
     ``obs_names``.
     ``.npy`` is the N x k array alone; ``.parquet`` and ``.csv`` have a column for each component, and the rows' names.
@@ -186,8 +187,11 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
     obsm = {"X_gpe": _dense(powers[power])}
     if all_powers and len(powers) > 1:
         obsm |= {f"X_gpe_{one}": _dense(points) for one, points in powers.items()}
+    keys = None if context is None else ("distances", "connectivities")
+    uns: dict[str, object] = {
+        "gpe": provenance(embedding, power, powers if all_powers else [power], _source(embedding), keys)
+    }
     obsp = {}
-    uns: dict[str, object] = {"gpe": _provenance(embedding, power)}
     if context is not None:
         obsp = {
             "distances": distances(embedding.graph, context),
@@ -196,7 +200,8 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
         uns["neighbors"] = scanpy_neighbors(
             embedding.graph, embedding.parameters, "distances", "connectivities", _source(embedding)
         )
-    return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding))
+    obs = {"gpe_component": component_numbers(embedding)}
+    return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding), obs)
 
 
 def _warn_about_repeats(names: np.ndarray | None) -> None:
@@ -222,13 +227,38 @@ def _source(embedding: Embedding) -> str | None:
     return None if precomputed or embedding.annotations is None else embedding.annotations.source
 
 
-def _provenance(embedding: Embedding, power: Power) -> dict[str, object]:
-    """How the embedding was made."""
-    return {
-        "power": power if isinstance(power, str) else int(power),
-        "parameters": json.dumps(embedding.parameters, default=str),
-        "report": json.dumps(embedding.report, default=str),
-    }
+def provenance(
+    embedding: Embedding, power: Power, powers: Iterable[Power], source: str | None, keys: tuple[str, str] | None
+) -> dict[str, object]:
+    """How an embedding in an AnnData object was made: only values that h5ad and zarr can write.
+
+    `powers` are those that the object has, `keys` those of the distances and connectivities in obsp, if it has them.
+    """
+    powers = list(powers)
+    about: dict[str, object] = {"power": str(power), "n_obs": embedding.graph.n_rows}
+    if len(powers) > 1:
+        about["powers"] = [str(one) for one in powers]
+    if source is not None:
+        about["source"] = source
+    if ALL in powers:
+        about["distance_error"] = embedding.distance_error()
+    if keys is not None:
+        about |= scanpy_neighbors(embedding.graph, embedding.parameters, *keys, source)
+    texts = {name: json.dumps(getattr(embedding, name), default=str) for name in ("parameters", "report")}
+    return about | texts
+
+
+def component_numbers(embedding: Embedding) -> np.ndarray:
+    """Number of the component of each row, 0 for that of the first row."""
+    roots, n_rows = embedding.row_components, embedding.graph.n_rows
+    if roots is None:
+        return np.zeros(n_rows, np.int32)
+    first = np.full(roots.max() + 1, n_rows, np.int32)  # first row of each component
+    first[roots[::-1]] = np.arange(n_rows - 1, -1, -1, dtype=np.int32)
+    there, numbers = np.flatnonzero(first < n_rows), np.zeros_like(first)
+    numbers[there[np.argsort(first[there])]] = np.arange(len(there))
+    by_row: np.ndarray = numbers[roots]
+    return by_row
 
 
 def scanpy_neighbors(

@@ -5,27 +5,27 @@ Results of `embed` and `pseudotime` go to keys of their own (``X_gpe``, ``gpe_di
 CellRank's; nothing else of the object is touched.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import identity
 
-from scalable_gpe.checks import ALL, Seed, check_count, check_one_row, check_random_state
+from scalable_gpe.checks import ALL, NotFiniteError, Seed, check_count, check_one_row, check_random_state
 from scalable_gpe.colors import label_colors
-from scalable_gpe.embedding import Embedding, distances_from
+from scalable_gpe.embedding import distances_from
 from scalable_gpe.embedding import embed as embed_points
-from scalable_gpe.errors import Message
-from scalable_gpe.exports import scanpy_neighbors
+from scalable_gpe.errors import ConnectivityWarning, Message, warn
+from scalable_gpe.exports import component_numbers, provenance, scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel, top_eigenvector
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.projection import points_of
-from scalable_gpe.propagation.labels import check_groups, check_labels
+from scalable_gpe.propagation.labels import check_groups, check_labels, group_members
 from scalable_gpe.propagation.propagate import TOL, Propagation
 from scalable_gpe.propagation.propagate import propagate as propagate_labels
 from scalable_gpe.spectral.diffusion_map import diffusion_map
@@ -38,7 +38,7 @@ def embed(
     *,
     use_rep: str | None = None,
     neighbors_key: str | None = None,
-    key_added: str = "gpe",
+    key_added: str | None = None,
     copy: bool = False,
     **parameters: Any,
 ) -> Any:
@@ -54,8 +54,8 @@ def embed(
     neighbors_key : str, optional
         Use the neighbour graph of scanpy's ``sc.pp.neighbors`` under this key of ``uns`` ("neighbors" is scanpy's
         default) instead of a search.
-    key_added : str
-        The key of the results; "X_mine" is the same as "mine".
+    key_added : str, optional
+        The key of the results, by default "gpe"; "X_mine" is the same as "mine".
     copy : bool
         Return a copy instead of writing into the object.
     parameters
@@ -67,7 +67,8 @@ def embed(
         With ``obsm["X_gpe"]``, ``obs["gpe_component"]`` (connected components), ``obsp["gpe_distances"]``,
         ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``. Of several powers ``X_gpe`` is "all", or the largest if "all"
         is not among them, and ``obsm["X_gpe_<power>"]`` holds each; ``uns["gpe"]["power"]`` says which one was taken,
-        ``uns["gpe"]["source"]`` what was embedded. A second call with the same key replaces the results of the first.
+        ``uns["gpe"]["source"]`` what was embedded. A second call with the same key replaces the results of the first,
+        and removes their ``obs["gpe_pseudotime"]``.
 
     Examples
     --------
@@ -77,16 +78,24 @@ def embed(
     >>> adata.obsm["X_gpe"].shape
     (300, 8)
     """
-    adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
-    if parameters.get("missing") == "drop":
+    adata = adata.copy() if copy else adata
+    key_added = _key_of(key_added.removeprefix("X_") if isinstance(key_added, str) else key_added, "gpe")
+    source = _source(adata, use_rep, neighbors_key)
+    if source.name == f"obsm/X_{key_added}":
+        raise ValueError(
+            Message(
+                f"`key_added={key_added!r}` would replace obsm['X_{key_added}'], which is embedded. Choose another."
+            )
+        )
+    if source.rows is not None and parameters.get("missing") == "drop":
         raise ValueError(
             Message(
                 "`missing='drop'` leaves rows out, and obsm has one for each observation. Drop them first: "
-                "adata[~np.isnan(adata.X).any(axis=1)]."
+                f"{source.drop_line}."
             )
         )
-    source = _source(adata, use_rep, neighbors_key)
-    result = embed_points(source.rows, neighbors=source.neighbors, **parameters)
+    with source.named():
+        result = embed_points(source.rows, neighbors=source.neighbors, **parameters)
     matrices = graph_matrices(result.graph, result.kernel)
     _remove_powers(adata, key_added)
     points, chosen = points_of(result)
@@ -94,10 +103,13 @@ def embed(
     if len(result.by_power) > 1:
         for power, values in result.by_power.items():
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
-    adata.obs[f"{key_added}_component"] = _components(result)
-    adata.obsp[f"{key_added}_distances"] = matrices.distances
-    adata.obsp[f"{key_added}_connectivities"] = matrices.connectivities
-    adata.uns[key_added] = _provenance(result, chosen, key_added, source.name)
+    adata.obs[f"{key_added}_component"] = component_numbers(result)
+    old = f"{key_added}_pseudotime" if "pseudotime_error" in adata.uns.get(key_added, ()) else None
+    if old in adata.obs:
+        adata.obs = adata.obs[[column for column in adata.obs.columns if column != old]]  # a lazy table has no del
+    keys = f"{key_added}_distances", f"{key_added}_connectivities"
+    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
+    adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name, keys)
     return adata if copy else None
 
 
@@ -138,8 +150,8 @@ def pseudotime(
     about = adata.uns.get(key)
     if about is None or f"X_{key}" not in adata.obsm:
         raise KeyError(Message(f"`adata` holds no embedding {key!r}: call gpe.tl.embed(adata, power='all') first."))
-    name = f"X_{key}" if about["power"] == ALL else f"X_{key}_{ALL}"
-    if name not in adata.obsm:
+    name = f"X_{key}" if about.get("power") == ALL else f"X_{key}_{ALL}"
+    if "power" in about and name not in adata.obsm:
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
     if f"{key}_component" not in adata.obs:  # parts of a graph do not tell what is connected in the whole
         raise KeyError(
@@ -147,10 +159,25 @@ def pseudotime(
                 f"`adata` has no obs['{key}_component'], which an earlier release did not write: call gpe.tl.embed."
             )
         )
-    adata = adata.copy() if copy else adata
+    if not {"power", "n_obs", "distance_error"} <= about.keys() or adata.n_obs > about["n_obs"]:
+        raise ValueError(
+            Message(
+                f"`adata` has {adata.n_obs} observations, and uns['{key}'] tells of {about.get('n_obs', 'others')}, as "
+                "after anndata.concat: distances between separate embeddings mean nothing. Call gpe.tl.embed after "
+                "concatenating."
+            )
+        )
+    adata, column = adata.copy() if copy else adata, _key_of(key_added, f"{key}_pseudotime")
     component = np.asarray(adata.obs[f"{key}_component"])
-    adata.obs[key_added or f"{key}_pseudotime"] = distances_from(_row(adata, root), adata.obsm[name], component)
+    distances = distances_from(_row(adata, root), adata.obsm[name], component)
+    adata.obs[column] = distances
     adata.uns[key]["pseudotime_error"] = float(about["distance_error"])
+    if n_apart := int(np.isinf(distances).sum()):
+        warn(
+            f"no path of the graph leads from the root to {n_apart} of {adata.n_obs} observations: their pseudotime is "
+            f"infinite. obs['{key}_component'] tells the components apart; more neighbours may join them.",
+            ConnectivityWarning,
+        )
     return adata if copy else None
 
 
@@ -207,24 +234,25 @@ def neighbors(
     >>> adata.obsp["distances"].nnz, adata.uns["neighbors"]["params"]["n_neighbors"]
     (4500, 16)
     """
-    adata = adata.copy() if copy else adata
+    adata, name = adata.copy() if copy else adata, _key_of(key_added, "neighbors")
     source, seed = _source(adata, use_rep, None), check_random_state(random_state)
-    graph = neighbor_graph(
-        source.rows,
-        n_neighbors,
-        metric=metric,
-        method=method,
-        recall=recall,
-        random_state=seed,
-        memory_limit=memory_limit,
-        n_jobs=n_jobs,
-    )
+    with source.named():
+        graph = neighbor_graph(
+            source.rows,
+            n_neighbors,
+            metric=metric,
+            method=method,
+            recall=recall,
+            random_state=seed,
+            memory_limit=memory_limit,
+            n_jobs=n_jobs,
+        )
     matrices = graph_matrices(graph, gaussian_kernel(graph, epsilon))
     prefix = "" if key_added is None else f"{key_added}_"
     keys = f"{prefix}distances", f"{prefix}connectivities"
     adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
     parameters = {"metric": metric, "random_state": seed}
-    adata.uns[key_added or "neighbors"] = scanpy_neighbors(graph, parameters, *keys, source.name)
+    adata.uns[name] = scanpy_neighbors(graph, parameters, *keys, source.name)
     return adata if copy else None
 
 
@@ -333,9 +361,11 @@ def propagate(
     """
     if key not in adata.obs:
         raise KeyError(Message(f"`key` must be a column of obs, {list(adata.obs)}; got {key!r}."))
+    if (name := _key_of(key_added, f"{key}_propagated")) == key:
+        raise ValueError(Message(f"`key_added={key!r}` would replace the column of the labels. Choose another."))
     heat = _heat_of(adata, neighbors_key, normalization)
     found = propagate_labels(heat, np.asarray(adata.obs[key], object), method=method, horizon=horizon, tol=tol)
-    adata, name = adata.copy() if copy else adata, key_added or f"{key}_propagated"
+    adata = adata.copy() if copy else adata
     adata.obs[name] = _categorical(adata, found.codes, found.classes)
     adata.obs[f"{name}_entropy"] = found.entropy
     adata.obsm[f"{name}_probabilities"] = found.probabilities
@@ -362,8 +392,8 @@ def fate(
     adata : AnnData
         As in `propagate`.
     terminal : str, dict or sequence
-        A column of ``obs``, with missing values in observations of no group; ``{name: observations}``, by number or
-        name; or a sequence of observations, each a group of its own.
+        A column of ``obs``, with missing values in observations of no group; ``{name: observations}``, by number,
+        name or mask; or a sequence of observations, each a group of its own.
     tol
         As in :func:`scalable_gpe.propagate`.
     neighbors_key, normalization
@@ -393,8 +423,9 @@ def fate(
         given = check_labels(np.asarray(adata.obs[terminal], object), adata.n_obs, "terminal")
         names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
     else:
-        some = terminal if isinstance(terminal, Mapping) else {str(one): [one] for one in terminal}
-        rows = {str(name): np.array([_row(adata, one, "terminal") for one in of]) for name, of in some.items()}
+        some = terminal if isinstance(terminal, Mapping) else {str(one): one for one in terminal}
+        members = {str(name): group_members(of, adata.n_obs, "terminal") for name, of in some.items()}
+        rows = {name: np.array([_row(adata, one, "terminal") for one in of]) for name, of in members.items()}
         names, codes = check_groups(rows, adata.n_obs, "terminal")
     found = propagate_labels(_heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
     adata = adata.copy() if copy else adata
@@ -426,14 +457,6 @@ def _about(found: Propagation) -> dict[str, Any]:
     return about | horizon | {"classes": [str(one) for one in found.classes]}
 
 
-def _components(result: Embedding) -> np.ndarray:
-    """Number of the component of each row, 0 for that of the first row."""
-    if result.row_components is None:
-        return np.zeros(result.graph.n_rows, np.int32)
-    _, first, number = np.unique(result.row_components, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[number].astype(np.int32)
-
-
 @dataclass(frozen=True)
 class _Source:
     """What is embedded: rows, or a neighbour graph; and its place in the object."""
@@ -441,6 +464,37 @@ class _Source:
     name: str
     rows: Any = None
     neighbors: Any = None
+
+    @property
+    def place(self) -> str:
+        """How the object is asked for the rows."""
+        part, _, name = self.name.partition("/")
+        return f"{part}[{name!r}]" if name else part
+
+    @property
+    def drop_line(self) -> str:
+        """The code that drops observations with missing values."""
+        is_sparse = hasattr(getattr(self.rows, "values", None), "tocsr")
+        sound = "np.asarray({}.sum(axis=1)).ravel())" if is_sparse else "{}).all(axis=1)"
+        return f"adata = adata[np.isfinite({sound.format(f'adata.{self.place}')}].copy()"
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Let an error about rows that are not finite name them as the object does."""
+        try:
+            yield
+        except NotFiniteError as error:
+            text = f"{self.place} {error.fault} Drop these observations: {self.drop_line}. Or fill them in."
+            raise ValueError(Message(text)) from None
+
+
+def _key_of(key_added: Any, default: str) -> str:
+    """The key of results; a file has no names with "/"."""
+    if key_added is None:
+        return default
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise ValueError(Message(f"`key_added` must be a name, without '/'; got {key_added!r}."))
+    return key_added
 
 
 def _source(adata: Any, use_rep: str | None, neighbors_key: str | None) -> _Source:
@@ -498,20 +552,6 @@ def _row(adata: Any, root: Any, name: str = "root") -> int:
         check_one_row(root, found, "observation", name)
         return int(found[0])
     return check_count(root, name, minimum=0, maximum=adata.n_obs - 1)
-
-
-def _provenance(result: Embedding, power: Any, key: str, source: str) -> dict[str, Any]:
-    """How the embedding was made: only values that h5ad and zarr can write."""
-    powers = {"powers": [str(one) for one in result.by_power]} if len(result.by_power) > 1 else {}
-    return {
-        "power": str(power),
-        **powers,
-        "source": source,
-        **({"distance_error": result.distance_error()} if ALL in result.by_power else {}),
-        **scanpy_neighbors(result.graph, result.parameters, f"{key}_distances", f"{key}_connectivities", source),
-        "parameters": json.dumps(result.parameters, default=str),
-        "report": json.dumps(result.report, default=str),
-    }
 
 
 def __dir__() -> list[str]:

@@ -47,8 +47,14 @@ def read(path):
     return anndata.read_h5ad(path) if path.suffix == ".h5ad" else anndata.read_zarr(path)
 
 
+def check_obs(found, adata):
+    """The columns of the input, and the component of each row."""
+    expected = adata.obs.assign(gpe_component=np.zeros(N_ROWS, np.int32))
+    pandas.testing.assert_frame_equal(found.obs, expected, check_names=False)
+
+
 def check(found, adata, result):
-    pandas.testing.assert_frame_equal(found.obs, adata.obs, check_names=False)
+    check_obs(found, adata)
     pandas.testing.assert_frame_equal(found.var, adata.var, check_names=False)
     assert found.shape == adata.shape and found.X is None
     np.testing.assert_array_equal(found.obsm["X_gpe"], result.points[:])
@@ -157,7 +163,7 @@ def test_a_file_that_has_changed_is_left_out_with_a_warning(change, tmp_path):
         adata[::-1].copy().write_h5ad(path)
     with pytest.warns(GPEWarning, match="obs and var of the input are left out: .*cells.h5ad"):
         found = read(gpe.export(result, tmp_path / "out.h5ad"))
-    assert found.obs_names.tolist() == adata.obs_names.tolist() and not len(found.obs.columns)
+    assert found.obs_names.tolist() == adata.obs_names.tolist() and found.obs.columns.tolist() == ["gpe_component"]
 
 
 def test_what_cannot_be_kept_does_not_stop_a_run(tmp_path):
@@ -189,7 +195,15 @@ def test_a_graph_of_the_user_does_not_claim_a_representation(tmp_path):
     result = embed(adata, neighbors=(graph.indices, graph.distances))
     found = read(gpe.export(result, tmp_path / "out.h5ad"))
     assert "use_rep" not in found.uns["neighbors"]["params"]
-    pandas.testing.assert_frame_equal(found.obs, adata.obs, check_names=False)
+    check_obs(found, adata)
+
+
+def test_a_column_of_an_earlier_embedding_is_replaced(tmp_path):
+    adata = some_object()
+    adata.obs["gpe_component"] = pandas.Categorical(["old"] * N_ROWS)
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    for name in ("out.h5ad", "out.zarr"):
+        check_obs(read(gpe.export(embed(tmp_path / "cells.h5ad"), tmp_path / name)), some_object())
 
 
 def test_links_to_other_files_are_not_followed(tmp_path):

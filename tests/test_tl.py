@@ -1,11 +1,13 @@
 """AnnData objects in place: the embedding, its graph, pseudotime; nothing of the user's is touched."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
 import scalable_gpe as gpe
-from scalable_gpe.errors import GPEWarning
+from scalable_gpe.errors import ConnectivityWarning, GPEWarning
 
 anndata = pytest.importorskip("anndata")
 
@@ -107,6 +109,9 @@ def test_backed_and_lazy_objects_get_the_same_bytes(way, tmp_path):
     other = anndata.read_h5ad(path, backed="r") if kind == "backed" else anndata.experimental.read_lazy(path)
     for one in (adata, other):
         gpe.tl.embed(one, n_components=4, power="all", progress=False)
+        gpe.tl.pseudotime(one, 5)
+        gpe.tl.embed(one, n_components=4, power="all", progress=False)
+        assert "gpe_pseudotime" not in one.obs
         gpe.tl.embed(one, n_components=4, neighbors_key="first", key_added="graph", power="all", progress=False)
         gpe.tl.pseudotime(one, "cell 3")
         gpe.tl.pseudotime(one, "cell 3", key="first")  # of a graph that is itself in the file
@@ -126,7 +131,8 @@ def test_pseudotime_equals_that_of_the_embedding_and_is_infinite_elsewhere():
     adata = some_object()
     adata.obsm["X_pca"][350:] += 100
     gpe.tl.embed(adata, n_components=16, power="all", epsilon="global", progress=False)
-    gpe.tl.pseudotime(adata, 3)
+    with pytest.warns(ConnectivityWarning, match="no path .* from the root to 50 of 400 observations"):
+        gpe.tl.pseudotime(adata, 3)
     result = gpe.embed(adata.obsm["X_pca"], n_components=16, power="all", epsilon="global", progress=False)
     expected = result.pseudotime(3)
     np.testing.assert_allclose(adata.obs["gpe_pseudotime"], expected.values, rtol=1e-6)
@@ -149,6 +155,102 @@ def test_pseudotime_of_some_cells_is_that_of_all(view):
     del some.obs["gpe_component"]
     with pytest.raises(KeyError, match=r"no obs\['gpe_component'\], which an earlier release did not write"):
         gpe.tl.pseudotime(some, 0)
+
+
+@pytest.mark.filterwarnings("ignore:Writing zarr v2")
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
+    adata, path = some_object(), tmp_path / f"cells.{ending}"
+    adata.obsm["X_pca"][:50] += 100
+    given = {"n_components": 16, "n_sketch": 32, "power": [4, "all"], "epsilon": "global", "progress": False}
+    gpe.export(gpe.embed(adata, **given), path, graph=graph)
+    found = getattr(anndata, f"read_{ending}")(path)
+    gpe.tl.embed(adata, **given)
+    assert adata.obs["gpe_component"].tolist() == found.obs["gpe_component"].tolist() == [0] * 50 + [1] * 350
+    kept, expected = found.uns["gpe"], adata.uns["gpe"]
+    matrices = {"distances_key", "connectivities_key"}
+    assert kept.keys() == expected.keys() - (set() if graph else matrices | {"params"})
+    if graph:
+        assert [kept[key] for key in sorted(matrices)] == ["connectivities", "distances"]
+        assert gpe.tl.diffmap(found, 3, neighbors_key="gpe") is None
+    same = kept.keys() - matrices - {"report", "powers"}
+    assert {key: kept[key] for key in same} == {key: expected[key] for key in same}
+    for one in (adata, found):
+        gpe.tl.pseudotime(one, "cell 60")
+    np.testing.assert_array_equal(found.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"])
+    assert np.isinf(found.obs["gpe_pseudotime"]).sum() == 50
+
+
+@pytest.mark.parametrize("merge", ["same", "first"])
+def test_separate_embeddings_that_are_concatenated_have_no_pseudotime(merge):
+    adata = some_object()
+    parts = [gpe.tl.embed(adata[rows], n_components=8, copy=True) for rows in (slice(0, 200), slice(200, 400))]
+    together = anndata.concat(parts, uns_merge=merge)
+    with pytest.raises(ValueError, match=r"has 400 observations, and .* of 200, .* gpe.tl.embed after concatenating"):
+        gpe.tl.pseudotime(together, 0)
+    gpe.tl.embed(adata, n_components=8)
+    again = anndata.concat([adata[:150], adata[150:]], uns_merge="same")  # of one embedding
+    gpe.tl.pseudotime(again, 0)
+    del again.uns["gpe"]["n_obs"]
+    with pytest.raises(ValueError, match=r"gpe.tl.embed after concatenating"):
+        gpe.tl.pseudotime(again, 0)
+
+
+@pytest.mark.parametrize("place", ["obsm['X_pca']", "X", "sparse X"])
+def test_missing_values_are_named_with_the_line_that_drops_them(place):
+    adata = some_object()
+    place, is_sparse = place.removeprefix("sparse "), place == "sparse X"
+    if place == "X":
+        adata.X[3, 2] = np.nan
+        adata.X = csr_matrix(adata.X) if is_sparse else adata.X
+        del adata.obsm["X_pca"]
+    else:
+        adata.obsm["X_pca"][3, 2] = np.nan
+    how = {"n_components": 2, "power": 1, "n_neighbors": 5, "progress": False}
+    for call in (
+        lambda: gpe.tl.embed(adata, **how),
+        lambda: gpe.tl.embed(adata, missing="drop", **how),
+        lambda: gpe.tl.neighbors(adata, 5),
+    ):
+        with pytest.raises(ValueError, match="Drop the") as caught:
+            call()
+        lines = re.search(r"(adata = adata\[.*?\.copy\(\))", str(caught.value))
+        known = {"adata": adata, "np": np}
+        exec(lines[1], known)
+        assert known["adata"].n_obs == 399
+    assert str(caught.value).startswith(f"{place} must be finite") and "row 3, column" in str(caught.value)
+    gpe.tl.embed(known["adata"], **how)
+
+
+def test_embedding_again_removes_the_old_pseudotime():
+    adata = some_object()
+    adata.obs["gpe_pseudotime"] = 1.0  # the user's
+    gpe.tl.embed(adata, n_components=8)
+    assert "gpe_pseudotime" in adata.obs
+    gpe.tl.pseudotime(adata, 0)
+    gpe.tl.embed(adata, use_rep="X", n_components=8)
+    assert "gpe_pseudotime" not in adata.obs and "pseudotime_error" not in adata.uns["gpe"]
+
+
+def test_keys_of_results():
+    adata = some_object()
+    before = adata.obsm["X_pca"].copy()
+    for wrong in ("pca", "X_pca"):
+        with pytest.raises(ValueError, match=r"key_added='pca' would replace obsm\['X_pca'\], which is embedded"):
+            gpe.tl.embed(adata, key_added=wrong)
+    adata.obs["few"] = np.where(np.arange(400) < 30, np.where(np.arange(400) < 15, "a", "b"), "")
+    gpe.tl.embed(adata, n_components=4, power=4, key_added=None)
+    for wrong in ("", "a/b", "X_", 3):
+        with pytest.raises(ValueError, match="key_added must be a name, without '/'"):
+            gpe.tl.embed(adata, key_added=wrong)
+        if wrong != "X_":
+            with pytest.raises(ValueError, match="key_added must be a name, without '/'"):
+                gpe.tl.propagate(adata, "few", key_added=wrong)
+    with pytest.raises(ValueError, match="key_added='few' would replace the column of the labels"):
+        gpe.tl.propagate(adata, "few", key_added="few")
+    np.testing.assert_array_equal(adata.obsm["X_pca"], before)
+    assert set(adata.obsm) == {"X_pca", "X_gpe"}
 
 
 def test_pseudotime_without_an_embedding_or_without_all_scales():

@@ -49,13 +49,17 @@ class CsrPieces:
 
 @dataclass(frozen=True)
 class AnnDataContent:
-    """The parts of an AnnData file: names of the rows, matrices, unstructured metadata; obs and var of the input."""
+    """The parts of an AnnData file: names of the rows, matrices, unstructured metadata; obs and var of the input.
+
+    `obs` are columns that replace those of the input.
+    """
 
     obs_names: np.ndarray
     obsm: Mapping[str, DenseBlocks] = field(default_factory=dict)
     obsp: Mapping[str, CsrPieces] = field(default_factory=dict)
     uns: Mapping[str, object] = field(default_factory=dict)
     annotations: Annotations | None = None
+    obs: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 # --- the target -----------------------------------------------------------------------------------
@@ -241,6 +245,11 @@ def _write_frame(file: Any, content: AnnDataContent) -> None:
     for name, labels in (("obs", content.obs_names), ("var", np.empty(0, str))):
         if name not in file:
             write_elem(file, name, pandas.DataFrame(index=pandas.Index(labels.astype(object), dtype=object)))
+    frame = file["obs"]
+    for name, values in content.obs.items():
+        write_elem(frame, name, values)
+    others = [str(name) for name in frame.attrs["column-order"] if name not in content.obs]
+    frame.attrs["column-order"] = [*others, *content.obs]
     for name in ("obsm", "obsp", "varm", "varp", "layers"):
         write_elem(file, name, {})
     write_elem(file, "uns", dict(content.uns))

@@ -4,18 +4,21 @@ Equal rows are one point and share their labels: a point has the sum of the weig
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.storage.mapped import take_ascending
+
+_UNKNOWN = ("unknown", "nan", "none", "na", "n/a", "<na>")
+_MOST_FLOATS = 100  # different floats that may be classes
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,27 @@ def check_labels(labels: Any, n_rows: int, name: str = "labels") -> GivenLabels:
         raise ValueError(
             Message(f"`{name}` must have rows of at least two classes; {found}. Rows without a label are -1 or None.")
         )
+    _check_classes(classes, name)
     return GivenLabels(classes, rows, codes.astype(np.int32))
+
+
+def _check_classes(classes: np.ndarray, name: str) -> None:
+    """Refuse measurements; warn about classes that look like rows without a label."""
+    if classes.dtype.kind == "f" and len(classes) > _MOST_FLOATS:
+        raise ValueError(
+            Message(
+                f"`{name}` holds {len(classes)} different floats, which look like measurements, not classes. Convert "
+                "them to whole numbers or texts if they are classes."
+            )
+        )
+    unknown = [one for one in classes.tolist() if isinstance(one, str) and one.strip().lower() in _UNKNOWN]
+    if unknown:
+        they = "are classes" if len(unknown) > 1 else "is a class"
+        warn(
+            f"{', '.join(map(repr, unknown))} {they} of `{name}` like any other: pass None, NaN or an empty text for "
+            "rows without a label.",
+            GPEWarning,
+        )
 
 
 def _known(values: np.ndarray) -> np.ndarray:
@@ -105,6 +128,18 @@ class Groups(NamedTuple):
 
     names: list[Any]
     codes: np.ndarray
+
+
+def group_members(some: Any, n_rows: int, name: str) -> Iterator[Any]:
+    """The rows of a group by number or name, which are given so, as one of them, or as a mask."""
+    if isinstance(some, str | Integral):
+        return iter([some])
+    values = np.asarray(some)
+    if values.dtype != np.bool_:
+        return iter(some)
+    if values.shape != (n_rows,):
+        raise ValueError(Message(f"`{name}` must have masks of the {n_rows} rows; got one of {values.shape}."))
+    return iter(np.flatnonzero(values).tolist())
 
 
 def check_groups(groups: Mapping[Any, np.ndarray], n_rows: int, name: str) -> Groups:

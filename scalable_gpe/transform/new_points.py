@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import ConnectivityWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, GPEWarning, Message, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
+from scalable_gpe.io.anndata_object import is_anndata, read_anndata
+from scalable_gpe.io.points import Annotations, Points
 from scalable_gpe.io.rows import InputRows, Rows, naming_all_rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
@@ -129,10 +131,15 @@ class NewPoints:
     """Finds the rows a(x, .) of new points, batch by batch, and applies them to values at the training points."""
 
     def __init__(
-        self, graph: NeighborGraph, heat: HeatKernel, metric: str, feature_names: np.ndarray | None = None
+        self,
+        graph: NeighborGraph,
+        heat: HeatKernel,
+        metric: str,
+        feature_names: np.ndarray | None = None,
+        key: str | None = None,
     ) -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
-        self._feature_names = feature_names
+        self._feature_names, self._key = feature_names, key  # the key of an AnnData input
         self._search = self._make_search()
         self._user_row = graph.storage_order.user_row
         weights = heat.weights
@@ -179,8 +186,14 @@ class NewPoints:
                 self._context.workers.progress.advance()
 
     def open(self, X: Any, storage_options: StorageOptions | None = None) -> NewRowsSource:
-        """Open new rows, in the units of the training rows; refuse other features than theirs."""
+        """Open new rows, in the units of the training rows; refuse other features than theirs.
+
+        Of an AnnData object, the rows are those of the key of the training rows.
+        """
+        is_chosen = isinstance(X, Points)
+        X = read_anndata(X, self._key) if self._key is not None and is_anndata(X) else X
         rows = _open_new(X, self._graph, self._points.n_features, self._metric, storage_options)
+        _check_key(rows.annotations, self._key, is_chosen)
         _check_features(rows.feature_names, self._feature_names)
         return rows
 
@@ -280,6 +293,23 @@ def _open_new(
             )
         )
     return in_stored_units(rows, graph.metadata)
+
+
+def _check_key(found: Annotations | None, key: str | None, is_chosen: bool) -> None:
+    """Refuse another matrix of an AnnData input than that of the training rows; warn where it was chosen."""
+    if found is None or found.source == key or (is_chosen and key is None):
+        return
+    if key is None:
+        raise ValueError(
+            Message(
+                "`X_new` is an AnnData object or file, and the training rows were an array: pass the matrix that was "
+                "embedded`!, such as adata.obsm['X_pca'], or gpe.read_points(path, key='obsm/X_pca')`."
+            )
+        )
+    text = f"`X_new` was read from {found.source}, the training rows from {key}. Read it with `key={key!r}`."
+    if not is_chosen:
+        raise ValueError(Message(text))
+    warn(text, GPEWarning)
 
 
 def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> None:

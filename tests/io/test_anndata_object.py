@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import scalable_gpe as gpe
+from scalable_gpe.errors import GPEWarning
 
 anndata = pytest.importorskip("anndata")
 pytestmark = [
@@ -132,6 +133,30 @@ def test_new_points_and_opened_runs(tmp_path):
     assert again.names.tolist() == adata.obs_names[:250].tolist()
     expected = result.transform(adata.obsm["X_pca"][250:])
     assert again.transform(adata[250:]).tobytes() == expected.tobytes()
+
+
+def test_new_objects_are_read_as_the_first_one(tmp_path):
+    adata, key = some_object(), "obsm/X_scvi"
+    some = adata[:50].copy()
+    some.write_h5ad(tmp_path / "some.h5ad")
+    how = {"n_components": 4, "power": 4, "n_neighbors": 8, "progress": False}
+    result = gpe.embed(gpe.read_points(adata, key=key), store=tmp_path / "run.zarr", **how)
+    for one in (result, gpe.open(tmp_path / "run.zarr")):
+        for X in (some, gpe.read_points(tmp_path / "some.h5ad", key=key)):
+            np.testing.assert_array_equal(one.transform(X), result.points[:50])
+        with pytest.raises(ValueError, match=r"read from obsm/X_pca, the training rows from obsm/X_scvi. .*key='obsm/"):
+            one.transform(tmp_path / "some.h5ad")
+        with pytest.warns(GPEWarning, match="read from obsm/X_pca"):  # as the command line reads it
+            one.transform(gpe.read_points(some))
+    with pytest.raises(KeyError, match="got 'X_scvi'"):
+        result.transform(anndata.AnnData(some.X))
+    model = gpe.GaussianProcessEmbedding(4, power=4).fit(gpe.read_points(adata, key=key))
+    with pytest.raises(ValueError, match="read from obsm/X_pca"):
+        model.transform(some)
+    plain = gpe.embed(adata.obsm["X_scvi"], **how)
+    with pytest.raises(ValueError, match=r"X_new is an AnnData object or file.* pass .*adata.obsm\['X_pca'\]"):
+        plain.transform(some)
+    np.testing.assert_array_equal(plain.transform(gpe.read_points(some, key=key)), plain.points[:50])
 
 
 def test_mistakes():

@@ -1,11 +1,13 @@
 """Class probabilities against dense solves: components, weights, duplicates, both normalisations; bad input."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.errors import ConnectivityWarning
+from scalable_gpe.errors import ConnectivityWarning, GPEWarning
 from scalable_gpe.execution.block_sizes import block_sizes
 
 METHODS = ("spreading", "harmonic", "poisson")
@@ -180,6 +182,40 @@ def test_bad_input_is_refused(torus):
     ):
         with pytest.raises(ValueError, match=message):
             result.fate(wrong)
+
+
+def test_columns_that_are_no_classes(torus):
+    result = gpe.embed(torus[0], n_neighbors=8, n_components=2, power=1, progress=False)
+    few = np.where(np.arange(500) < 40, np.where(np.arange(500) % 2, "a", "b"), None)
+    for word in ("Unknown", "unknown", "nan", "NaN", "None", "NA"):
+        with pytest.warns(GPEWarning, match=f"'{word}' is a class of labels like any other: pass None, NaN or") as seen:
+            found = result.propagate(np.where(np.equal(few, None), word, few))
+        assert len(seen) == 1 and word in found.classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GPEWarning)
+        result.propagate(few)
+        result.propagate(np.where(np.arange(500) < 40, np.arange(500) // 10, np.nan))  # whole numbers with missing ones
+    with pytest.raises(ValueError, match="labels holds 490 different floats, which look like measurements"):
+        result.propagate(torus[0][:, 0].astype(np.float64))
+
+
+def test_fates_of_masks_and_single_rows():
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(np.linspace(0, 1, 300)[:, None].astype(np.float32))
+    adata.obs["kind"] = np.where(np.arange(300) < 20, "start", np.where(np.arange(300) >= 290, "end", "middle"))
+    result = gpe.embed(adata, n_neighbors=8, n_components=2, power=1, progress=False)
+    gpe.tl.neighbors(adata, 8)
+    ends = {"left": list(range(20)), "right": list(range(290, 300))}
+    masks = {"left": adata.obs["kind"] == "start", "right": (adata.obs["kind"] == "end").to_numpy()}
+    single, numbers = {"left": 0, "right": "299"}, {"left": [0], "right": [299]}
+    for given, expected in ((masks, ends), (single, numbers)):
+        probabilities = result.fate(expected).probabilities
+        np.testing.assert_array_equal(result.fate(given).probabilities, probabilities)
+        gpe.tl.fate(adata, given)
+        np.testing.assert_allclose(adata.obsm["lineages_fwd"], probabilities, atol=1e-4)
+    for call in (result.fate, lambda terminal: gpe.tl.fate(adata, terminal)):
+        with pytest.raises(ValueError, match=r"terminal must have masks of the 300 rows; got one of \(20,\)"):
+            call({"left": np.ones(20, bool), "right": 299})
 
 
 def test_rows_too_far_for_a_short_horizon_are_counted():
