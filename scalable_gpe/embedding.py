@@ -699,7 +699,10 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
+    # of a graph that was made when other columns were left out
+    remarks = [warn(text, GPEWarning) for text in source.remarks if str(Message(text)) not in graph.metadata.remarks]
     report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.held_warning())
+    report = replace(report, warnings=(*remarks, *report.warnings))
     log.finish(report, arrays)
     return _embedding(heat, tables, sketch, parameters, report, labels)
 

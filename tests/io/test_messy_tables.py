@@ -8,6 +8,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
+from scalable_gpe.errors import GPEWarning
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -161,3 +162,65 @@ def test_the_command_line_takes_the_same_table(tmp_path, capsys):
     given = ["transform", str(tmp_path / "s.zarr"), str(tmp_path / "new.csv"), str(tmp_path / "out.csv")]
     assert cli.main([*given, "--index", "name", "--numeric-only"]) == 0
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv", index_col="name"), result.points[:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_columns_that_are_left_out_are_named(form, tmp_path):
+    frame = table()
+    frame["visits"] = [str(number) for number in range(40)] + ["?"] + [str(number) for number in range(19)]
+    frame["price"] = [f"{number},{number % 90 + 10}" for number in range(60)]
+    frame["income"] = [f"{number},{number + 100}.5" for number in range(60)]
+    if form == "csv":
+        frame.to_csv(tmp_path / "t.csv")
+        points = gpe.read_points(tmp_path / "t.csv", index="name", numeric_only=True)
+    elif form == "parquet":
+        frame.to_parquet(tmp_path / "t.parquet")
+        points = gpe.read_points(tmp_path / "t.parquet", index="name", numeric_only=True)
+    else:
+        points = frame
+    with pytest.warns(GPEWarning, match=r"columns 'city', 'born', 'visits', 'price', 'income' are left out"):
+        result = gpe.embed(points, numeric_only=True, store=tmp_path / "run.zarr", **HOW)
+    told = " ".join(result.report["warnings"])
+    assert "'visits' is left out: 59 of the first 60 cells are numbers; row 40 holds '?'" in told
+    assert "'price' is left out: it looks like numbers with a decimal comma" in told
+    assert "'income' is left out: it looks like numbers with a thousands separator" in told
+    assert told.count("'city'") == 1
+
+
+def test_columns_are_named_where_another_run_made_the_graph(tmp_path):
+    frame = table()[["city", "a", "b", "c"]]
+    how = HOW | {"store": tmp_path / "run.zarr"}
+    gpe.embed(frame[["a", "b", "c"]], **how)
+    with pytest.warns(GPEWarning, match="column 'city' is left out: it does not hold numbers alone"):
+        result = gpe.embed(frame, numeric_only=True, **(how | {"power": 8}))
+    assert any("'city'" in text for text in result.report["warnings"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_column_of_bools_with_holes_is_one_of_bools(form, tmp_path):
+    frame = table()[["a", "b", "smokes"]].astype({"smokes": object})
+    frame.iloc[[3, 7], 2] = None
+    kept = np.flatnonzero(frame["smokes"].notna())
+    expected = gpe.embed(frame.iloc[kept].to_numpy(float), **HOW)
+    result = gpe.embed(written(frame, form, tmp_path), missing="drop", numeric_only=True, **HOW)
+    assert result.feature_names.tolist() == ["a", "b", "smokes"]
+    assert result.points.tobytes() == expected.points.tobytes()
+
+
+def test_few_different_rows_are_said():
+    X = np.arange(150.0)[:, None] % 4
+    with pytest.warns(GPEWarning, match="only 4 different rows are left of 150"):
+        gpe.embed(X, n_components=2, progress=False)
+
+
+def test_repeated_row_names_are_counted(tmp_path):
+    frame = table()[["a", "b"]]
+    frame.index = pd.Index(["one", "two", *frame.index[2:-2], "one", "one"], name="name")
+    with pytest.warns(GPEWarning, match="2 of 60 row names repeat others: 'one'"):
+        gpe.embed(written(frame, "csv", tmp_path), **HOW)
+
+
+def test_info_names_the_columns(tmp_path, capsys):
+    gpe.embed(table()[["a", "b", "c"]], store=tmp_path / "run.zarr", **HOW)
+    assert cli.main(["info", str(tmp_path / "run.zarr")]) == 0
+    assert "'a', 'b', 'c'" in capsys.readouterr().out
