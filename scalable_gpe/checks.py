@@ -238,6 +238,29 @@ def check_random_state(value: object, name: str = "random_state") -> int:
     return int(value)
 
 
+def check_row_values(values: Any, n_rows: int, name: str, dropped: npt.NDArray[Any] | None = None) -> Any:
+    """Check that there is one value for each row, or for each row of an input of which some were `dropped`.
+
+    Those of the rows that are left are returned.
+
+    Examples
+    --------
+    >>> check_row_values(["a", "b", "c"], 2, "color", np.array([1])).tolist()
+    ['a', 'c']
+    """
+    shape, n_dropped = np.shape(values), 0 if dropped is None else len(dropped)
+    if dropped is not None and shape == (n_rows + n_dropped,):
+        kept = np.delete(np.arange(shape[0]), dropped)
+        values = getattr(values, "iloc", values)  # of a Series; a Categorical keeps its categories
+        return (np.asarray(values) if isinstance(values, Sequence) else values)[kept]
+    if shape != (n_rows,):
+        before = f", or for each of the {n_rows + n_dropped} of the input" if n_dropped else ""
+        raise ValueError(
+            Message(f"`{name}` must have one value for each of the {n_rows} rows{before}; got shape {shape}.")
+        )
+    return values
+
+
 def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np.int64]:
     """Return the positions that None (all), a slice or an array of whole numbers selects from ``range(length)``."""
     if selection is None or isinstance(selection, slice):

@@ -133,6 +133,11 @@ class Embedding:
         return self.graph.kept_rows
 
     @property
+    def dropped(self) -> np.ndarray | None:
+        """Numbers in the input of the rows that were left out, ascending; None without any."""
+        return self.graph.dropped
+
+    @property
     def is_rotated(self) -> bool:
         """Whether the columns are principal axes of the sketch."""
         return self.settings.sketching.is_rotated
@@ -799,10 +804,9 @@ def open_input(X: Any, parameters: Parameters, storage_options: StorageOptions |
 
 def _of_kept(values: Any, rows: InputRows | None) -> Any:
     """Of one value for each row of the input, those of the rows that are kept."""
-    dropped = None if rows is None else rows.dropped
-    if rows is None or dropped is None or np.shape(values) != (rows.n_rows + len(dropped),):
+    if rows is None or rows.dropped is None or values is None:
         return values
-    return np.delete(np.asarray(values), dropped)
+    return checks.check_row_values(values, rows.n_rows, "sample_weight", rows.dropped)
 
 
 def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:

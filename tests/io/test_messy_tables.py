@@ -224,3 +224,24 @@ def test_info_names_the_columns(tmp_path, capsys):
     gpe.embed(table()[["a", "b", "c"]], store=tmp_path / "run.zarr", **HOW)
     assert cli.main(["info", str(tmp_path / "run.zarr")]) == 0
     assert "'a', 'b', 'c'" in capsys.readouterr().out
+
+
+def test_values_for_all_rows_of_the_input_are_those_of_the_kept_rows(tmp_path):
+    plot = pytest.importorskip("scalable_gpe.plot")
+    frame = table()
+    frame.iloc[[3, 20, 59], 1] = np.nan
+    result = gpe.embed(frame[["a", "b", "c"]], missing="drop", **HOW)
+    kept = result.kept_rows
+    city = pd.Series(frame["city"], dtype="category")
+    for values in (frame["city"], frame["city"].tolist(), city, city.array):
+        expected = result.propagate(np.asarray(values)[kept])
+        np.testing.assert_array_equal(result.propagate(values).probabilities, expected.probabilities)
+        assert plot.scatter(result, color=values) is not None
+    names = [f"customer {number}" for number in range(60)]
+    pages = [
+        plot.interactive(result, names=some).save(tmp_path / "p.html").read_bytes()
+        for some in (names, np.array(names)[kept])
+    ]
+    assert pages[0] == pages[1]
+    with pytest.raises(ValueError, match="each of the 57 rows, or for each of the 60 of the input; got shape"):
+        result.propagate(city[:-1])
