@@ -12,6 +12,7 @@ from scalable_gpe.cli.options import (
     OVERWRITE,
     POINTS,
     RUN,
+    VALUES_INDEX,
     Argument,
     count_or,
     number_or_word,
@@ -21,6 +22,8 @@ from scalable_gpe.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from scalable_gpe.accuracy import Audit
     from scalable_gpe.embedding import Embedding
     from scalable_gpe.io.points import Points
@@ -48,15 +51,24 @@ def measure(result: "Embedding", *, n_probes: int, n_exact: int, random_state: i
     return gpe.audit(result, n_probes=n_probes, n_exact=n_exact, random_state=random_state)
 
 
-def read_colors(color: str | None, column: str | None) -> dict[str, Any]:
+def read_colors(result: "Embedding", color: str | None, column: str | None, index: str | None) -> dict[str, Any]:
     """Read a column of a file: the arguments `color` and `color_label` of pictures."""
-    from scalable_gpe.io.columns import read_column
-
     if color is not None:
-        return {"color": read_column(color, column), "color_label": column or Path(color).stem}
-    if column is not None:
-        raise ValueError("--column names a column of the file of --color, which was not given.")
+        return {"color": read_values(result, color, column, index), "color_label": column or Path(color).stem}
+    for name, value in (("column", column), ("index", index)):
+        if value is not None:
+            raise ValueError(f"--{name} names a column of the file of --color, which was not given.")
     return {}
+
+
+def read_values(result: "Embedding", path: str, column: str | None, index: str | None) -> "np.ndarray":
+    """Read one value for each row of an embedding, by name where the file has the names."""
+    from scalable_gpe.io.columns import Rows, read_row_values
+
+    values, names = read_row_values(path, column, Rows(result.names, result.kept_rows), index)
+    if names is not None:
+        tell(f"{path}: rows are matched by name, with column {names!r}")
+    return values
 
 
 def show_written(path: Path) -> None:
@@ -99,8 +111,8 @@ def report(path: str, audit: bool, **given: Any) -> None:
     from scalable_gpe.plot.document import check_path
 
     check_path(path)  # before the audit, which takes a while
-    colors = read_colors(**take(given, COLOR))
     result = open_run(**take(given, RUN))
+    colors = read_colors(result, **take(given, COLOR))
     enough = result.graph.storage_order.n_points >= LEAST_POINTS
     found = measure(result, **given) if audit and enough else False
     show_written(gpe.write_report(result, path, audit=found, **colors))
@@ -126,9 +138,10 @@ def export(path: str, **given: Any) -> None:
 
 @command(
     *RUN,
-    Argument("labels", "LABELS", "labels of the rows, in their order: .npy, .csv, .parquet or .h5ad"),
+    Argument("labels", "LABELS", "labels of the rows, by name or in their order: .npy, .csv, .parquet or .h5ad"),
     Argument("path", "OUT", "the file for the probabilities: .npy, .parquet or .csv"),
     option("--column", "NAME", "which column of LABELS (.npy: its number; .h5ad: a column of obs)"),
+    VALUES_INDEX,
     option("--method", "NAME", "spreading, harmonic or poisson (spreading)", default="spreading"),
     option(
         "--horizon",
@@ -145,20 +158,21 @@ def export(path: str, **given: Any) -> None:
         "scalable-gpe propagate run.zarr cells.h5ad types.parquet --column cell_type --method poisson",
     ),
 )
-def propagate(store: str, labels: str, path: str, column: str | None, overwrite: bool, **given: Any) -> None:
+def propagate(
+    store: str, labels: str, path: str, column: str | None, index: str | None, overwrite: bool, **given: Any
+) -> None:
     """Write class probabilities of all rows of a store, from the labels of some: .npy, .parquet or .csv."""
     import numpy as np
 
     from scalable_gpe.exports import export_probabilities
-    from scalable_gpe.io.columns import read_column
     from scalable_gpe.io.files import check_target
     from scalable_gpe.io.obs_columns import MISSING
 
     check_target(path)
-    values = read_column(labels, column)
-    values = np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
     run = {name: given.pop(name) for name in ("storage_options", "run")}
     result = open_run(store, **run)
+    values = read_values(result, labels, column, index)
+    values = np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
     options = run["storage_options"]
     found = result.propagate(values, store=store, storage_options=options, **given)
     written = export_probabilities(found, path, result.names, overwrite=overwrite)

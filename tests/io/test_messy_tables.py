@@ -245,3 +245,34 @@ def test_values_for_all_rows_of_the_input_are_those_of_the_kept_rows(tmp_path):
     assert pages[0] == pages[1]
     with pytest.raises(ValueError, match="each of the 57 rows, or for each of the 60 of the input; got shape"):
         result.propagate(city[:-1])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "h5ad"])
+def test_labels_in_a_file_go_by_name(form, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = table()
+    frame.iloc[[3, 20], 1] = np.nan
+    result = gpe.embed(frame[["a", "b", "c"]], missing="drop", store="run.zarr", **HOW)
+    labels = pd.DataFrame({"kind": frame["city"], "count": np.arange(60) // 2}, index=frame.index)
+
+    def probabilities(labels, *options):
+        path, out = f"labels.{form}", "out.csv"
+        if form == "h5ad":
+            pytest.importorskip("anndata").AnnData(np.zeros((len(labels), 1)), obs=labels).write_h5ad(path)
+        else:
+            labels.to_csv(path) if form == "csv" else labels.to_parquet(path)
+        words = ["propagate", "run.zarr", path, out, "--column", "kind", "--overwrite", "-q", *options]
+        return pd.read_csv(out, index_col="name") if cli.main(words) == 0 else capsys.readouterr().err
+
+    expected = result.propagate(frame["city"])
+    mixed = labels.sample(frac=1, random_state=0)
+    for given in (labels, mixed, mixed[mixed.index.isin(result.names)], labels.iloc[result.kept_rows]):
+        np.testing.assert_allclose(probabilities(given), expected.probabilities[:], rtol=1e-5)
+    if form != "h5ad":
+        np.testing.assert_allclose(probabilities(mixed, "--index", "name"), expected.probabilities[:], rtol=1e-5)
+        assert "holds names of rows, but" in probabilities(mixed, "--index", "count")
+        two = mixed.assign(other=mixed.index.to_numpy()[::-1])
+        assert "--index must say which column" in probabilities(two)
+    other = labels.rename({"row 5": "stranger"}).sample(frac=1, random_state=0)
+    assert "column" in (told := probabilities(other)) and "1 are missing: 'row 5'" in told
+    assert cli.main(["plot", "run.zarr", "p.png", "--what", "scatter", "--color", f"labels.{form}", "--column", "kind"])
