@@ -77,10 +77,11 @@ class NotFiniteError(ValueError):
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
+    how = {"X": " (embed does with `missing='drop'`)", "X_new": "`!, as X_new[result.feature_names].dropna() does`"}
     return NotFiniteError(
         Message(
             f"`{name}` must be finite and below {most}; NaN, infinity or more in {where}. "
-            f"Drop these rows (embed does with `missing='drop'`), fill them in, or scale `{name}` down."
+            f"Drop these rows{how.get(name, '')}, fill them in, or scale `{name}` down."
         )
     )
 

@@ -200,7 +200,8 @@ class Embedding:
         Parameters
         ----------
         X_new : array-like (M, d)
-            Any input that `embed` takes, with the features of the training rows. Read batch by batch.
+            Any input that `embed` takes, with the features of the training rows. Read batch by batch. Of a table, the
+            columns named `feature_names` are taken, in whatever order they are.
         power : int or "all", optional
             One power of an embedding that has several; by default each of them, as a dict.
         return_distance : bool
@@ -449,9 +450,9 @@ class Embedding:
         kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
         return kind(self.graph, self.heat, self.settings.metric, self.feature_names)
 
-    def _transformed(self, X_new: Any, power: Power) -> tuple[NewRowsSource, Iterator[NewRows]]:
+    def _transformed(self, X_new: Any, power: Power, missing: str = "error") -> tuple[NewRowsSource, Iterator[NewRows]]:
         """The new rows, and what `transform` gives for them at one power, some rows at a time."""
-        rows = self._new_points.open(X_new)
+        rows = self._new_points.open(X_new, missing=missing)
         return rows, self._new_points.batches(rows, self._extensions({power: self.at(power)}))
 
     def _extensions(self, points: dict[Power, Any]) -> list[Extension]:

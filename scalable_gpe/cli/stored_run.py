@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from scalable_gpe.cli.command import command
 from scalable_gpe.cli.console import caution, is_given, progress, say, show, tell
 from scalable_gpe.cli.options import (
@@ -187,6 +189,13 @@ def propagate(
     Argument("path", "OUT", "the file for their embedding: .npy, .parquet or .csv"),
     *POINTS,
     option("--power", "P", "which power of several (all, or the largest)", type=count_or("all")),
+    option(
+        "--missing",
+        "NAME",
+        "drop rows with missing values (error)",
+        type=click.Choice(["error", "drop"]),
+        default="error",
+    ),
     OVERWRITE,
     examples=(
         "scalable-gpe transform run.zarr new.npy placed.npy",
@@ -195,11 +204,12 @@ def propagate(
 )
 def transform(x: str, path: str, **given: Any) -> None:
     """Embed new rows among those of a store, some at a time, and write their embedding: .npy, .parquet or .csv."""
-    import scalable_gpe as gpe
     from scalable_gpe.exports import export_transformed
-    from scalable_gpe.io.files import check_target
+    from scalable_gpe.io.files import check_target, read_features
 
     check_target(path)  # before a table is converted, which takes a while
     run, reading = take(given, RUN), take(given, POINTS)
-    points = gpe.read_points(x, storage_options=run["storage_options"], **reading)
-    show_written(export_transformed(open_run(**run), points, path, **given))
+    result = open_run(**run)
+    names = [] if result.feature_names is None else result.feature_names.tolist()
+    points = read_features(x, names, storage_options=run["storage_options"], **reading)
+    show_written(export_transformed(result, points, path, **given))

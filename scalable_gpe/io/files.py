@@ -108,6 +108,29 @@ def read_points(
     return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep, numeric_only))
 
 
+def read_features(path: Any, feature_names: Sequence[str], **reading: Any) -> Points:
+    """Open a file of new rows; of a table that has some of these columns by name, they are read, in this order."""
+    chosen = any(reading.get(name) is not None for name in ("key", "columns", "drop"))
+    names = [] if chosen else _column_names(path, reading.get("sep"), reading.get("header"))
+    if not set(names).isdisjoint(feature_names):
+        reading |= {"columns": list(feature_names), "numeric_only": False}
+    return read_points(path, **reading)
+
+
+def _column_names(path: Any, sep: str | None, header: bool | None) -> Sequence[str]:
+    """The names of the columns of a table; none of other files."""
+    from scalable_gpe.io.csv_files import csv_format
+    from scalable_gpe.io.parquet_files import parquet_columns
+
+    if is_url(path) or is_anndata(path) or not os.path.exists(text := local_path(path)):
+        return []
+    kind = file_kind(text)
+    if kind == "csv":
+        written = csv_format(text, sep, header)
+        return written.names if written.has_header else []
+    return parquet_columns(text) if kind == "parquet" else []
+
+
 def _read_table(path: str, kind: str, key: str | None, options: TableOptions) -> Points:
     from scalable_gpe.io.csv_files import read_csv
     from scalable_gpe.io.parquet_files import read_parquet

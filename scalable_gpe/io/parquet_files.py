@@ -39,12 +39,7 @@ _LEAST_BYTES = 4  # bytes of a number in the copy
 
 def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     """Read columns of numbers, or one column of equally long lists; a folder of .parquet files counts as one."""
-    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
-    if not files:
-        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
-    with sound_parquet(path):
-        schema = parquet.read_schema(files[0])
+    files, schema = _files_and_schema(path)
     named = _pandas_index(schema, path) if options.index is None else options.index
     number = find_column(named, schema.names, "index", path)
     index = None if number is None else schema.names[number]
@@ -64,6 +59,21 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     points = copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path, without(others))
     remarks = left_out_remarks(_first_cells(files, schema, others, path)) + points.remarks
     return replace(points, feature_names=name_array(kept), remarks=remarks)
+
+
+def parquet_columns(path: str) -> list[str]:
+    """The names of the columns of a file."""
+    return list(_files_and_schema(path)[1].names)
+
+
+def _files_and_schema(path: str) -> tuple[list[str], Any]:
+    """The files that a path stands for, and the schema of the first one."""
+    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
+    files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
+    if not files:
+        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
+    with sound_parquet(path):
+        return files, parquet.read_schema(files[0])
 
 
 @contextlib.contextmanager

@@ -540,7 +540,7 @@ def _check_columns(frame: Any, name: str) -> None:
         raise TypeError(
             Message(
                 f"`{name}` must be numeric; {listed(wrong) or 'it has no column of numbers'}. Drop or encode {they} "
-                "before embedding, or pass `numeric_only=True` to embed."
+                f"before embedding{', or pass `numeric_only=True` to embed' * (name == 'X')}."
             )
         )
 

@@ -15,6 +15,7 @@ The search is exact: all points are scanned in leaves of neighbouring points, an
 are skipped. In low dimension that leaves a few hundred distances per row; in high dimension up to all N.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
+from scalable_gpe.io.files import read_features
+from scalable_gpe.io.points import first_names
 from scalable_gpe.io.rows import InputRows, Rows, naming_all_rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
@@ -178,9 +181,10 @@ class NewPoints:
                 yield self._batch(_read(rows, start, stop), extensions, dtypes)
                 self._context.workers.progress.advance()
 
-    def open(self, X: Any, storage_options: StorageOptions | None = None) -> NewRowsSource:
+    def open(self, X: Any, storage_options: StorageOptions | None = None, missing: str = "error") -> NewRowsSource:
         """Open new rows, in the units of the training rows; refuse other features than theirs."""
-        rows = _open_new(X, self._graph, self._points.n_features, self._metric, storage_options)
+        X = X if self._feature_names is None else _select(X, self._feature_names.tolist(), storage_options)
+        rows = _open_new(X, self._graph, self._points.n_features, self._metric, storage_options, missing)
         _check_features(rows.feature_names, self._feature_names)
         return rows
 
@@ -268,10 +272,15 @@ def _read(rows: NewRowsSource, start: int, stop: int) -> np.ndarray:
 
 
 def _open_new(
-    X: Any, graph: NeighborGraph, n_features: int, metric: str, storage_options: StorageOptions | None = None
+    X: Any,
+    graph: NeighborGraph,
+    n_features: int,
+    metric: str,
+    storage_options: StorageOptions | None = None,
+    missing: str = "error",
 ) -> InputRows:
     """Open new rows in the units of the training rows; refuse another number of features than theirs."""
-    rows = open_rows(X, metric, name="X_new", min_rows=1, storage_options=storage_options)
+    rows = open_rows(X, metric, name="X_new", min_rows=1, storage_options=storage_options, missing=missing)
     if rows.n_features != n_features:
         raise ValueError(
             Message(
@@ -280,6 +289,23 @@ def _open_new(
             )
         )
     return in_stored_units(rows, graph.metadata)
+
+
+def _select(X: Any, names: list[str], storage_options: StorageOptions | None) -> Any:
+    """The columns of a table, in a file or in memory, that have the names of the features; other input as it is."""
+    if isinstance(X, str | os.PathLike):
+        return read_features(X, names, storage_options=storage_options)
+    if not hasattr(X, "iloc"):
+        return X
+    at = {str(label): number for number, label in enumerate(X.columns)}
+    lacking = [name for name in names if name not in at]
+    if len(lacking) == len(names) or len(at) < len(X.columns):
+        return X
+    if lacking:
+        raise ValueError(
+            Message(f"`X_new` must have the columns of the training rows; it lacks {first_names(lacking)}. Add them.")
+        )
+    return X.iloc[:, [at[name] for name in names]]
 
 
 def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> None:

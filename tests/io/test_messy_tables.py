@@ -276,3 +276,30 @@ def test_labels_in_a_file_go_by_name(form, tmp_path, monkeypatch, capsys):
     other = labels.rename({"row 5": "stranger"}).sample(frac=1, random_state=0)
     assert "column" in (told := probabilities(other)) and "1 are missing: 'row 5'" in told
     assert cli.main(["plot", "run.zarr", "p.png", "--what", "scatter", "--color", f"labels.{form}", "--column", "kind"])
+
+
+def test_new_rows_take_the_features_by_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = table()
+    result = gpe.embed(frame, numeric_only=True, store="run.zarr", **HOW)
+    new = frame[["c", "city", "b", "smokes", "born", "a"]].iloc[:9]
+    new.to_csv("new.csv"), new.to_parquet("new.parquet")
+    for given in (new, "new.csv", "new.parquet"):
+        np.testing.assert_array_equal(result.transform(given), result.points[:9])
+    with pytest.raises(ValueError, match="it lacks 'b', 'smokes'"):
+        result.transform(new[["a", "c"]])
+    new.iloc[[2, 5], 0] = np.nan
+    with pytest.raises(
+        ValueError, match=r"Drop these rows, as X_new\[result.feature_names\].dropna\(\) does, fill"
+    ) as raised:
+        result.transform(new)
+    assert "missing=" not in str(raised.value)
+    new.to_csv("new.csv")
+    words = ["transform", "run.zarr", "new.csv", "out.csv", "--index", "name"]
+    assert cli.main(words) == 1
+    assert "column 'c'" in capsys.readouterr().err
+    assert cli.main([*words, "--missing", "drop"]) == 0
+    assert "2 of 9 new rows have missing values and are left out" in capsys.readouterr().err
+    placed = pd.read_csv("out.csv", index_col="name")
+    assert placed.index.tolist() == [f"row {number}" for number in (0, 1, 3, 4, 6, 7, 8)]
+    np.testing.assert_allclose(placed, result.points[[0, 1, 3, 4, 6, 7, 8]], rtol=1e-5)
