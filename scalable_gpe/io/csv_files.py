@@ -267,6 +267,8 @@ class _Text:
     def _explain(self, error: Exception) -> str:
         """What pyarrow says, with the names of all columns of text and a way out."""
         text = str(error).splitlines()[0]
+        if "CSV parse error: Expected" in text and (row := self._ragged_row()) is not None:
+            return f"{row}. Give each line as many cells as the first one."
         found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
         if not found:
             return text
@@ -275,6 +277,23 @@ class _Text:
         index = None if self.names is None else self.written.names[self.names]
         holds = (f"column {name!r} holds {cell!r}" for name, cell in zip(names, wrong.values(), strict=True))
         return f"{listed(holds)}. {way_out(names, index)}"
+
+    def _ragged_row(self) -> str | None:
+        """What the parser says of a line with another number of cells; it counts lines in one thread only."""
+        import pyarrow
+        import pyarrow.csv
+
+        try:
+            pyarrow.csv.read_csv(
+                self.path,
+                pyarrow.csv.ReadOptions(column_names=list(map(str, range(len(self.written.names)))), use_threads=False),
+                pyarrow.csv.ParseOptions(delimiter=self.written.sep, newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(include_columns=["0"], column_types={"0": pyarrow.string()}),
+            )
+        except pyarrow.ArrowInvalid as error:
+            found = re.search(r"Row #(\d+): (.*)", str(error))
+            return None if found is None else f"line {found[1]}: {found[2]}"
+        return None
 
     def _first_texts(self) -> dict[int, str]:
         """The columns that do not begin with numbers, and the first cell of each that is none."""

@@ -329,7 +329,7 @@ MISTAKES = [
     (["info", "nothing.zarr"], "does not exist"),
     (["estimate", "1", "2"], "error: N must be at least 2"),
     (["embed", "points.npy", "s.zarr", "--key", "X"], "has no such parts"),
-    (["embed", "points.npy", "s.zarr", "--index", "name"], "has no columns by name"),
+    (["embed", "points.npy", "s.zarr", "--index", "name"], "is a npy file"),
     (["audit", "nothing.zarr"], "does not exist"),
     (["plot", "run.zarr", "p.png", "--color", "none.npy"], "there is no file"),
     (["plot", "run.zarr", "p.xyz"], "not supported"),

@@ -303,3 +303,18 @@ def test_new_rows_take_the_features_by_name(tmp_path, monkeypatch, capsys):
     placed = pd.read_csv("out.csv", index_col="name")
     assert placed.index.tolist() == [f"row {number}" for number in (0, 1, 3, 4, 6, 7, 8)]
     np.testing.assert_allclose(placed, result.points[[0, 1, 3, 4, 6, 7, 8]], rtol=1e-5)
+
+
+def test_a_line_with_other_cells_is_numbered(tmp_path):
+    lines = ["a,b", *["1,2"] * 40, "3", *["1,2"] * 5]
+    (tmp_path / "ragged.csv").write_text("\n".join(lines))
+    with pytest.raises(TypeError, match="line 42: Expected 2 columns, got 1"):
+        gpe.read_points(tmp_path / "ragged.csv")
+
+
+def test_a_limit_without_a_unit_and_options_of_other_files_are_explained(tmp_path):
+    with pytest.raises(ValueError, match="memory_limit=500 is 500 bytes; did you mean 500MB"):
+        gpe.embed(np.eye(20), memory_limit="500")
+    table().to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"sep is about a .csv or .tsv file; .* is a parquet file"):
+        gpe.read_points(tmp_path / "t.parquet", sep=";")
