@@ -435,7 +435,10 @@ def test_only_marked_arguments_are_options():
         (["embed", "words.npy", "s.zarr"], "INPUT must be real and numeric"),
         (["embed", "long.npy", "s.zarr"], "INPUT must hold whole numbers below"),
         (["embed", "holes.npy", "s.zarr"], "(embed does with --missing drop)"),
-        (["transform", "run.zarr", "holes.npy", "new.npy"], "(embed does with --missing drop)"),
+        (
+            ["transform", "run.zarr", "holes.npy", "new.npy"],
+            "scale INPUT down. --missing drop leaves out those with NaN.",
+        ),
         (["embed", "-", "s.zarr"], "embed needs INPUT or --neighbors-file; got neither."),
         (["embed", "points.npy", "s.zarr", "--n-jobs", "0"], "--n-jobs must not be 0; -1 stands for all cores."),
         (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
