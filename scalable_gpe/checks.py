@@ -79,8 +79,9 @@ class NotFiniteError(ValueError):
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
+    how = {"X": " (embed does with `missing='drop'`)", "X_new": "`!, as X_new[result.feature_names].dropna() does`"}
     fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
-    way_out = f"Drop these rows (embed does with `missing='drop'`), fill them in, or scale `{name}` down."
+    way_out = f"Drop these rows{how.get(name, '')}, fill them in, or scale `{name}` down."
     error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))
     error.fault = fault
     return error
@@ -237,6 +238,29 @@ def check_random_state(value: object, name: str = "random_state") -> int:
             Message(f"`{name}` must be between 0 and 2**64 - 1; got {int(value)}. Choose a seed in this range.")
         )
     return int(value)
+
+
+def check_row_values(values: Any, n_rows: int, name: str, dropped: npt.NDArray[Any] | None = None) -> Any:
+    """Check that there is one value for each row, or for each row of an input of which some were `dropped`.
+
+    Those of the rows that are left are returned.
+
+    Examples
+    --------
+    >>> check_row_values(["a", "b", "c"], 2, "color", np.array([1])).tolist()
+    ['a', 'c']
+    """
+    shape, n_dropped = np.shape(values), 0 if dropped is None else len(dropped)
+    if dropped is not None and shape == (n_rows + n_dropped,):
+        kept = np.delete(np.arange(shape[0]), dropped)
+        values = getattr(values, "iloc", values)  # of a Series; a Categorical keeps its categories
+        return (np.asarray(values) if isinstance(values, Sequence) else values)[kept]
+    if shape != (n_rows,):
+        before = f", or for each of the {n_rows + n_dropped} of the input" if n_dropped else ""
+        raise ValueError(
+            Message(f"`{name}` must have one value for each of the {n_rows} rows{before}; got shape {shape}.")
+        )
+    return values
 
 
 def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np.int64]:

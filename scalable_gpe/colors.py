@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalable_gpe.checks import check_choice, check_count
+from scalable_gpe.checks import check_choice, check_count, check_row_values
 from scalable_gpe.errors import Message
 
 ThemeName = Literal["light", "dark"]
@@ -117,11 +117,14 @@ def _ramp(colors: Sequence[str], shares: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(shares, places, channel) for channel in stops.T], axis=1)
 
 
-def color_column(color: Any, n_rows: int, max_labels: int | None = None) -> ColorColumn:
+def color_column(
+    color: Any, n_rows: int, max_labels: int | None = None, dropped: np.ndarray | None = None
+) -> ColorColumn:
     """Check the values of `color=`, and tell numbers from labels.
 
     Texts, bools and pandas categoricals are labels. So are whole numbers with at most 20 different values, or numbered
     without gaps from 0 or 1, up to 100, as clusters are. With `max_labels`, all but the most frequent ones are joined.
+    Values for all rows of an input lose those of the rows that were `dropped`.
 
     Examples
     --------
@@ -132,13 +135,12 @@ def color_column(color: Any, n_rows: int, max_labels: int | None = None) -> Colo
     """
     if max_labels is not None:
         max_labels = check_count(max_labels, "max_labels")
+    color = check_row_values(color, n_rows, "color", dropped)
     categorical = getattr(color, "cat", color)  # of a pandas Series
     codes, categories = getattr(categorical, "codes", None), getattr(categorical, "categories", None)
     if codes is not None and categories is not None:
-        _check_length(np.shape(codes), n_rows)
         return _labels(np.asarray(codes, np.int64), [str(one) for one in categories], max_labels)
     given = np.asarray(color)
-    _check_length(given.shape, n_rows)
     if given.dtype.kind == "O":
         known = np.array([value is not None and bool(value == value) is True for value in _plain(given)], bool)
         if not all(isinstance(value, Real) for value in given[known]):
@@ -151,11 +153,6 @@ def color_column(color: Any, n_rows: int, max_labels: int | None = None) -> Colo
         if given.dtype.kind == "b" or len(found) <= _FEW_NUMBERS or _are_clusters(found):
             return _labels(positions, [str(one) for one in found], max_labels)
     return _numbers(given)
-
-
-def _check_length(shape: tuple[int, ...], n_rows: int) -> None:
-    if shape != (n_rows,):
-        raise ValueError(Message(f"`color` must have one value for each of the {n_rows} rows; got shape {shape}."))
 
 
 def _plain(given: np.ndarray) -> list[Any]:

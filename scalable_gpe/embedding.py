@@ -133,6 +133,11 @@ class Embedding:
         return self.graph.kept_rows
 
     @property
+    def dropped(self) -> np.ndarray | None:
+        """Numbers in the input of the rows that were left out, ascending; None without any."""
+        return self.graph.dropped
+
+    @property
     def is_rotated(self) -> bool:
         """Whether the columns are principal axes of the sketch."""
         return self.settings.sketching.is_rotated
@@ -196,7 +201,8 @@ class Embedding:
         ----------
         X_new : array-like (M, d)
             Any input that `embed` takes, with the features of the training rows. Read batch by batch. Of an AnnData
-            object, the matrix that was embedded of the first one is taken.
+            object, the matrix that was embedded of the first one is taken; of a table, the columns named
+            `feature_names`, in whatever order they are.
         power : int or "all", optional
             One power of an embedding that has several; by default each of them, as a dict.
         return_distance : bool
@@ -447,9 +453,9 @@ class Embedding:
         key = None if self.annotations is None else self.annotations.source
         return kind(self.graph, self.heat, self.settings.metric, self.feature_names, key)
 
-    def _transformed(self, X_new: Any, power: Power) -> tuple[NewRowsSource, Iterator[NewRows]]:
+    def _transformed(self, X_new: Any, power: Power, missing: str = "error") -> tuple[NewRowsSource, Iterator[NewRows]]:
         """The new rows, and what `transform` gives for them at one power, some rows at a time."""
-        rows = self._new_points.open(X_new)
+        rows = self._new_points.open(X_new, missing=missing)
         return rows, self._new_points.batches(rows, self._extensions({power: self.at(power)}))
 
     def _extensions(self, points: dict[Power, Any]) -> list[Extension]:
@@ -702,7 +708,10 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
+    # of a graph that was made when other columns were left out
+    remarks = [warn(text, GPEWarning) for text in source.remarks if str(Message(text)) not in graph.metadata.remarks]
     report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
+    report = replace(report, warnings=(*remarks, *report.warnings))
     log.finish(report, arrays)
     return _embedding(heat, tables, sketch, parameters, report, labels)
 
@@ -799,10 +808,9 @@ def open_input(X: Any, parameters: Parameters, storage_options: StorageOptions |
 
 def _of_kept(values: Any, rows: InputRows | None) -> Any:
     """Of one value for each row of the input, those of the rows that are kept."""
-    dropped = None if rows is None else rows.dropped
-    if rows is None or dropped is None or np.shape(values) != (rows.n_rows + len(dropped),):
+    if rows is None or rows.dropped is None or values is None:
         return values
-    return np.delete(np.asarray(values), dropped)
+    return checks.check_row_values(values, rows.n_rows, "sample_weight", rows.dropped)
 
 
 def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:

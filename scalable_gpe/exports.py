@@ -111,14 +111,22 @@ def export_transformed(
     *,
     power: Power | None = None,
     overwrite: bool = False,
+    missing: str = "error",
 ) -> Path:
-    """Write what `Embedding.transform` gives for new rows, some rows at a time, as .npy, .csv or .parquet."""
+    """Write what `Embedding.transform` gives for new rows, some rows at a time, as .npy, .csv or .parquet.
+
+    With ``missing="drop"``, rows with missing values are left out.
+    """
     target = check_target(path)
     ending = check_choice(target.suffix.lower(), TABLES, "the ending of the path")
     _, chosen = points_of(embedding, power, log_level=logging.WARNING)
     check_installed(ending)
     check_replaceable(target, overwrite=overwrite)
-    rows, batches = embedding._transformed(X_new, chosen)
+    rows, batches = embedding._transformed(X_new, chosen, missing)
+    if (dropped := getattr(rows, "dropped", None)) is not None:
+        warn(
+            f"{len(dropped)} of {rows.n_rows + len(dropped)} new rows have missing values and are left out.", GPEWarning
+        )
     n_far = 0
 
     def placed() -> Iterator[np.ndarray]:

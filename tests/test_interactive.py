@@ -103,7 +103,7 @@ def test_many_rows_are_sampled():
 
 
 def test_mistakes(result, tmp_path):
-    with pytest.raises(ValueError, match="names must have one name for each of the 900 rows"):
+    with pytest.raises(ValueError, match="names must have one value for each of the 900 rows"):
         gpe.plot.interactive(result, names=["a"])
     with pytest.raises(ValueError, match="components must be 2 columns"):
         gpe.plot.interactive(result, components=(0, 1, 2))

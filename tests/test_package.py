@@ -230,3 +230,9 @@ def test_only_declared_packages_are_imported():
     declared = (declared - {"scikit_learn"}) | {"sklearn", "scalable_gpe"}
     used = {name.split(".")[0] for path in MODULES for name in imports(path)}
     assert used - declared - set(sys.stdlib_module_names) == set()
+
+
+def test_the_extra_for_tables_has_what_its_recipe_imports():
+    extras = project_table()["optional-dependencies"]
+    assert {line.split(">=")[0] for line in extras["tables"]} == {"pandas", "pyarrow"}
+    assert set(extras["tables"]) <= set(extras["test"])

@@ -171,9 +171,14 @@ AUDIT = (
     option("--n-exact --exact", "N", "rows with exact diffusion distances (64)", type=count, default=64),
     option("--random-state", "SEED", "seed of the samples (0)", type=int, default=0),
 )
+VALUES_INDEX = option("--index", "NAME", "which column of that file holds the names of the rows (found by itself)")
 COLOR = (
     option(
-        "--color", "FILE", "colours: a column of a .npy, .csv, .parquet or .h5ad file, in the rows' order", type=FILE
+        "--color",
+        "FILE",
+        "colours: a column of a .npy, .csv, .parquet or .h5ad file, by the names of the rows or in their order",
+        type=FILE,
     ),
     option("--column", "NAME", "which column of that file (.npy: its number; .h5ad: a column of obs)"),
+    VALUES_INDEX,
 )

@@ -50,8 +50,8 @@ def plot(path: str, what: str, theme: str, title: str | None, dpi: int, **given:
     check_target(target)
     run, sizes = take(given, RUN), take(given, AUDIT)
     if what in ("powers", "scatter"):
-        colors = read_colors(**take(given, COLOR))
         result = open_run(**run)
+        colors = read_colors(result, **take(given, COLOR))
         figure = _figure(_draw_points(what, result, theme=theme, title=title, **given, **colors))
     else:
         if name := next((name for name, value in given.items() if value is not None), ""):

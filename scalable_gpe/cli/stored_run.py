@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from scalable_gpe.cli.command import command
 from scalable_gpe.cli.console import caution, is_given, progress, say, show, tell
 from scalable_gpe.cli.options import (
@@ -12,6 +14,7 @@ from scalable_gpe.cli.options import (
     OVERWRITE,
     POINTS,
     RUN,
+    VALUES_INDEX,
     Argument,
     count_or,
     number_or_word,
@@ -21,6 +24,8 @@ from scalable_gpe.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from scalable_gpe.accuracy import Audit
     from scalable_gpe.embedding import Embedding
     from scalable_gpe.io.points import Points
@@ -48,15 +53,24 @@ def measure(result: "Embedding", *, n_probes: int, n_exact: int, random_state: i
     return gpe.audit(result, n_probes=n_probes, n_exact=n_exact, random_state=random_state)
 
 
-def read_colors(color: str | None, column: str | None) -> dict[str, Any]:
+def read_colors(result: "Embedding", color: str | None, column: str | None, index: str | None) -> dict[str, Any]:
     """Read a column of a file: the arguments `color` and `color_label` of pictures."""
-    from scalable_gpe.io.columns import read_column
-
     if color is not None:
-        return {"color": read_column(color, column), "color_label": column or Path(color).stem}
-    if column is not None:
-        raise ValueError("--column names a column of the file of --color, which was not given.")
+        return {"color": read_values(result, color, column, index), "color_label": column or Path(color).stem}
+    for name, value in (("column", column), ("index", index)):
+        if value is not None:
+            raise ValueError(f"--{name} names a column of the file of --color, which was not given.")
     return {}
+
+
+def read_values(result: "Embedding", path: str, column: str | None, index: str | None) -> "np.ndarray":
+    """Read one value for each row of an embedding, by name where the file has the names."""
+    from scalable_gpe.io.columns import Rows, read_row_values
+
+    values, names = read_row_values(path, column, Rows(result.names, result.kept_rows), index)
+    if names is not None:
+        tell(f"{path}: rows are matched by name, with column {names!r}")
+    return values
 
 
 def show_written(path: Path) -> None:
@@ -99,8 +113,8 @@ def report(path: str, audit: bool, **given: Any) -> None:
     from scalable_gpe.plot.document import check_path
 
     check_path(path)  # before the audit, which takes a while
-    colors = read_colors(**take(given, COLOR))
     result = open_run(**take(given, RUN))
+    colors = read_colors(result, **take(given, COLOR))
     enough = result.graph.storage_order.n_points >= LEAST_POINTS
     found = measure(result, **given) if audit and enough else False
     show_written(gpe.write_report(result, path, audit=found, **colors))
@@ -126,9 +140,10 @@ def export(path: str, **given: Any) -> None:
 
 @command(
     *RUN,
-    Argument("labels", "LABELS", "labels of the rows, in their order: .npy, .csv, .parquet or .h5ad"),
+    Argument("labels", "LABELS", "labels of the rows, by name or in their order: .npy, .csv, .parquet or .h5ad"),
     Argument("path", "OUT", "the file for the probabilities: .npy, .parquet or .csv"),
     option("--column", "NAME", "which column of LABELS (.npy: its number; .h5ad: a column of obs)"),
+    VALUES_INDEX,
     option("--method", "NAME", "spreading, harmonic or poisson (spreading)", default="spreading"),
     option(
         "--horizon",
@@ -145,20 +160,21 @@ def export(path: str, **given: Any) -> None:
         "scalable-gpe propagate run.zarr cells.h5ad types.parquet --column cell_type --method poisson",
     ),
 )
-def propagate(store: str, labels: str, path: str, column: str | None, overwrite: bool, **given: Any) -> None:
+def propagate(
+    store: str, labels: str, path: str, column: str | None, index: str | None, overwrite: bool, **given: Any
+) -> None:
     """Write class probabilities of all rows of a store, from the labels of some: .npy, .parquet or .csv."""
     import numpy as np
 
     from scalable_gpe.exports import export_probabilities
-    from scalable_gpe.io.columns import read_column
     from scalable_gpe.io.files import check_target
     from scalable_gpe.io.obs_columns import MISSING
 
     check_target(path)
-    values = read_column(labels, column)
-    values = np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
     run = {name: given.pop(name) for name in ("storage_options", "run")}
     result = open_run(store, **run)
+    values = read_values(result, labels, column, index)
+    values = np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
     options = run["storage_options"]
     found = result.propagate(values, store=store, storage_options=options, **given)
     written = export_probabilities(found, path, result.names, overwrite=overwrite)
@@ -173,6 +189,13 @@ def propagate(store: str, labels: str, path: str, column: str | None, overwrite:
     Argument("path", "OUT", "the file for their embedding: .npy, .parquet or .csv"),
     *POINTS,
     option("--power", "P", "which power of several (all, or the largest)", type=count_or("all")),
+    option(
+        "--missing",
+        "NAME",
+        "drop rows with missing values (error)",
+        type=click.Choice(["error", "drop"]),
+        default="error",
+    ),
     OVERWRITE,
     examples=(
         "scalable-gpe transform run.zarr new.npy placed.npy",
@@ -181,11 +204,17 @@ def propagate(store: str, labels: str, path: str, column: str | None, overwrite:
 )
 def transform(x: str, path: str, **given: Any) -> None:
     """Embed new rows among those of a store, some at a time, and write their embedding: .npy, .parquet or .csv."""
-    import scalable_gpe as gpe
+    from scalable_gpe.checks import NotFiniteError
+    from scalable_gpe.errors import Message
     from scalable_gpe.exports import export_transformed
-    from scalable_gpe.io.files import check_target
+    from scalable_gpe.io.files import check_target, read_features
 
     check_target(path)  # before a table is converted, which takes a while
     run, reading = take(given, RUN), take(given, POINTS)
-    points = gpe.read_points(x, storage_options=run["storage_options"], **reading)
-    show_written(export_transformed(open_run(**run), points, path, **given))
+    result = open_run(**run)
+    names = [] if result.feature_names is None else result.feature_names.tolist()
+    points = read_features(x, names, storage_options=run["storage_options"], **reading)
+    try:
+        show_written(export_transformed(result, points, path, **given))
+    except NotFiniteError as error:
+        raise ValueError(Message(f"{error.args[0].marked} `missing='drop'` leaves out those with NaN.")) from None

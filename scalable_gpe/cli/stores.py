@@ -23,25 +23,42 @@ if TYPE_CHECKING:
 )
 def info(store: str, storage_options: "StorageOptions | None", verify: bool) -> None:
     """Print what a store holds: parameters, finished stages, sizes, reports."""
-    from scalable_gpe.run_log import read_runs
+    from scalable_gpe.io.labels import stored_feature_names
+    from scalable_gpe.io.points import first_names
+    from scalable_gpe.storage.keys import FEATURE_NAMES
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     stored = ZarrStore(store, read_only=True, storage_options=storage_options)
     if verify:
         _verify(store, stored)
         return
-    runs = [
-        _describe(stored, name, record)
-        for name, record in sorted(read_runs(stored).items(), key=lambda one: one[1].last_used)
-    ]
+    runs = _runs(stored)
     sizes = stored.sizes()
     latest = next((run for run in reversed(runs) if run["finished"]), None)
-    texts = [table(f"store {store}", [(name, in_bytes(size)) for name, size in sizes.items()])]
+    columns = stored_feature_names(stored)
+    lines = {name: in_bytes(size) for name, size in sizes.items()}
+    if columns is not None:
+        lines[FEATURE_NAMES] = first_names(columns, 40)
+    texts = [table(f"store {store}", list(lines.items()))]
     for run in runs:
         texts += _tables(run, is_latest=run is latest and len(runs) > 1)
     if not runs or not runs[-1]["finished"]:
         texts.append(f"{_how_far(runs)} Give the embed command again to resume it.")
-    show("\n".join(texts), {"store": store, "bytes": sizes, "runs": runs})
+    show("\n".join(texts), {"store": store, "bytes": sizes, "columns": columns, "runs": runs})
+
+
+def last_stages(stored: "ZarrStore") -> dict[str, bool]:
+    """Which stages of the last run of a store are done; none without a run."""
+    runs = _runs(stored)
+    return dict(runs[-1]["stages"]) if runs else {}
+
+
+def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:
+    """The runs of a store, the last used one last."""
+    from scalable_gpe.run_log import read_runs
+
+    runs = sorted(read_runs(stored).items(), key=lambda one: one[1].last_used)
+    return [_describe(stored, name, record) for name, record in runs]
 
 
 def _tables(run: dict[str, Any], *, is_latest: bool) -> list[str]:

@@ -611,6 +611,9 @@ def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
     return 4 * n_features + in_bytes + lists + 40
 
 
+_UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
+
+
 def parse_bytes(value: Any) -> int | None:
     """Bytes of a number or a text such as "2GB" (2e9) or "2GiB" (2**31).
 
@@ -629,4 +632,6 @@ def parse_bytes(value: Any) -> int | None:
         number = 0
     if number <= 0:
         raise ValueError(Message(f"`memory_limit` must be bytes or a text such as '2GB'; got {value!r}."))
+    if value.strip() == str(number) and number < _UNIT_FORGOTTEN:
+        raise ValueError(Message(f"`memory_limit={number}` is {number} bytes; did you mean {number}MB?"))
     return number

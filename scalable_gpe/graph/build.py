@@ -52,6 +52,7 @@ from scalable_gpe.storage.keys import graph_name
 from scalable_gpe.storage.mapped import inverse_order, take_rows
 from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 
+_FEW = 10  # different rows that are too few to learn from, of ten times as many
 _SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
     RowKind.DENSE: exact_sample,
     RowKind.SPARSE: sparse_rows.exact_sample,
@@ -229,13 +230,15 @@ class GraphStage:
         lists = None if lists is None else lists.with_exponent(exponent)
         rows = None if rows is None else rows.with_exponent(exponent)
         stage = replace(self, rows=rows, lists=lists)
-        if rows is None or spread is None or lists is not None:
+        if rows is None or lists is not None:
             return stage
+        if spread is None:
+            return replace(stage, remarks=rows.remarks)
         kind, element = self.parameters.scale, None if rows.annotations is None else rows.annotations.source
         remarks = spread.remarks(kind, rows.feature_names, element)
         if kind is not None:
             stage = replace(stage, rows=rows.scaled(kind, spread), unscaled=fingerprint(rows))
-        return replace(stage, remarks=tuple(remarks))
+        return replace(stage, remarks=(*rows.remarks, *remarks))
 
     def numbered(self, store: ArrayStore, *, again: bool = False) -> "GraphStage":
         """The stage with the number that its graph has in a store, or `again` with one that no graph there has.
@@ -357,7 +360,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
     check_rounding(rows, points, sample, context)
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
-    remarks = tuple(warn(text, GPEWarning) for text in stage.remarks)
+    remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
     trace = found.trace
     storage_order = _storage_order(found.order, distinct, context)
@@ -381,6 +384,13 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
         recall_trace=trace,
     )
     return finish.commit(metadata, stored, sample, parameters.recall)
+
+
+def _few_different(n_points: int, rows: InputRows) -> list[str]:
+    """A warning that hardly any of many rows differ."""
+    n_all = rows.n_rows + (0 if rows.dropped is None else len(rows.dropped))
+    text = f"only {n_points} different rows are left of {n_all:,}: check which columns and rows are used."
+    return [text] if n_points < _FEW <= n_all / 10 else []
 
 
 def _precomputed_graph(

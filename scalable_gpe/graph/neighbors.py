@@ -86,13 +86,15 @@ class NeighborGraph(StoredResult):
     @property
     def kept_rows(self) -> np.ndarray:
         """Number of each row in the input, which may have had rows that were left out."""
-        n_dropped = self.metadata.n_dropped
-        numbers = np.arange(self.n_rows + n_dropped)
-        return (
-            np.delete(numbers, read_whole(self.context.store.open_table(f"{self.name}/dropped")))
-            if n_dropped
-            else numbers
-        )
+        numbers = np.arange(self.n_rows + self.metadata.n_dropped)
+        return numbers if self.dropped is None else np.delete(numbers, self.dropped)
+
+    @property
+    def dropped(self) -> np.ndarray | None:
+        """Numbers of the rows of the input that were left out, ascending; None without any."""
+        if not self.metadata.n_dropped:
+            return None
+        return read_whole(self.context.store.open_table(f"{self.name}/dropped"))
 
     @property
     def n_neighbors(self) -> int:

@@ -1,12 +1,14 @@
-"""One value for each row from a file: what pictures are coloured by."""
+"""One value for each row from a file: labels, and what pictures are coloured by."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.anndata_parts import row_names
 from scalable_gpe.io.csv_files import usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
@@ -14,20 +16,92 @@ from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import is_numeric
+from scalable_gpe.io.tables import NameColumn, is_numeric
+
+
+class Rows(NamedTuple):
+    """The rows of a store: their names, and their numbers in its input."""
+
+    names: np.ndarray | None
+    kept: np.ndarray
+
+
+class _Table(NamedTuple):
+    """A column of a file, and the columns that may hold the names of its rows."""
+
+    values: np.ndarray
+    names: Mapping[str, np.ndarray]
 
 
 def read_column(path: str, column: str | None = None) -> np.ndarray:
-    """Read one value for each row: of a .npy, .csv or .parquet file, or of obs of an .h5ad file."""
+    """Read a column of values: of a .npy, .csv or .parquet file, or of obs of an .h5ad file."""
+    return _read_table(path, column, None, named=False).values
+
+
+def read_row_values(
+    path: str, column: str | None, rows: Rows, index: str | None = None
+) -> tuple[np.ndarray, str | None]:
+    """Read one value for each row of a store, from a file that `read_column` takes.
+
+    Where a column of the file (`index`, if given) holds the names of the rows, values go by name, and the name of that
+    column is returned too; else by position.
+    """
+    if index is not None and rows.names is None:
+        raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
+    table = _read_table(path, column, index, rows.names is not None)
+    if rows.names is None or not table.names:
+        return table.values, None
+    for texts in table.names.values():
+        if np.array_equal(texts, rows.names):
+            return table.values, None
+        if len(texts) > rows.kept[-1] and np.array_equal(texts[rows.kept], rows.names):
+            return table.values[rows.kept], None
+    at = {name: _find_names(rows.names, texts, name, path, name == index) for name, texts in table.names.items()}
+    found = {name: numbers for name, numbers in at.items() if numbers is not None}
+    if len(found) > 1:
+        raise ValueError(
+            Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(found)}.")
+        )
+    return next(((table.values[numbers], name) for name, numbers in found.items()), (table.values, None))
+
+
+def _find_names(names: np.ndarray, texts: np.ndarray, column: str, path: str, is_given: bool) -> np.ndarray | None:
+    """Where the names are in a column; None if it holds other texts. A column that holds some of them is refused."""
+    order = np.argsort(texts, kind="stable")
+    ordered = texts[order]
+    at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
+    has = ordered[at] == names
+    repeated = np.unique(names[np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]])])
+    if has.all() and not len(repeated):
+        return order[at]
+    if (
+        not is_given
+        and not (has.all() and len(texts) <= len(names))
+        and (len(repeated) or 2 * has.sum() <= min(len(names), len(texts)))
+    ):
+        return None
+    wrong, what = (repeated, "stand in several rows") if len(repeated) else (names[~has], "are missing")
+    raise ValueError(
+        Message(
+            f"column {column!r} of {path!r} holds names of rows, but {len(wrong):,} {what}: "
+            f"{first_names(wrong.tolist(), 5)}. Give each row of the store one value, or leave the column out."
+        )
+    )
+
+
+def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Table:
+    """The values of a column, and the names of the rows if they are `named`."""
     if not os.path.exists(path):
         raise FileNotFoundError(Message(f"`color`: there is no file {path!r}. Check the path."))
     kind = file_kind(path)
     if kind == "npy":
-        return _numpy_column(map_npy(path), column, path)
+        if index is not None:
+            raise ValueError(Message(f"`index`: {path!r} is a .npy file, which has no names of rows. Leave it out."))
+        return _Table(_numpy_column(map_npy(path), column, path), {})
     if kind == "csv":
-        return _csv_column(column, path)
+        return _csv_column(column, path, index, named)
     if kind == "parquet":
-        return _parquet_column(column, path)
+        return _parquet_column(column, path, index, named)
     if kind == "h5ad":
         return _obs_column(column, path)
     raise ValueError(Message(f"`color` must be a .npy, .csv, .parquet or .h5ad file; got {path!r}."))
@@ -43,7 +117,7 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     return np.asarray(array[:, int(column)])
 
 
-def _csv_column(column: str | None, path: str) -> np.ndarray:
+def _csv_column(column: str | None, path: str, index: str | None, named: bool) -> _Table:
     csv = import_optional("pyarrow.csv", "tables", "a .csv file")
     import pyarrow
 
@@ -51,24 +125,57 @@ def _csv_column(column: str | None, path: str) -> np.ndarray:
     parsing = csv.ParseOptions(delimiter=sep, newlines_in_values=True)
     try:
         with csv.open_csv(path, parse_options=parsing) as reader:
-            names = reader.schema.names
+            schema = reader.schema
+        names = schema.names
         found = names[_number(column, [name.strip() for name in names], path)]
-        table = csv.read_csv(path, parse_options=parsing, convert_options=csv.ConvertOptions(include_columns=[found]))
+        others = _name_columns(schema, found, index, path) if named else []
+        texts = {name: pyarrow.string() for name in others}  # 007 is a name
+        options = csv.ConvertOptions(include_columns=[found, *others], column_types=texts)
+        table = csv.read_csv(path, parse_options=parsing, convert_options=options)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(
             Message(f"`color`: {path!r} is not a table with a header and {sep!r} between its cells: {error}")
         ) from None
-    return _values(table.column(0))
+    return _Table(_values(table.column(0)), _names(table, others))
 
 
-def _parquet_column(column: str | None, path: str) -> np.ndarray:
+def _parquet_column(column: str | None, path: str, index: str | None, named: bool) -> _Table:
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
     from scalable_gpe.io.parquet_files import sound_parquet
 
     with sound_parquet(path, "color"):
         dataset = parquet.ParquetDataset(path)
         names = dataset.schema.names
-        return _values(dataset.read(columns=[names[_number(column, names, path)]]).column(0))
+        found = names[_number(column, names, path)]
+        others = _name_columns(dataset.schema, found, index, path) if named else []
+        table = dataset.read(columns=[found, *others])
+        return _Table(_values(table.column(found)), _names(table, others))
+
+
+def _name_columns(schema: Any, values: str, index: str | None, path: str) -> list[str]:
+    """The columns that may hold names: the index if it is given, else those of texts and whole numbers."""
+    import pyarrow.types as types
+
+    if index is not None:
+        if schema.names.count(index) != 1:
+            raise ValueError(Message(f"`index` must be one column of {path!r}: {first_names(schema.names)}."))
+        return [] if index == values else [index]
+    counts = Counter(schema.names)
+    of_names = (types.is_integer, types.is_string, types.is_large_string, types.is_dictionary)
+    columns = [field.name for field in schema if any(is_one(field.type) for is_one in of_names)]
+    return [name for name in columns if counts[name] == 1 and name != values]
+
+
+def _names(table: Any, columns: Sequence[str]) -> dict[str, np.ndarray]:
+    """Columns of names as texts, as they are read with points."""
+    found: dict[str, np.ndarray] = {}
+    for column in columns:
+        names = NameColumn(column)
+        for batch in table.to_batches():
+            names.add(batch)
+        texts = names.array()
+        found |= {} if texts is None else {column: texts}
+    return found
 
 
 def _number(column: str | None, names: Sequence[str], path: str) -> int:
@@ -90,7 +197,8 @@ def _values(values: Any) -> np.ndarray:
     return np.array(pyarrow.compute.fill_null(values.cast("string"), MISSING).to_pylist())
 
 
-def _obs_column(column: str | None, path: str) -> np.ndarray:
+def _obs_column(column: str | None, path: str) -> _Table:
     """A column of obs of an .h5ad file."""
     with open_hdf5(path) as file:
-        return obs_values(file, column, path)
+        names = row_names(file, path)
+        return _Table(obs_values(file, column, path), {} if names is None else {"obs_names": names})

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.left_out import is_number, left_out_remarks
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Points, first_names, listed, name_array
 from scalable_gpe.io.tables import TableOptions, copy_columns, find_column, is_numeric, kept_columns, way_out, without
@@ -76,12 +77,13 @@ def read_csv(path: str, options: TableOptions) -> Points:
         index = 0
     text = _Text(path, written, kept_columns(options, written.names, index, path), index)
     others = text.others() if options.numeric_only else []
+    left_out = {written.names[column]: cells for column, cells in text.cells(others).items()}
     kept = [column for column in text.kept if column not in others]
-    text, left_out = replace(text, kept=kept), without([written.names[column] for column in others])
-    note = (" below a header" if written.has_header else "") + left_out
+    text = replace(text, kept=kept)
+    note = (" below a header" if written.has_header else "") + without(list(left_out))
     points = copy_columns(text.batches(), text.columns, text.index, np.float64, path, note)
     features = name_array([written.names[column] for column in kept]) if written.has_header else None
-    return replace(points, feature_names=features)
+    return replace(points, feature_names=features, remarks=left_out_remarks(left_out) + points.remarks)
 
 
 # --- the first lines ------------------------------------------------------------------------------
@@ -149,21 +151,6 @@ def _splits(text: str, sep: str) -> bool:
 
 
 # --- the header -----------------------------------------------------------------------------------
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number.
-
-    Examples
-    --------
-    >>> is_number(" 1e3"), is_number("a"), is_number("")
-    (True, False, False)
-    """
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _names_columns(first: Sequence[str], second: Sequence[str]) -> bool | None:
@@ -243,6 +230,13 @@ class _Text:
         first = self._first_rows({})
         return [] if first is None else [one for one in self.kept if not is_numeric(first.column(str(one)).type)]
 
+    def cells(self, columns: list[int]) -> dict[int, list[str | None]]:
+        """The first cells of some columns, as texts."""
+        import pyarrow
+
+        first = self._first_rows({str(column): pyarrow.string() for column in columns}) if columns else None
+        return {} if first is None else {one: first.column(str(one)).to_pylist() for one in columns}
+
     def _first_rows(self, types: dict[str, Any]) -> Any:
         """The first record batch; None if it cannot be read."""
         import pyarrow
@@ -273,6 +267,8 @@ class _Text:
     def _explain(self, error: Exception) -> str:
         """What pyarrow says, with the names of all columns of text and a way out."""
         text = str(error).splitlines()[0]
+        if "CSV parse error: Expected" in text and (row := self._ragged_row()) is not None:
+            return f"{row}. Give each line as many cells as the first one."
         found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
         if not found:
             return text
@@ -282,15 +278,27 @@ class _Text:
         holds = (f"column {name!r} holds {cell!r}" for name, cell in zip(names, wrong.values(), strict=True))
         return f"{listed(holds)}. {way_out(names, index)}"
 
+    def _ragged_row(self) -> str | None:
+        """What the parser says of a line with another number of cells; it counts lines in one thread only."""
+        import pyarrow
+        import pyarrow.csv
+
+        try:
+            pyarrow.csv.read_csv(
+                self.path,
+                pyarrow.csv.ReadOptions(column_names=list(map(str, range(len(self.written.names)))), use_threads=False),
+                pyarrow.csv.ParseOptions(delimiter=self.written.sep, newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(include_columns=["0"], column_types={"0": pyarrow.string()}),
+            )
+        except pyarrow.ArrowInvalid as error:
+            found = re.search(r"Row #(\d+): (.*)", str(error))
+            return None if found is None else f"line {found[1]}: {found[2]}"
+        return None
+
     def _first_texts(self) -> dict[int, str]:
         """The columns that do not begin with numbers, and the first cell of each that is none."""
-        import pyarrow
-
-        others = self.others()
-        first = self._first_rows({str(column): pyarrow.string() for column in others}) if others else None
-        cells = {column: first.column(str(column)).to_pylist() for column in others} if first is not None else {}
         texts = {
             column: [cell for cell in rows if cell is not None and not is_number(cell)]
-            for column, rows in cells.items()
+            for column, rows in self.cells(self.others()).items()
         }
         return {column: rows[0] for column, rows in texts.items() if rows}

@@ -88,7 +88,7 @@ def read_points(
     key = _check_representation(key, use_rep)
     if is_anndata(path):
         given = {"index": index, "columns": columns, "drop": drop, "header": header, "sep": sep}
-        _check_table(given, False, "table", "AnnData")
+        _check_table(given, False, "table", "X", "AnnData")
         return read_anndata(path, key)
     text = os.fspath(path) if is_url(path) else local_path(path)
     kind = _remote_kind(text) if is_url(text) else _local_kind(text)
@@ -97,8 +97,8 @@ def read_points(
             Message(f"`key={key!r}` names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
         )
     of_tables = {"index": index, "columns": columns, "drop": drop}
-    _check_table(of_tables, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text)
-    _check_table({"header": header, "sep": sep}, kind == "csv", ".csv or .tsv", text)
+    _check_table(of_tables, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text, kind)
+    _check_table({"header": header, "sep": sep}, kind == "csv", ".csv or .tsv", text, kind)
     if kind == "npy":
         return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
     if kind in ("zarr", "h5ad"):
@@ -106,6 +106,29 @@ def read_points(
 
         return read_zarr(text, key, storage_options) if kind == "zarr" else read_h5ad(text, key)
     return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep, numeric_only))
+
+
+def read_features(path: Any, feature_names: Sequence[str], **reading: Any) -> Points:
+    """Open a file of new rows; of a table that has some of these columns by name, they are read, in this order."""
+    chosen = any(reading.get(name) is not None for name in ("key", "columns", "drop"))
+    names = [] if chosen else _column_names(path, reading.get("sep"), reading.get("header"))
+    if not set(names).isdisjoint(feature_names):
+        reading |= {"columns": list(feature_names), "numeric_only": False}
+    return read_points(path, **reading)
+
+
+def _column_names(path: Any, sep: str | None, header: bool | None) -> Sequence[str]:
+    """The names of the columns of a table; none of other files."""
+    from scalable_gpe.io.csv_files import csv_format
+    from scalable_gpe.io.parquet_files import parquet_columns
+
+    if is_url(path) or is_anndata(path) or not os.path.exists(text := local_path(path)):
+        return []
+    kind = file_kind(text)
+    if kind == "csv":
+        written = csv_format(text, sep, header)
+        return written.names if written.has_header else []
+    return parquet_columns(text) if kind == "parquet" else []
 
 
 def _read_table(path: str, kind: str, key: str | None, options: TableOptions) -> Points:
@@ -121,12 +144,10 @@ def _check_representation(key: str | None, use_rep: str | None) -> str | None:
     return key if use_rep is None else representation_key(use_rep)
 
 
-def _check_table(given: Mapping[str, object], applies: bool, kinds: str, path: str) -> None:
+def _check_table(given: Mapping[str, object], applies: bool, kinds: str, path: str, of: str) -> None:
     for argument, value in given.items():
         if value is not None and not applies:
-            raise ValueError(
-                Message(f"`{argument}` is about a {kinds} file; {path!r} has no columns by name. Leave it out.")
-            )
+            raise ValueError(Message(f"`{argument}` is about a {kinds} file; {path!r} is a {of} file. Leave it out."))
 
 
 def _remote_kind(url: str) -> str:

@@ -61,6 +61,12 @@ def _save(names: np.ndarray | None, store: ArrayStore, group: str) -> None:
     store.commit(group, _NamesMetadata(width))
 
 
+def stored_feature_names(store: ArrayStore) -> list[str] | None:
+    """The names of the features in a store, or None."""
+    names = _open(store, FEATURE_NAMES)
+    return None if names is None else list(names.tolist())
+
+
 def _open(store: ArrayStore, group: str) -> np.ndarray | None:
     """The stored names, or None."""
     metadata = store.read(group, _NamesMetadata)

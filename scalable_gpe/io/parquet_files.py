@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import Message
+from scalable_gpe.io.left_out import SAMPLE_ROWS, left_out_remarks
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import (
     BATCH_ROWS,
@@ -38,12 +39,7 @@ _LEAST_BYTES = 4  # bytes of a number in the copy
 
 def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     """Read columns of numbers, or one column of equally long lists; a folder of .parquet files counts as one."""
-    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
-    if not files:
-        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
-    with sound_parquet(path):
-        schema = parquet.read_schema(files[0])
+    files, schema = _files_and_schema(path)
     named = _pandas_index(schema, path) if options.index is None else options.index
     number = find_column(named, schema.names, "index", path)
     index = None if number is None else schema.names[number]
@@ -61,7 +57,23 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     _check_numeric([schema.field(name) for name in kept], index, path)
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
     points = copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path, without(others))
-    return replace(points, feature_names=name_array(kept))
+    remarks = left_out_remarks(_first_cells(files, schema, others, path)) + points.remarks
+    return replace(points, feature_names=name_array(kept), remarks=remarks)
+
+
+def parquet_columns(path: str) -> list[str]:
+    """The names of the columns of a file."""
+    return list(_files_and_schema(path)[1].names)
+
+
+def _files_and_schema(path: str) -> tuple[list[str], Any]:
+    """The files that a path stands for, and the schema of the first one."""
+    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
+    files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
+    if not files:
+        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
+    with sound_parquet(path):
+        return files, parquet.read_schema(files[0])
 
 
 @contextlib.contextmanager
@@ -110,6 +122,20 @@ def _parquet_batches(files: list[str], kept: list[str], index: str | None, path:
         ):
             check_disk(opened.metadata.num_rows * len(kept) * _LEAST_BYTES)
             yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+
+
+def _first_cells(files: list[str], schema: Any, columns: list[str], path: str) -> dict[str, list[Any]]:
+    """The first cells of columns of text and decimals; none of others."""
+    import pyarrow.types as types
+
+    def may_be_number(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_decimal(kind))
+
+    texts = [name for name in columns if may_be_number(schema.field(name).type)]
+    batch = next(_parquet_batches(files, texts, None, path), None) if texts else None
+    cells = {} if batch is None else {name: batch.column(name)[:SAMPLE_ROWS].to_pylist() for name in texts}
+    return {name: cells.get(name, []) for name in columns}
 
 
 def _is_list(kind: Any) -> bool:

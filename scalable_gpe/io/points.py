@@ -49,6 +49,8 @@ class Points:
         obs and var of an AnnData input, for the export of its embedding.
     feature_names : array of str or None
         Labels of the columns, where the file has any.
+    remarks : tuple of str
+        Warnings about what was read, which `embed` gives.
     """
 
     values: Any
@@ -56,6 +58,7 @@ class Points:
     source: str
     annotations: Annotations | None = field(default=None, repr=False)
     feature_names: np.ndarray | None = field(default=None, repr=False)
+    remarks: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
+from scalable_gpe.io.left_out import SAMPLE_ROWS, left_out_remarks
 from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Annotations, Points, first_names, listed
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
@@ -26,6 +27,7 @@ METRICS = ("euclidean", "cosine", "correlation", "hamming", "jaccard")
 _SAMPLE = 1024  # rows that are looked at before any work
 _BYTES_AT_ONCE = 2**24
 _USUAL = (-20, 40)  # powers of two between which the largest value is left as it is: float32 holds its squares
+_PLAIN = ("boolean", "integer", "floating", "mixed-integer-float")  # as pandas calls what objects are
 _MOST = 1e120  # largest value: double precision holds epsilon, which is in squared units
 
 
@@ -74,6 +76,8 @@ class InputRows:
         The argument, for error messages.
     annotations : Annotations or None
         obs and var of an AnnData input; not sent to other processes.
+    remarks : tuple of str
+        Warnings about what was read.
     """
 
     source: Source
@@ -85,6 +89,7 @@ class InputRows:
     annotations: Annotations | None = None
     feature_names: np.ndarray | None = None
     scale: np.ndarray | None = None
+    remarks: tuple[str, ...] = ()
 
     def __getstate__(self) -> object:
         return vars(self) | {"annotations": None, "names": None}
@@ -241,12 +246,14 @@ def open_rows(
     A sample of the rows is checked; the rest is checked as it is read. With ``missing="drop"`` all rows are read first.
     """
     checks.check_choice(metric, METRICS, "metric")
-    X = _read(X, storage_options, numeric_only)
+    X, remarks = _read(X, storage_options, numeric_only)
     source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
     features = _feature_names(X, source.shape[1])
-    rows = InputRows(source, metric, names, None, name, annotations=annotations, feature_names=features)
+    rows = InputRows(
+        source, metric, names, None, name, annotations=annotations, feature_names=features, remarks=remarks
+    )
     rows = _without_missing(rows) if missing == "drop" else rows
     _check_shape(rows.source.shape, name, min_rows)
     with naming_all_rows(rows):
@@ -429,13 +436,42 @@ _MAPS: dict[str, Callable[[np.ndarray, np.ndarray, str], np.ndarray]] = {
 # --- kinds of input -------------------------------------------------------------------------------
 
 
-def _read(X: Any, storage_options: StorageOptions | None, numeric_only: bool) -> Any:
-    """The points of a file or of an AnnData object; any other input as it is, or its columns of numbers."""
+def _read(X: Any, storage_options: StorageOptions | None, numeric_only: bool) -> tuple[Any, tuple[str, ...]]:
+    """The points of a file or of an AnnData object; any other input as it is, or its columns of numbers; warnings."""
     if isinstance(X, str | os.PathLike) or is_anndata(X):
-        return read_points(X, storage_options=storage_options, numeric_only=numeric_only)
-    if numeric_only and (hasattr(X, "iloc") or hasattr(X, "to_dask_array")):
-        return X.iloc[:, [number for number, dtype in enumerate(X.dtypes) if _is_number(dtype)]]
-    return X
+        X = read_points(X, storage_options=storage_options, numeric_only=numeric_only)
+    if isinstance(X, InputRows | Points):
+        return X, X.remarks
+    is_dask = hasattr(X, "to_dask_array")
+    if not is_dask and not hasattr(X, "iloc"):
+        return X, ()
+    X = X if is_dask else _with_plain_columns(X)
+    if not numeric_only:
+        return X, ()
+    are_numbers = [_is_number(dtype) for dtype in X.dtypes]
+    others = [number for number, is_number in enumerate(are_numbers) if not is_number]
+    cells = {X.columns[number]: () if is_dask else _first_cells(X.iloc[:SAMPLE_ROWS, number]) for number in others}
+    return X.iloc[:, np.flatnonzero(are_numbers)], left_out_remarks(cells)
+
+
+def _with_plain_columns(frame: Any) -> Any:
+    """A DataFrame whose columns of Python's bools or numbers, some missing, have such a type, as in a file."""
+    objects = [number for number, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
+    if not objects or not frame.columns.is_unique:
+        return frame
+    from pandas.api.types import infer_dtype
+
+    frame = frame.copy(deep=False)
+    for number in objects:
+        column = frame.iloc[:, number]
+        if infer_dtype(column, skipna=True) in _PLAIN:
+            frame[frame.columns[number]] = column.convert_dtypes()
+    return frame
+
+
+def _first_cells(column: Any) -> list[Any]:
+    """Cells of a column of pandas, None where missing."""
+    return list(column.astype(object).where(column.notna(), None))
 
 
 def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
@@ -504,7 +540,7 @@ def _check_columns(frame: Any, name: str) -> None:
         raise TypeError(
             Message(
                 f"`{name}` must be numeric; {listed(wrong) or 'it has no column of numbers'}. Drop or encode {they} "
-                "before embedding, or pass `numeric_only=True` to embed."
+                f"before embedding{', or pass `numeric_only=True` to embed' * (name == 'X')}."
             )
         )
 

@@ -61,7 +61,7 @@ def copy_columns(
             yield _matrix(batch, kept, dtype)
 
     values = spool(rows(), len(kept), dtype)
-    return Points(values, names.array(), f"{len(kept)} columns of {path}{note}")
+    return Points(values, names.array(), f"{len(kept)} columns of {path}{note}", remarks=names.remarks())
 
 
 def _matrix(batch: Any, kept: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:
@@ -89,6 +89,13 @@ class NameColumn:
 
     def array(self) -> np.ndarray | None:
         return name_array(self._names) if self._names else None
+
+    def remarks(self) -> tuple[str, ...]:
+        """A warning about names that several rows share."""
+        n_more = len(self._names) - len(set(self._names))
+        repeated = [name for name, count in Counter(self._names).items() if count > 1] if n_more else []
+        text = f"{n_more:,} of {len(self._names):,} row names repeat others: {first_names(repeated, 5)}."
+        return (text,) if n_more else ()
 
 
 def _texts(names: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.checks import Power, check_choice
+from scalable_gpe.checks import Power, check_choice, check_row_values
 from scalable_gpe.colors import THEMES, ThemeName, color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
@@ -108,7 +108,7 @@ def interactive(
         raise ValueError(Message(f"`components` must be 2 columns; got {components!r}."))
     row_names = _row_names(embedding, names, n_rows)
     most_labels = _MAX_LABELS if max_labels is None else max_labels
-    column = None if color is None else color_column(color, n_rows, most_labels)
+    column = None if color is None else color_column(color, n_rows, most_labels, getattr(embedding, "dropped", None))
     rows = drawn_rows(n_rows, MAX_POINTS, column)
     heading = title if title is not None else default_title(n_rows, chosen)
     explorer = Explorer(
@@ -130,8 +130,4 @@ def _row_names(embedding: Embedding | PointArray, names: Any, n_rows: int) -> np
     given = embedding.names if names is None and isinstance(embedding, Embedding) else names
     if given is None:
         return None
-    row_names = np.asarray(given)
-    if row_names.shape != (n_rows,):
-        shape = row_names.shape
-        raise ValueError(Message(f"`names` must have one name for each of the {n_rows} rows; got shape {shape}."))
-    return row_names
+    return np.asarray(check_row_values(given, n_rows, "names", getattr(embedding, "dropped", None)))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scalable_gpe.checks import check_row_values
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
@@ -44,7 +45,7 @@ class GivenLabels:
         return codes
 
 
-def check_labels(labels: Any, n_rows: int, name: str = "labels") -> GivenLabels:
+def check_labels(labels: Any, n_rows: int, name: str = "labels", dropped: np.ndarray | None = None) -> GivenLabels:
     """Read one label for each row; -1, None, NaN and empty text are rows without one.
 
     Examples
@@ -53,9 +54,7 @@ def check_labels(labels: Any, n_rows: int, name: str = "labels") -> GivenLabels:
     >>> given.classes.tolist(), given.rows.tolist(), given.codes.tolist()
     (['a', 'b'], [0, 2], [1, 0])
     """
-    values = np.asarray(labels)
-    if values.shape != (n_rows,):
-        raise ValueError(Message(f"`{name}` must hold one label for each of the {n_rows} rows; got {values.shape}."))
+    values = np.asarray(check_row_values(labels, n_rows, name, dropped))
     rows = np.flatnonzero(_known(values))
     try:
         classes, codes = np.unique(_plain(values[rows]), return_inverse=True)

@@ -155,7 +155,8 @@ def propagate(
         raise TypeError(Message(f"`heat` must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}."))
     checks.check_choice(method, METHODS, "method")
     tol, horizon = checks.check_positive(tol, "tol"), _check_horizon(horizon, method)
-    given = check_labels(labels, heat.shape[0])
+    graph = heat.kernel.graph
+    given = check_labels(labels, heat.shape[0], dropped=None if graph is None else graph.dropped)
     check_options(storage_options, store)
     arrays = _open(heat, store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)

@@ -51,7 +51,7 @@ class NewDistances(NewPoints):
     def _make_search(self) -> "_ListedRows":
         return _ListedRows(self._graph)
 
-    def open(self, X: Any, storage_options: StorageOptions | None = None) -> _Distances:
+    def open(self, X: Any, storage_options: StorageOptions | None = None, missing: str = "error") -> _Distances:
         """Check the distances of new rows to the training rows."""
         return _Distances(new_distances(X, self._graph.n_rows), self._graph.exponent)
 

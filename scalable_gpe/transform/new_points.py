@@ -15,6 +15,7 @@ The search is exact: all points are scanned in leaves of neighbouring points, an
 are skipped. In low dimension that leaves a few hundred distances per row; in high dimension up to all N.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,7 +29,8 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata
-from scalable_gpe.io.points import Annotations, Points
+from scalable_gpe.io.files import read_features
+from scalable_gpe.io.points import Annotations, Points, first_names
 from scalable_gpe.io.rows import InputRows, Rows, naming_all_rows, open_rows
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
@@ -185,14 +187,15 @@ class NewPoints:
                 yield self._batch(_read(rows, start, stop), extensions, dtypes)
                 self._context.workers.progress.advance()
 
-    def open(self, X: Any, storage_options: StorageOptions | None = None) -> NewRowsSource:
+    def open(self, X: Any, storage_options: StorageOptions | None = None, missing: str = "error") -> NewRowsSource:
         """Open new rows, in the units of the training rows; refuse other features than theirs.
 
         Of an AnnData object, the rows are those of the key of the training rows.
         """
         is_chosen = isinstance(X, Points)
         X = read_anndata(X, self._key) if self._key is not None and is_anndata(X) else X
-        rows = _open_new(X, self._graph, self._points.n_features, self._metric, storage_options)
+        X = X if self._feature_names is None else _select(X, self._feature_names.tolist(), storage_options)
+        rows = _open_new(X, self._graph, self._points.n_features, self._metric, storage_options, missing)
         _check_key(rows.annotations, self._key, is_chosen)
         _check_features(rows.feature_names, self._feature_names)
         return rows
@@ -281,10 +284,15 @@ def _read(rows: NewRowsSource, start: int, stop: int) -> np.ndarray:
 
 
 def _open_new(
-    X: Any, graph: NeighborGraph, n_features: int, metric: str, storage_options: StorageOptions | None = None
+    X: Any,
+    graph: NeighborGraph,
+    n_features: int,
+    metric: str,
+    storage_options: StorageOptions | None = None,
+    missing: str = "error",
 ) -> InputRows:
     """Open new rows in the units of the training rows; refuse another number of features than theirs."""
-    rows = open_rows(X, metric, name="X_new", min_rows=1, storage_options=storage_options)
+    rows = open_rows(X, metric, name="X_new", min_rows=1, storage_options=storage_options, missing=missing)
     if rows.n_features != n_features:
         raise ValueError(
             Message(
@@ -310,6 +318,23 @@ def _check_key(found: Annotations | None, key: str | None, is_chosen: bool) -> N
     if not is_chosen:
         raise ValueError(Message(text))
     warn(text, GPEWarning)
+
+
+def _select(X: Any, names: list[str], storage_options: StorageOptions | None) -> Any:
+    """The columns of a table, in a file or in memory, that have the names of the features; other input as it is."""
+    if isinstance(X, str | os.PathLike):
+        return read_features(X, names, storage_options=storage_options)
+    if not hasattr(X, "iloc"):
+        return X
+    at = {str(label): number for number, label in enumerate(X.columns)}
+    lacking = [name for name in names if name not in at]
+    if len(lacking) == len(names) or len(at) < len(X.columns):
+        return X
+    if lacking:
+        raise ValueError(
+            Message(f"`X_new` must have the columns of the training rows; it lacks {first_names(lacking)}. Add them.")
+        )
+    return X.iloc[:, [at[name] for name in names]]
 
 
 def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> None:

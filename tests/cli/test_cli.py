@@ -106,6 +106,10 @@ def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
     assert "still in stage heat, or stopped there" in capsys.readouterr().out
     assert cli.main(["plot", store, str(tmp_path / "p.png")]) == 1
     assert "an unfinished run. Run embed again" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert cli.main(["embed", "points.npy", store]) == 0
+    assert f"resuming {store}: graph, kernel are there" in capsys.readouterr().out
 
 
 def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsys):
@@ -329,7 +333,7 @@ MISTAKES = [
     (["info", "nothing.zarr"], "does not exist"),
     (["estimate", "1", "2"], "error: N must be at least 2"),
     (["embed", "points.npy", "s.zarr", "--key", "X"], "has no such parts"),
-    (["embed", "points.npy", "s.zarr", "--index", "name"], "has no columns by name"),
+    (["embed", "points.npy", "s.zarr", "--index", "name"], "is a npy file"),
     (["audit", "nothing.zarr"], "does not exist"),
     (["plot", "run.zarr", "p.png", "--color", "none.npy"], "there is no file"),
     (["plot", "run.zarr", "p.xyz"], "not supported"),
@@ -431,7 +435,10 @@ def test_only_marked_arguments_are_options():
         (["embed", "words.npy", "s.zarr"], "INPUT must be real and numeric"),
         (["embed", "long.npy", "s.zarr"], "INPUT must hold whole numbers below"),
         (["embed", "holes.npy", "s.zarr"], "(embed does with --missing drop)"),
-        (["transform", "run.zarr", "holes.npy", "new.npy"], "(embed does with --missing drop)"),
+        (
+            ["transform", "run.zarr", "holes.npy", "new.npy"],
+            "scale INPUT down. --missing drop leaves out those with NaN.",
+        ),
         (["embed", "-", "s.zarr"], "embed needs INPUT or --neighbors-file; got neither."),
         (["embed", "points.npy", "s.zarr", "--n-jobs", "0"], "--n-jobs must not be 0; -1 stands for all cores."),
         (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),

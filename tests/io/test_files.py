@@ -193,7 +193,7 @@ def test_mistakes(frame, cells, tmp_path):
         ),
         (("t.csv", {"index": "id"}), ValueError, "index must be one of the columns"),
         (("t.csv", {"key": "a"}), ValueError, "has no such parts"),
-        (("t.npy", {"index": "a"}), ValueError, "has no columns by name"),
+        (("t.npy", {"index": "a"}), ValueError, "is a npy file"),
         (("t.parquet", {}), TypeError, r"t.parquet' is not a table of numbers: column 'name' has type .*string"),
         ((cells / "cells.h5ad", {"key": "obs"}), TypeError, "pass the key of a matrix"),
     ]:

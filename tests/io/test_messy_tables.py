@@ -8,6 +8,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
+from scalable_gpe.errors import GPEWarning
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -161,3 +162,159 @@ def test_the_command_line_takes_the_same_table(tmp_path, capsys):
     given = ["transform", str(tmp_path / "s.zarr"), str(tmp_path / "new.csv"), str(tmp_path / "out.csv")]
     assert cli.main([*given, "--index", "name", "--numeric-only"]) == 0
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv", index_col="name"), result.points[:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_columns_that_are_left_out_are_named(form, tmp_path):
+    frame = table()
+    frame["visits"] = [str(number) for number in range(40)] + ["?"] + [str(number) for number in range(19)]
+    frame["price"] = [f"{number},{number % 90 + 10}" for number in range(60)]
+    frame["income"] = [f"{number},{number + 100}.5" for number in range(60)]
+    if form == "csv":
+        frame.to_csv(tmp_path / "t.csv")
+        points = gpe.read_points(tmp_path / "t.csv", index="name", numeric_only=True)
+    elif form == "parquet":
+        frame.to_parquet(tmp_path / "t.parquet")
+        points = gpe.read_points(tmp_path / "t.parquet", index="name", numeric_only=True)
+    else:
+        points = frame
+    with pytest.warns(GPEWarning, match=r"columns 'city', 'born', 'visits', 'price', 'income' are left out"):
+        result = gpe.embed(points, numeric_only=True, store=tmp_path / "run.zarr", **HOW)
+    told = " ".join(result.report["warnings"])
+    assert "'visits' is left out: 59 of the first 60 cells are numbers; row 40 holds '?'" in told
+    assert "'price' is left out: it looks like numbers with a decimal comma" in told
+    assert "'income' is left out: it looks like numbers with a thousands separator" in told
+    assert told.count("'city'") == 1
+
+
+def test_columns_are_named_where_another_run_made_the_graph(tmp_path):
+    frame = table()[["city", "a", "b", "c"]]
+    how = HOW | {"store": tmp_path / "run.zarr"}
+    gpe.embed(frame[["a", "b", "c"]], **how)
+    with pytest.warns(GPEWarning, match="column 'city' is left out: it does not hold numbers alone"):
+        result = gpe.embed(frame, numeric_only=True, **(how | {"power": 8}))
+    assert any("'city'" in text for text in result.report["warnings"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_column_of_bools_with_holes_is_one_of_bools(form, tmp_path):
+    frame = table()[["a", "b", "smokes"]].astype({"smokes": object})
+    frame.iloc[[3, 7], 2] = None
+    kept = np.flatnonzero(frame["smokes"].notna())
+    expected = gpe.embed(frame.iloc[kept].to_numpy(float), **HOW)
+    result = gpe.embed(written(frame, form, tmp_path), missing="drop", numeric_only=True, **HOW)
+    assert result.feature_names.tolist() == ["a", "b", "smokes"]
+    assert result.points.tobytes() == expected.points.tobytes()
+
+
+def test_few_different_rows_are_said():
+    X = np.arange(150.0)[:, None] % 4
+    with pytest.warns(GPEWarning, match="only 4 different rows are left of 150"):
+        gpe.embed(X, n_components=2, progress=False)
+
+
+def test_repeated_row_names_are_counted(tmp_path):
+    frame = table()[["a", "b"]]
+    frame.index = pd.Index(["one", "two", *frame.index[2:-2], "one", "one"], name="name")
+    with pytest.warns(GPEWarning, match="2 of 60 row names repeat others: 'one'"):
+        gpe.embed(written(frame, "csv", tmp_path), **HOW)
+
+
+def test_info_names_the_columns(tmp_path, capsys):
+    gpe.embed(table()[["a", "b", "c"]], store=tmp_path / "run.zarr", **HOW)
+    assert cli.main(["info", str(tmp_path / "run.zarr")]) == 0
+    assert "'a', 'b', 'c'" in capsys.readouterr().out
+
+
+def test_values_for_all_rows_of_the_input_are_those_of_the_kept_rows(tmp_path):
+    plot = pytest.importorskip("scalable_gpe.plot")
+    frame = table()
+    frame.iloc[[3, 20, 59], 1] = np.nan
+    result = gpe.embed(frame[["a", "b", "c"]], missing="drop", **HOW)
+    kept = result.kept_rows
+    city = pd.Series(frame["city"], dtype="category")
+    for values in (frame["city"], frame["city"].tolist(), city, city.array):
+        expected = result.propagate(np.asarray(values)[kept])
+        np.testing.assert_array_equal(result.propagate(values).probabilities, expected.probabilities)
+        assert plot.scatter(result, color=values) is not None
+    names = [f"customer {number}" for number in range(60)]
+    pages = [
+        plot.interactive(result, names=some).save(tmp_path / "p.html").read_bytes()
+        for some in (names, np.array(names)[kept])
+    ]
+    assert pages[0] == pages[1]
+    with pytest.raises(ValueError, match="each of the 57 rows, or for each of the 60 of the input; got shape"):
+        result.propagate(city[:-1])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "h5ad"])
+def test_labels_in_a_file_go_by_name(form, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = table()
+    frame.iloc[[3, 20], 1] = np.nan
+    result = gpe.embed(frame[["a", "b", "c"]], missing="drop", store="run.zarr", **HOW)
+    labels = pd.DataFrame({"kind": frame["city"], "count": np.arange(60) // 2}, index=frame.index)
+
+    def probabilities(labels, *options):
+        path, out = f"labels.{form}", "out.csv"
+        if form == "h5ad":
+            pytest.importorskip("anndata").AnnData(np.zeros((len(labels), 1)), obs=labels).write_h5ad(path)
+        else:
+            labels.to_csv(path) if form == "csv" else labels.to_parquet(path)
+        words = ["propagate", "run.zarr", path, out, "--column", "kind", "--overwrite", "-q", *options]
+        return pd.read_csv(out, index_col="name") if cli.main(words) == 0 else capsys.readouterr().err
+
+    expected = result.propagate(frame["city"])
+    mixed = labels.sample(frac=1, random_state=0)
+    for given in (labels, mixed, mixed[mixed.index.isin(result.names)], labels.iloc[result.kept_rows]):
+        np.testing.assert_allclose(probabilities(given), expected.probabilities[:], rtol=1e-5)
+    if form != "h5ad":
+        np.testing.assert_allclose(probabilities(mixed, "--index", "name"), expected.probabilities[:], rtol=1e-5)
+        assert "holds names of rows, but" in probabilities(mixed, "--index", "count")
+        two = mixed.assign(other=mixed.index.to_numpy()[::-1])
+        assert "--index must say which column" in probabilities(two)
+    other = labels.rename({"row 5": "stranger"}).sample(frac=1, random_state=0)
+    assert "column" in (told := probabilities(other)) and "1 are missing: 'row 5'" in told
+    assert cli.main(["plot", "run.zarr", "p.png", "--what", "scatter", "--color", f"labels.{form}", "--column", "kind"])
+
+
+def test_new_rows_take_the_features_by_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = table()
+    result = gpe.embed(frame, numeric_only=True, store="run.zarr", **HOW)
+    new = frame[["c", "city", "b", "smokes", "born", "a"]].iloc[:9]
+    new.to_csv("new.csv"), new.to_parquet("new.parquet")
+    for given in (new, "new.csv", "new.parquet"):
+        np.testing.assert_array_equal(result.transform(given), result.points[:9])
+    with pytest.raises(ValueError, match="it lacks 'b', 'smokes'"):
+        result.transform(new[["a", "c"]])
+    new.iloc[[2, 5], 0] = np.nan
+    with pytest.raises(
+        ValueError, match=r"Drop these rows, as X_new\[result.feature_names\].dropna\(\) does, fill"
+    ) as raised:
+        result.transform(new)
+    assert "missing=" not in str(raised.value)
+    new.to_csv("new.csv")
+    words = ["transform", "run.zarr", "new.csv", "out.csv", "--index", "name"]
+    assert cli.main(words) == 1
+    assert "column 'c'" in capsys.readouterr().err
+    assert cli.main([*words, "--missing", "drop"]) == 0
+    assert "2 of 9 new rows have missing values and are left out" in capsys.readouterr().err
+    placed = pd.read_csv("out.csv", index_col="name")
+    assert placed.index.tolist() == [f"row {number}" for number in (0, 1, 3, 4, 6, 7, 8)]
+    np.testing.assert_allclose(placed, result.points[[0, 1, 3, 4, 6, 7, 8]], rtol=1e-5)
+
+
+def test_a_line_with_other_cells_is_numbered(tmp_path):
+    lines = ["a,b", *["1,2"] * 40, "3", *["1,2"] * 5]
+    (tmp_path / "ragged.csv").write_text("\n".join(lines))
+    with pytest.raises(TypeError, match="line 42: Expected 2 columns, got 1"):
+        gpe.read_points(tmp_path / "ragged.csv")
+
+
+def test_a_limit_without_a_unit_and_options_of_other_files_are_explained(tmp_path):
+    with pytest.raises(ValueError, match="memory_limit=500 is 500 bytes; did you mean 500MB"):
+        gpe.embed(np.eye(20), memory_limit="500")
+    table().to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"sep is about a .csv or .tsv file; .* is a parquet file"):
+        gpe.read_points(tmp_path / "t.parquet", sep=";")

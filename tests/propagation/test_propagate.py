@@ -156,7 +156,7 @@ def test_bad_input_is_refused(torus):
     for wrong, message in (
         (np.full(500, -1), "at least two classes; there is none"),
         (np.where(labels == 0, 0, -1), "all 8 labelled rows have"),
-        (labels[:-1], r"one label for each of the 500 rows; got \(499,\)"),
+        (labels[:-1], r"one value for each of the 500 rows; got shape \(499,\)"),
     ):
         with pytest.raises(ValueError, match=message):
             result.propagate(wrong)
