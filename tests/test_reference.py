@@ -21,10 +21,11 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is not beside t
 INTERNAL = {
     "GraphClassifier": {"set_score_request"},
     "Embedding": {
-        "columns_of", "distance_error", "filters", "is_rotated", "row_components", "settings", "sketch_columns",
+        "columns_of", "distance_error", "dropped", "filters", "is_rotated", "row_components", "settings", "sketch_columns",
     },
     "NeighborGraph": {
-        "context", "name", "storage_order", "lists", "list_distances", "edges", "points", "scan", "metadata", "open",
+        "context", "dropped", "name", "storage_order", "lists", "list_distances", "edges", "points", "scan", "metadata",
+        "open",
         "summary", "exponent", "in_user_units", "stored_epsilon", "user_epsilon", "radius", "sampled_distances",
         "sampled_points",
     },

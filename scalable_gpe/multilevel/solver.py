@@ -26,6 +26,7 @@ _MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
 MOST_CYCLES = 200
+_LEAST_LEFT = 0.15
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class SolverPlan:
 
     @property
     def remaining(self) -> float:
-        """The error after the last cycle, relative to the change in it."""
-        return self.contraction / (1 - self.contraction)
+        """The error after the last cycle, relative to the change in it; the first cycles reduce it by less."""
+        left = max(self.contraction, _LEAST_LEFT)
+        return left / (1 - left)
 
     @property
     def warning(self) -> str | None:
