@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is not beside t
 INTERNAL = {
     "GraphClassifier": {"set_score_request"},
     "Embedding": {
-        "columns_of", "distance_error", "dropped", "filters", "is_rotated", "row_components", "settings", "sketch_columns",
+        "columns_of", "distance_error", "dropped", "filters", "is_rotated", "row_components", "settings",
+        "sketch_columns",
     },
     "NeighborGraph": {
         "context", "dropped", "name", "storage_order", "lists", "list_distances", "edges", "points", "scan", "metadata",
