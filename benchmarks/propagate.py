@@ -224,7 +224,8 @@ def _picture(X: np.ndarray, found: np.ndarray, truth: np.ndarray, path: Path) ->
 
     colors = np.array([[0.84, 0.37, 0.0], [0.0, 0.45, 0.7], [0.0, 0.62, 0.45]])
     centred = X - X.mean(axis=0)
-    plane = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    oblique = np.array([[1.0, 0.0], [0.0, 1.0], [-0.7, 0.5]])  # so that no arm is seen from its end
+    plane = centred @ np.linalg.svd(centred, full_matrices=False)[2][:3].T @ oblique
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(12, 4), constrained_layout=True)
     for axes, values, title in ((left, found, "fate"), (middle, truth, "walks")):
         axes.scatter(*plane.T, c=np.clip(values @ colors, 0, 1), s=2, rasterized=True)
