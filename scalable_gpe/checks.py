@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import GPEWarning, Message, warn
 
 ALL = "all"  # the sum of all powers up to a horizon
 Power: TypeAlias = int | str  # a power p, or "all"
@@ -240,16 +240,23 @@ def check_random_state(value: object, name: str = "random_state") -> int:
     return int(value)
 
 
-def check_row_values(values: Any, n_rows: int, name: str, dropped: npt.NDArray[Any] | None = None) -> Any:
+def check_row_values(
+    values: Any,
+    n_rows: int,
+    name: str,
+    dropped: npt.NDArray[Any] | None = None,
+    names: npt.NDArray[Any] | None = None,
+) -> Any:
     """Check that there is one value for each row, or for each row of an input of which some were `dropped`.
 
-    Those of the rows that are left are returned.
+    Those of the rows that are left are returned. A pandas Series goes by its index where the rows have names.
 
     Examples
     --------
     >>> check_row_values(["a", "b", "c"], 2, "color", np.array([1])).tolist()
     ['a', 'c']
     """
+    values = in_order_of(names, values, name)
     shape, n_dropped = np.shape(values), 0 if dropped is None else len(dropped)
     if dropped is not None and shape == (n_rows + n_dropped,):
         kept = np.delete(np.arange(shape[0]), dropped)
@@ -261,6 +268,52 @@ def check_row_values(values: Any, n_rows: int, name: str, dropped: npt.NDArray[A
             Message(f"`{name}` must have one value for each of the {n_rows} rows{before}; got shape {shape}.")
         )
     return values
+
+
+def just_counts(index: Any) -> bool:
+    """Whether the index of a table counts its rows from 0, and so does not name them."""
+    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+
+
+def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, partial: bool = False) -> Any:
+    """The values of a pandas Series in the order of rows that have `names`, by its index; anything else as it is.
+
+    An index that just counts the rows has no names. With `partial`, rows that the index does not name get None.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> in_order_of(np.array(["a", "b"]), pandas.Series([1, 2], index=["b", "a"]), "color").tolist()
+    [2, 1]
+    """
+    index = getattr(values, "index", None)
+    counts = just_counts(index)
+    if names is None or not hasattr(values, "reindex") or (counts and not str(names[0]).isdecimal()):
+        return values
+    texts = np.asarray(index).astype(str)
+    named = np.isin(names, texts)
+    if np.array_equal(texts, names) or (counts and not named.all()):
+        return values
+    if counts and len(texts) == len(names):
+        raise ValueError(
+            Message(
+                f"`{name}` is a Series with the index 0 to {len(names) - 1}, and the rows are named so in another "
+                "order. Pass its values alone if they are in the order of the rows, or give it their names as index."
+            )
+        )
+    if not named.any() or not (partial or named.all()):
+        raise ValueError(
+            Message(
+                f"`{name}` is a Series whose index lacks the names of {np.count_nonzero(~named)} of {len(names)} rows, "
+                f"such as {str(names[~named][0])!r}. Pass its values alone if they are in the order of the rows."
+            )
+        )
+    if np.unique(texts).size < texts.size:
+        raise ValueError(Message(f"`{name}` is a Series whose index repeats names. Give each row one value."))
+    if unknown := 0 if named.all() else np.count_nonzero(~np.isin(texts, names)):
+        warn(f"{unknown} of {len(texts)} names of `{name}` are in no row: their values are left out.", GPEWarning)
+    values = values.set_axis(texts)
+    return values.reindex(names) if named.all() else values.astype(object).reindex(names, fill_value=None)
 
 
 def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np.int64]:

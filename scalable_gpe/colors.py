@@ -117,14 +117,13 @@ def _ramp(colors: Sequence[str], shares: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(shares, places, channel) for channel in stops.T], axis=1)
 
 
-def color_column(
-    color: Any, n_rows: int, max_labels: int | None = None, dropped: np.ndarray | None = None
-) -> ColorColumn:
+def color_column(color: Any, n_rows: int, max_labels: int | None = None, embedding: Any = None) -> ColorColumn:
     """Check the values of `color=`, and tell numbers from labels.
 
     Texts, bools and pandas categoricals are labels. So are whole numbers with at most 20 different values, or numbered
     without gaps from 0 or 1, up to 100, as clusters are. With `max_labels`, all but the most frequent ones are joined.
-    Values for all rows of an input lose those of the rows that were `dropped`.
+    Values for all rows of the input of an `embedding` lose those of rows that it dropped, and those of a pandas Series
+    go by its index.
 
     Examples
     --------
@@ -135,7 +134,8 @@ def color_column(
     """
     if max_labels is not None:
         max_labels = check_count(max_labels, "max_labels")
-    color = check_row_values(color, n_rows, "color", dropped)
+    dropped, names = getattr(embedding, "dropped", None), getattr(embedding, "names", None)
+    color = check_row_values(color, n_rows, "color", dropped, names)
     categorical = getattr(color, "cat", color)  # of a pandas Series
     codes, categories = getattr(categorical, "codes", None), getattr(categorical, "categories", None)
     if codes is not None and categories is not None:

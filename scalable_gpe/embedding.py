@@ -339,8 +339,8 @@ class Embedding:
         Parameters
         ----------
         labels : array-like (N,) or str
-            Numbers or texts; -1, None, NaN and empty texts are rows without a label. A text is a column of the obs of
-            an AnnData input.
+            Numbers or texts; -1, None, NaN and empty texts are rows without a label. A pandas Series goes by its index
+            if the rows have names, and need not name all. A text is a column of the obs of an AnnData input.
         method, horizon, tol, store, storage_options
             As in `propagate`.
 
@@ -357,7 +357,10 @@ class Embedding:
         >>> found.probabilities.shape, float(np.mean(found.codes == (X[:, 2] > 0))) > 0.8
         ((500, 2), True)
         """
-        values = self._obs_column(labels) if isinstance(labels, str) else labels
+        if isinstance(labels, str):
+            values = self._obs_column(labels)
+        else:
+            values = checks.in_order_of(self.names, labels, "labels", partial=True)
         how = {"method": method, "horizon": horizon, "tol": tol}
         return propagate(self.heat, values, **how, store=store, storage_options=storage_options)
 
@@ -390,7 +393,7 @@ class Embedding:
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
         given, n_rows = terminal if isinstance(terminal, Mapping) else {one: one for one in terminal}, self.graph.n_rows
-        members = {group: group_members(some, n_rows, "terminal") for group, some in given.items()}
+        members = {group: group_members(some, n_rows, self.names) for group, some in given.items()}
         rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in members.items()}
         groups = check_groups(rows, n_rows, "terminal")
         found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
@@ -808,9 +811,10 @@ def open_input(X: Any, parameters: Parameters, storage_options: StorageOptions |
 
 def _of_kept(values: Any, rows: InputRows | None) -> Any:
     """Of one value for each row of the input, those of the rows that are kept."""
-    if rows is None or rows.dropped is None or values is None:
+    if rows is None or values is None:
         return values
-    return checks.check_row_values(values, rows.n_rows, "sample_weight", rows.dropped)
+    values, dropped = checks.in_order_of(rows.names, values, "sample_weight"), rows.dropped
+    return values if dropped is None else checks.check_row_values(values, rows.n_rows, "sample_weight", dropped)
 
 
 def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:

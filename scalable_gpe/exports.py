@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.transform.new_points import warn_if_far
 
+_RUN_ROWS = 2**10  # whose coordinates tell an embedding from others
+
 
 def export(
     embedding: Embedding, path: Any, *, power: Power | None = None, graph: bool = True, overwrite: bool = False
@@ -54,9 +57,9 @@ def export(
 
     and ``uns["neighbors"]`` names both as scanpy does, so that ``scanpy.tl.leiden`` works at once. Both are the graph
     of the input; for one of the embedding, call ``scanpy.pp.neighbors(adata, use_rep="X_gpe", transformer="sklearn")``.
-    ``uns["gpe"]`` and ``obs["gpe_component"]`` are those of `scalable_gpe.tl.embed`, for `scalable_gpe.tl.pseudotime`.
-    If the input was an AnnData file or object, its ``obs`` and ``var`` are in the export; else names of rows become
-    ``obs_names``.
+    ``uns["gpe"]``, ``obs["gpe_component"]`` and ``obs["gpe_run"]`` are those of `scalable_gpe.tl.embed`, for
+    `scalable_gpe.tl.pseudotime`. If the input was an AnnData file or object, its ``obs`` and ``var`` are in the export;
+    else names of rows become ``obs_names``.
     ``.npy`` is the N x k array alone; ``.parquet`` and ``.csv`` have a column for each component, and the rows' names.
 
     Parameters
@@ -208,7 +211,7 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
         uns["neighbors"] = scanpy_neighbors(
             embedding.graph, embedding.parameters, "distances", "connectivities", _source(embedding)
         )
-    obs = {"gpe_component": component_numbers(embedding)}
+    obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
     return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding), obs)
 
 
@@ -243,7 +246,7 @@ def provenance(
     `powers` are those that the object has, `keys` those of the distances and connectivities in obsp, if it has them.
     """
     powers = list(powers)
-    about: dict[str, object] = {"power": str(power), "n_obs": embedding.graph.n_rows}
+    about: dict[str, object] = {"power": str(power), "n_obs": embedding.graph.n_rows, "run": _run_number(embedding)}
     if len(powers) > 1:
         about["powers"] = [str(one) for one in powers]
     if source is not None:
@@ -267,6 +270,17 @@ def component_numbers(embedding: Embedding) -> np.ndarray:
     numbers[there[np.argsort(first[there])]] = np.arange(len(there))
     by_row: np.ndarray = numbers[roots]
     return by_row
+
+
+def run_numbers(embedding: Embedding) -> np.ndarray:
+    """The number of the embedding for each row: rows of different embeddings that are concatenated differ."""
+    return np.full(embedding.graph.n_rows, _run_number(embedding), np.int32)
+
+
+def _run_number(embedding: Embedding) -> int:
+    """A checksum of the first points, which different data do not share."""
+    points, _ = points_of(embedding, log_level=logging.DEBUG)
+    return zlib.crc32(np.asarray(points[:_RUN_ROWS]).tobytes()) >> 1
 
 
 def scanpy_neighbors(

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.checks import in_order_of
 from scalable_gpe.errors import Message
 from scalable_gpe.plot.embeddings import scatter
 
@@ -52,6 +53,7 @@ def embedding(adata: Any, basis: str = "gpe", color: Any = None, **parameters: A
             )
         parameters = {"color_label": color, **parameters}
         color = adata.obs[color]
+    color = in_order_of(np.asarray(adata.obs_names, str), color, "color")
     return scatter(np.asarray(adata.obsm[key]), color=color, **parameters)
 
 

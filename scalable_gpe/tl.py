@@ -18,7 +18,7 @@ from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import distances_from
 from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
-from scalable_gpe.exports import component_numbers, provenance, scanpy_neighbors
+from scalable_gpe.exports import component_numbers, provenance, run_numbers, scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
@@ -64,10 +64,11 @@ def embed(
     Returns
     -------
     AnnData or None
-        With ``obsm["X_gpe"]``, ``obs["gpe_component"]`` (connected components), ``obsp["gpe_distances"]``,
-        ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``. Of several powers ``X_gpe`` is "all", or the largest if "all"
-        is not among them, and ``obsm["X_gpe_<power>"]`` holds each; ``uns["gpe"]["power"]`` says which one was taken,
-        ``uns["gpe"]["source"]`` what was embedded. A second call with the same key replaces the results of the first,
+        With ``obsm["X_gpe"]``, ``obs["gpe_component"]`` (connected components), ``obs["gpe_run"]`` (the same number in
+        all that were embedded together), ``obsp["gpe_distances"]``, ``obsp["gpe_connectivities"]`` and ``uns["gpe"]``.
+        Of several powers ``X_gpe`` is "all", or the largest if "all" is not among them, and ``obsm["X_gpe_<power>"]``
+        holds each; ``uns["gpe"]["power"]`` says which one was taken, ``uns["gpe"]["source"]`` what was embedded. A
+        second call with the same key replaces the results of the first,
         and removes their ``obs["gpe_pseudotime"]``.
 
     Examples
@@ -104,6 +105,7 @@ def embed(
         for power, values in result.by_power.items():
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
     adata.obs[f"{key_added}_component"] = component_numbers(result)
+    adata.obs[f"{key_added}_run"] = run_numbers(result)
     old = f"{key_added}_pseudotime" if "pseudotime_error" in adata.uns.get(key_added, ()) else None
     if old in adata.obs:
         adata.obs = adata.obs[[column for column in adata.obs.columns if column != old]]  # a lazy table has no del
@@ -149,21 +151,21 @@ def pseudotime(
     key = key.removeprefix("X_")
     about = adata.uns.get(key)
     if about is None or f"X_{key}" not in adata.obsm:
-        raise KeyError(Message(f"`adata` holds no embedding {key!r}: call gpe.tl.embed(adata, power='all') first."))
+        others = [other for other in _embeddings(adata) if other != key]
+        advice = f"pass `key={others[0]!r}`" if others else "call gpe.tl.embed(adata, power='all') first"
+        raise KeyError(Message(f"`adata` holds no embedding {key!r}: {advice}."))
     name = f"X_{key}" if about.get("power") == ALL else f"X_{key}_{ALL}"
     if "power" in about and name not in adata.obsm:
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
-    if f"{key}_component" not in adata.obs:  # parts of a graph do not tell what is connected in the whole
+    if missing := {f"{key}_component", f"{key}_run"} - set(adata.obs):  # parts of a graph do not tell what is connected
         raise KeyError(
-            Message(
-                f"`adata` has no obs['{key}_component'], which an earlier release did not write: call gpe.tl.embed."
-            )
+            Message(f"`adata` has no obs[{min(missing)!r}], which an earlier release did not write: call gpe.tl.embed.")
         )
-    if not {"power", "n_obs", "distance_error"} <= about.keys() or adata.n_obs > about["n_obs"]:
+    if "run" not in about or np.any(np.asarray(adata.obs[f"{key}_run"]) != about["run"]):
         raise ValueError(
             Message(
-                f"`adata` has {adata.n_obs} observations, and uns['{key}'] tells of {about.get('n_obs', 'others')}, as "
-                "after anndata.concat: distances between separate embeddings mean nothing. Call gpe.tl.embed after "
+                f"the observations of `adata` come from several embeddings, as after anndata.concat: obs['{key}_run'] "
+                "tells them apart. Distances between separate embeddings mean nothing: call gpe.tl.embed after "
                 "concatenating."
             )
         )
@@ -424,7 +426,8 @@ def fate(
         names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
     else:
         some = terminal if isinstance(terminal, Mapping) else {str(one): one for one in terminal}
-        members = {str(name): group_members(of, adata.n_obs, "terminal") for name, of in some.items()}
+        obs_names = np.asarray(adata.obs_names, str)
+        members = {str(name): group_members(of, adata.n_obs, obs_names) for name, of in some.items()}
         rows = {name: np.array([_row(adata, one, "terminal") for one in of]) for name, of in members.items()}
         names, codes = check_groups(rows, adata.n_obs, "terminal")
     found = propagate_labels(_heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
@@ -439,9 +442,18 @@ def fate(
 
 def _heat_of(adata: Any, neighbors_key: str | None, normalization: str) -> HeatKernel:
     """The heat kernel of a graph: its connectivities, with ones on the diagonal."""
-    key = neighbors_key or ("gpe" if "gpe" in adata.uns else "neighbors")
+    own = _embeddings(adata)
+    if neighbors_key is None and own and "gpe" not in own:
+        choices = [*own, *(["neighbors"] if "neighbors" in adata.uns else [])]
+        raise ValueError(Message(f"`neighbors_key` must say which graph to take: {', '.join(map(repr, choices))}."))
+    key = neighbors_key or ("gpe" if own else "neighbors")
     connectivities = _graph_matrix(adata, key, "connectivities")[1]
     return heat_kernel(connectivities + identity(adata.n_obs, connectivities.dtype, "csr"), normalization)
+
+
+def _embeddings(adata: Any) -> list[str]:
+    """The keys of the embeddings that `embed` wrote."""
+    return [key for key, about in adata.uns.items() if isinstance(about, Mapping) and f"X_{key}" in adata.obsm]
 
 
 def _categorical(adata: Any, codes: np.ndarray, classes: np.ndarray) -> Any:

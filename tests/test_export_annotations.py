@@ -48,8 +48,9 @@ def read(path):
 
 
 def check_obs(found, adata):
-    """The columns of the input, and the component of each row."""
-    expected = adata.obs.assign(gpe_component=np.zeros(N_ROWS, np.int32))
+    """The columns of the input, the component of each row, and the number of the embedding."""
+    assert found.obs["gpe_run"].unique().tolist() == [found.uns["gpe"]["run"]]
+    expected = adata.obs.assign(gpe_component=np.zeros(N_ROWS, np.int32), gpe_run=found.obs["gpe_run"])
     pandas.testing.assert_frame_equal(found.obs, expected, check_names=False)
 
 
@@ -163,7 +164,10 @@ def test_a_file_that_has_changed_is_left_out_with_a_warning(change, tmp_path):
         adata[::-1].copy().write_h5ad(path)
     with pytest.warns(GPEWarning, match="obs and var of the input are left out: .*cells.h5ad"):
         found = read(gpe.export(result, tmp_path / "out.h5ad"))
-    assert found.obs_names.tolist() == adata.obs_names.tolist() and found.obs.columns.tolist() == ["gpe_component"]
+    assert found.obs_names.tolist() == adata.obs_names.tolist() and found.obs.columns.tolist() == [
+        "gpe_component",
+        "gpe_run",
+    ]
 
 
 def test_what_cannot_be_kept_does_not_stop_a_run(tmp_path):

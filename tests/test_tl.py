@@ -182,19 +182,50 @@ def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
     assert np.isinf(found.obs["gpe_pseudotime"]).sum() == 50
 
 
-@pytest.mark.parametrize("merge", ["same", "first"])
+@pytest.mark.parametrize("merge", ["same", "unique", "first"])
 def test_separate_embeddings_that_are_concatenated_have_no_pseudotime(merge):
     adata = some_object()
     parts = [gpe.tl.embed(adata[rows], n_components=8, copy=True) for rows in (slice(0, 200), slice(200, 400))]
-    together = anndata.concat(parts, uns_merge=merge)
-    with pytest.raises(ValueError, match=r"has 400 observations, and .* of 200, .* gpe.tl.embed after concatenating"):
-        gpe.tl.pseudotime(together, 0)
+    for some in (parts, [part[:90] for part in parts]):  # whole, and with cells filtered out
+        with pytest.raises(ValueError, match=r"several embeddings, .* obs\['gpe_run'\] .* gpe.tl.embed after concat"):
+            gpe.tl.pseudotime(anndata.concat(some, uns_merge=merge), 0)
     gpe.tl.embed(adata, n_components=8)
-    again = anndata.concat([adata[:150], adata[150:]], uns_merge="same")  # of one embedding
-    gpe.tl.pseudotime(again, 0)
-    del again.uns["gpe"]["n_obs"]
+    gpe.tl.pseudotime(anndata.concat([adata[:150], adata[150:]], uns_merge="same"), 0)  # of one embedding
+    del adata.uns["gpe"]["run"]
     with pytest.raises(ValueError, match=r"gpe.tl.embed after concatenating"):
-        gpe.tl.pseudotime(again, 0)
+        gpe.tl.pseudotime(adata, 0)
+
+
+def test_an_embedding_under_another_key_is_named():
+    adata = some_object()
+    del adata.uns["neighbors"]
+    gpe.tl.embed(adata, n_components=8, key_added="mine")
+    with pytest.raises(KeyError, match="no embedding 'gpe': pass key='mine'"):
+        gpe.tl.pseudotime(adata, 0)
+    gpe.tl.pseudotime(adata, 0, key="mine")
+    adata.obs["end"] = [{0: "left", 399: "right"}.get(i, "") for i in range(400)]
+    gpe.tl.neighbors(adata, 8)
+    with pytest.raises(ValueError, match="neighbors_key must say which graph to take: 'mine', 'neighbors'"):
+        gpe.tl.propagate(adata, "end")
+    gpe.tl.propagate(adata, "end", neighbors_key="mine")
+
+
+def test_values_with_names_go_by_name():
+    adata = some_object()
+    adata.obs["end"] = [{0: "left", 399: "right"}.get(i, "") for i in range(400)]
+    gpe.tl.embed(adata, n_components=8)
+    gpe.tl.fate(adata, "end")
+    expected = adata.obsm["lineages_fwd"]
+    masks = {name: (adata.obs["end"] == name)[::-1] for name in ("left", "right")}
+    gpe.tl.fate(adata, masks)
+    np.testing.assert_array_equal(adata.obsm["lineages_fwd"], expected)
+    for terminal, problem in (
+        ({"left": masks["left"].astype(int), "right": [399]}, r"400 numbers look like a mask: use astype\(bool\)"),
+        ({"left": [0, 0], "right": [399]}, "'left' has row 0 again"),
+        ({"left": masks["left"][10:], "right": [399]}, "lacks the names of 10 of 400 rows, such as 'cell 390'"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            gpe.tl.fate(adata, terminal)
 
 
 @pytest.mark.parametrize("place", ["obsm['X_pca']", "X", "sparse X"])

@@ -63,13 +63,15 @@ def read_colors(result: "Embedding", color: str | None, column: str | None, inde
     return {}
 
 
-def read_values(result: "Embedding", path: str, column: str | None, index: str | None) -> "np.ndarray":
-    """Read one value for each row of an embedding, by name where the file has the names."""
+def read_values(
+    result: "Embedding", path: str, column: str | None, index: str | None, *, partial: bool = False
+) -> "np.ndarray":
+    """Read one value for each row of an embedding, by name where the file has the names; say which."""
     from scalable_gpe.io.columns import Rows, read_row_values
 
-    values, names = read_row_values(path, column, Rows(result.names, result.kept_rows), index)
-    if names is not None:
-        tell(f"{path}: rows are matched by name, with column {names!r}")
+    values, how = read_row_values(path, column, Rows(result.names, result.kept_rows), index, partial=partial)
+    if how is not None:
+        tell(f"{path}: {how}")
     return values
 
 
@@ -173,8 +175,8 @@ def propagate(
     check_target(path)
     run = {name: given.pop(name) for name in ("storage_options", "run")}
     result = open_run(store, **run)
-    values = read_values(result, labels, column, index)
-    values = np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
+    values = read_values(result, labels, column, index, partial=True)
+    values = np.where(values == MISSING, "", values) if values.dtype.kind in "UO" else values
     options = run["storage_options"]
     found = result.propagate(values, store=store, storage_options=options, **given)
     written = export_probabilities(found, path, result.names, overwrite=overwrite)

@@ -29,7 +29,7 @@ def sampled_explorer(embedding: Embedding, color: Any = None, color_label: str =
     n_principal = min(3, n_components)
     n_shown = min(n_components, _MAX_COMPONENTS, max(2, _MAX_COLUMNS // len(shown) - n_principal))
     axes = [f"principal axis {i + 1}" for i in range(n_principal)] + [f"component {i}" for i in range(n_shown)]
-    column = None if color is None else color_column(color, n_rows, MAX_LABELS, embedding.dropped)
+    column = None if color is None else color_column(color, n_rows, MAX_LABELS, embedding)
     rows = drawn_rows(n_rows, min(MAX_POINTS, _n_fitting(len(shown) * len(axes))), column)
     views = []
     for power, points in shown:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.io.anndata_parts import row_names
 from scalable_gpe.io.csv_files import usual_separator
 from scalable_gpe.io.files import file_kind
@@ -17,6 +17,8 @@ from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
 from scalable_gpe.io.tables import NameColumn, is_numeric
+
+_BY_NAME = "rows are matched by name, with column {!r}"
 
 
 class Rows(NamedTuple):
@@ -39,34 +41,52 @@ def read_column(path: str, column: str | None = None) -> np.ndarray:
 
 
 def read_row_values(
-    path: str, column: str | None, rows: Rows, index: str | None = None
+    path: str, column: str | None, rows: Rows, index: str | None = None, *, partial: bool = False
 ) -> tuple[np.ndarray, str | None]:
     """Read one value for each row of a store, from a file that `read_column` takes.
 
-    Where a column of the file (`index`, if given) holds the names of the rows, values go by name, and the name of that
-    column is returned too; else by position.
+    Where a column of the file (`index`, if given) holds the names of the rows, values go by name; else by position. How
+    is returned too, where the rows have names. With `partial`, rows that the file does not name get None.
     """
     if index is not None and rows.names is None:
         raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
     table = _read_table(path, column, index, rows.names is not None)
-    if rows.names is None or not table.names:
+    if rows.names is None:
         return table.values, None
     for texts in table.names.values():
         if np.array_equal(texts, rows.names):
             return table.values, None
         if len(texts) > rows.kept[-1] and np.array_equal(texts[rows.kept], rows.names):
             return table.values[rows.kept], None
-    at = {name: _find_names(rows.names, texts, name, path, name == index) for name, texts in table.names.items()}
+    at = {
+        name: _find_names(rows.names, texts, name, path, is_given=name == index, partial=partial)
+        for name, texts in table.names.items()
+    }
     found = {name: numbers for name, numbers in at.items() if numbers is not None}
     if len(found) > 1:
         raise ValueError(
             Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(found)}.")
         )
-    return next(((table.values[numbers], name) for name, numbers in found.items()), (table.values, None))
+    for name, numbers in found.items():
+        there = numbers >= 0
+        if there.all():
+            return table.values[numbers], _BY_NAME.format(name)
+        unknown = len(table.names[name]) - np.count_nonzero(there)
+        if unknown:
+            warn(f"{unknown:,} names of column {name!r} of {path!r} are in no row of the store.", GPEWarning)
+        values = np.full(len(numbers), None, object)
+        values[there] = table.values[numbers[there]].tolist()
+        return values, _BY_NAME.format(name) + f"; {np.count_nonzero(there):,} of {len(there):,} rows are in it"
+    return table.values, "values are taken in the order of the rows: no column of it holds their names"
 
 
-def _find_names(names: np.ndarray, texts: np.ndarray, column: str, path: str, is_given: bool) -> np.ndarray | None:
-    """Where the names are in a column; None if it holds other texts. A column that holds some of them is refused."""
+def _find_names(
+    names: np.ndarray, texts: np.ndarray, column: str, path: str, *, is_given: bool, partial: bool
+) -> np.ndarray | None:
+    """Where the names are in a column; None if it holds other texts.
+
+    A column that holds some of them is refused; with `partial`, those that are not there are -1.
+    """
     order = np.argsort(texts, kind="stable")
     ordered = texts[order]
     at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
@@ -74,6 +94,8 @@ def _find_names(names: np.ndarray, texts: np.ndarray, column: str, path: str, is
     repeated = np.unique(names[np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]])])
     if has.all() and not len(repeated):
         return order[at]
+    if partial and not len(repeated) and (2 * has.sum() > len(texts) or (is_given and has.any())):
+        return np.where(has, order[at], -1)
     if (
         not is_given
         and not (has.all() and len(texts) <= len(names))

@@ -556,8 +556,8 @@ def _whole_columns(frame: Any) -> Any:
 
 
 def _frame_names(index: Any) -> np.ndarray | None:
-    """Labels of a DataFrame's rows; a RangeIndex just counts them."""
-    return None if type(index).__name__ == "RangeIndex" else _labels(index)
+    """Labels of a DataFrame's rows, if its index does more than count them."""
+    return None if checks.just_counts(index) else _labels(index)
 
 
 def _text_labels(index: Any) -> np.ndarray | None:

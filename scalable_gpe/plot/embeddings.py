@@ -112,7 +112,7 @@ def scatter(
         log_level = logging.INFO if title is None else logging.WARNING
         projection, chosen = projected(embedding, components, power, log_level)
         n_rows = len(projection.points)
-        column = None if color is None else color_column(color, n_rows, max_labels, getattr(embedding, "dropped", None))
+        column = None if color is None else color_column(color, n_rows, max_labels, embedding)
         inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
         given, ax = ax, axes_for(ax, solid=len(limits) == 3)
         if given is not None and theme == "dark":
@@ -189,7 +189,7 @@ def powers(
     """
     points = powers_of(embedding)
     n_rows, n_components = next(iter(points.values())).shape
-    column = None if color is None else color_column(color, n_rows, max_labels, getattr(embedding, "dropped", None))
+    column = None if color is None else color_column(color, n_rows, max_labels, embedding)
     n_across = min(_PANELS, len(points))
     n_down = -(-len(points) // n_across)
     solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None

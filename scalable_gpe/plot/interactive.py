@@ -108,7 +108,7 @@ def interactive(
         raise ValueError(Message(f"`components` must be 2 columns; got {components!r}."))
     row_names = _row_names(embedding, names, n_rows)
     most_labels = _MAX_LABELS if max_labels is None else max_labels
-    column = None if color is None else color_column(color, n_rows, most_labels, getattr(embedding, "dropped", None))
+    column = None if color is None else color_column(color, n_rows, most_labels, embedding)
     rows = drawn_rows(n_rows, MAX_POINTS, column)
     heading = title if title is not None else default_title(n_rows, chosen)
     explorer = Explorer(
@@ -130,4 +130,5 @@ def _row_names(embedding: Embedding | PointArray, names: Any, n_rows: int) -> np
     given = embedding.names if names is None and isinstance(embedding, Embedding) else names
     if given is None:
         return None
-    return np.asarray(check_row_values(given, n_rows, "names", getattr(embedding, "dropped", None)))
+    of_rows, dropped = getattr(embedding, "names", None), getattr(embedding, "dropped", None)
+    return np.asarray(check_row_values(given, n_rows, "names", dropped, of_rows))

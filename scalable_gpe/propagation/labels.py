@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.checks import check_row_values
+from scalable_gpe.checks import check_row_values, in_order_of
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.storage.mapped import take_ascending
 
-_UNKNOWN = ("unknown", "nan", "none", "na", "n/a", "<na>")
+_UNKNOWN = set("unknown unassigned unlabeled unlabelled missing nan none na n/a <na> -1 ?".split())
 _MOST_FLOATS = 100  # different floats that may be classes
 
 
@@ -129,13 +129,23 @@ class Groups(NamedTuple):
     codes: np.ndarray
 
 
-def group_members(some: Any, n_rows: int, name: str) -> Iterator[Any]:
-    """The rows of a group by number or name, which are given so, as one of them, or as a mask."""
+def group_members(some: Any, n_rows: int, names: np.ndarray | None = None, name: str = "terminal") -> Iterator[Any]:
+    """The rows of a group by number or name, which are given so, as one of them, or as a mask.
+
+    A mask that is a pandas Series goes by its index where the rows have `names`.
+    """
     if isinstance(some, str | Integral):
         return iter([some])
     values = np.asarray(some)
     if values.dtype != np.bool_:
+        if values.shape == (n_rows,) and len(np.unique(values)) < n_rows:
+            raise ValueError(
+                Message(
+                    f"`{name}` must have numbers, names or masks; {n_rows} numbers look like a mask: use astype(bool)."
+                )
+            )
         return iter(some)
+    values = np.asarray(in_order_of(names, some, name))
     if values.shape != (n_rows,):
         raise ValueError(Message(f"`{name}` must have masks of the {n_rows} rows; got one of {values.shape}."))
     return iter(np.flatnonzero(values).tolist())
@@ -147,7 +157,11 @@ def check_groups(groups: Mapping[Any, np.ndarray], n_rows: int, name: str) -> Gr
     for number, (group, rows) in enumerate(groups.items()):
         if not len(rows):
             raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
-        twice = rows[(codes[rows] >= 0) & (codes[rows] != number)]
+        if len(repeated := rows[np.isin(rows, np.flatnonzero(np.bincount(rows) > 1))]):
+            raise ValueError(
+                Message(f"`{name}` must name a row once in a group; {group!r} has row {repeated[0]} again.")
+            )
+        twice = rows[codes[rows] >= 0]
         if len(twice):
             raise ValueError(Message(f"`{name}` must have groups without rows in common; two have row {twice[0]}."))
         codes[rows] = number

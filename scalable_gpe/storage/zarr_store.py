@@ -172,7 +172,8 @@ class ZarrStore:
                 chunks=chunks,
                 shards=None if shards == chunks else shards,
                 compressors=(Crc32cCodec(),),
-                fill_value=0,
+                # a chunk that was removed reads as NaN; in ragged blocks those of padding are not written
+                fill_value=np.nan if write_empty and np.dtype(dtype).kind == "f" else 0,
                 attributes=None if owner is None else {OWNER: owner},
             )
         return self.handle.find(name, write_empty=write_empty)

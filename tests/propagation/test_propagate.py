@@ -7,6 +7,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
+from scalable_gpe.colors import color_column
 from scalable_gpe.errors import ConnectivityWarning, GPEWarning
 from scalable_gpe.execution.block_sizes import block_sizes
 
@@ -280,3 +281,63 @@ def test_the_command_line_writes_what_propagate_gives(torus, tmp_path):
     assert main(["propagate", store, file, str(out), "--quiet"]) == 1  # it exists
     assert main(["propagate", store, file, str(tmp_path / "out.csv"), "--quiet", "--method", "harmonic"]) == 0
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == "0,1,2,3,4"
+
+
+def test_labels_with_names_go_by_name(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    from scalable_gpe.cli import main
+
+    names = np.array([f"row {i}" for i in range(300)])
+    frame = pandas.DataFrame(np.linspace(0, 1, 300)[:, None], index=names)
+    labels = pandas.Series(np.where(np.arange(300) < 150, "low", "high"), index=names)
+    result = gpe.embed(frame, n_neighbors=8, n_components=2, power=1, store=tmp_path / "run.zarr", progress=False)
+    expected = np.asarray(result.propagate(labels.to_numpy()).probabilities[:])
+    np.testing.assert_array_equal(result.propagate(labels[::-1]).probabilities[:], expected)
+    some = labels.iloc[[20, 280, 3]]
+    texts = np.full(300, "", object)
+    texts[[20, 280, 3]] = some
+    partial = np.asarray(result.propagate(texts).probabilities[:])
+    np.testing.assert_array_equal(result.propagate(some).probabilities[:], partial)
+    with pytest.raises(ValueError, match="labels is a Series whose index lacks the names of 300 of 300 rows"):
+        result.propagate(labels.set_axis([f"cell {i}" for i in range(300)]))
+    with pytest.raises(ValueError, match="labels is a Series whose index repeats names"):
+        result.propagate(pandas.concat([some, some]))
+    column = color_column(labels[::-1].astype("category"), 300, embedding=result)
+    assert column.labels == ("high", "low") and column.values[0] == 1
+
+    out, file = tmp_path / "out.npy", tmp_path / "labels.csv"
+    some.rename("kind").rename_axis("name").to_csv(file)
+    assert main(["propagate", str(tmp_path / "run.zarr"), str(file), str(out), "--column", "kind"]) == 0
+    np.testing.assert_array_equal(np.load(out), partial)
+
+
+def test_a_file_of_labels_without_the_names_goes_by_position_and_says_so(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    from scalable_gpe.cli import main
+
+    frame = pandas.DataFrame(np.linspace(0, 1, 300)[:, None], index=[f"row {i}" for i in range(300)])
+    gpe.embed(frame, n_neighbors=8, n_components=2, power=1, store=tmp_path / "run.zarr", progress=False)
+    kinds = np.where(np.arange(300) < 150, "low", "high")
+    pandas.DataFrame({"id": [f"other {i}" for i in range(300)], "kind": kinds}).to_csv(tmp_path / "l.csv", index=False)
+    command = ["propagate", str(tmp_path / "run.zarr"), str(tmp_path / "l.csv"), str(tmp_path / "o.npy")]
+    assert main([*command, "--column", "kind"]) == 0
+    assert "in the order of the rows: no column of it holds their names" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("order", ["reversed", "same"])
+def test_an_index_that_counts_is_not_taken_for_names(order):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.linspace(0, 1, 300)[:, None])
+    result = gpe.embed(frame[::-1] if order == "reversed" else frame, n_neighbors=8, n_components=2, power=1)
+    labels = pandas.Series(np.arange(300) < 150)
+    if order == "same":
+        np.testing.assert_array_equal(
+            result.propagate(labels).probabilities, result.propagate(labels.to_numpy()).probabilities
+        )
+        return
+    with pytest.raises(ValueError, match="the index 0 to 299, and the rows are named so in another order"):
+        result.propagate(labels)
+    by_number = labels.set_axis(list(range(300)))
+    np.testing.assert_array_equal(
+        result.propagate(by_number).probabilities, result.propagate(labels.to_numpy()[::-1].copy()).probabilities
+    )
