@@ -18,7 +18,7 @@ from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.storage.mapped import take_ascending
 
-_UNKNOWN = set("unknown unassigned unlabeled unlabelled missing nan none na n/a <na> -1 ?".split())
+_UNKNOWN = ("unknown", "unassigned", "unlabeled", "missing", "nan", "none", "na", "n/a", "<na>", "-1", "?")
 _MOST_FLOATS = 100  # different floats that may be classes
 
 
