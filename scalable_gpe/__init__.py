@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from scalable_gpe import datasets, errors, exact, pl, plot, tl
     from scalable_gpe.accuracy import Audit, audit
     from scalable_gpe.classifier import GraphClassifier
-    from scalable_gpe.embedding import Embedding, embed
-    from scalable_gpe.embedding import open_embedding as open
+    from scalable_gpe.embedding import Embedding
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
     from scalable_gpe.exports import export
     from scalable_gpe.graph.build import neighbor_graph
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from scalable_gpe.io.files import read_points
     from scalable_gpe.io.points import Points
     from scalable_gpe.neighbors_transformer import KNeighborsTransformer
+    from scalable_gpe.pipeline import embed
+    from scalable_gpe.pipeline import open_embedding as open
     from scalable_gpe.planning import estimate
     from scalable_gpe.propagation.propagate import Propagation, propagate
     from scalable_gpe.repairs import repair
@@ -40,8 +41,8 @@ __version__ = "0.2.0"
 
 # name -> the module that defines it, and its name there where that is another one
 _MODULE_OF = {
-    "embed": "scalable_gpe.embedding",
-    "open": "scalable_gpe.embedding:open_embedding",
+    "embed": "scalable_gpe.pipeline",
+    "open": "scalable_gpe.pipeline:open_embedding",
     "estimate": "scalable_gpe.planning",
     "Embedding": "scalable_gpe.embedding",
     "neighbor_graph": "scalable_gpe.graph.build",

@@ -13,9 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from scalable_gpe.checks import Seed
-from scalable_gpe.embedding import embed
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.estimators import validated
+from scalable_gpe.pipeline import embed
 from scalable_gpe.propagation.labels import GivenLabels, check_labels
 from scalable_gpe.propagation.propagate import TOL
 from scalable_gpe.storage.memory import MemoryTable

@@ -15,13 +15,14 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scalable_gpe.checks import Seed, check_random_state, check_whole
-from scalable_gpe.embedding import Embedding, embed
+from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.export import component_names
 from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.pipeline import embed
 from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions

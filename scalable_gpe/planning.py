@@ -168,7 +168,7 @@ class Cost:
 
 def _tried(rows: InputRows, cost: Cost, horizon: int | str, powers: tuple[Power, ...]) -> dict[str, float]:
     """Seconds of each stage, from a run with some of the rows: what the model says, times its error on that run."""
-    from scalable_gpe.embedding import embed
+    from scalable_gpe.pipeline import embed
 
     size = cost.size
     method = choose_method("auto", size.n_rows, size.n_features, size.n_neighbors)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from scalable_gpe.embedding import open_input, plan_memory, run_stages, with_repairs
 from scalable_gpe.errors import DamageError, Message, StoreError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.progress import Progress
@@ -14,7 +13,9 @@ from scalable_gpe.graph.build import GraphStage, Source
 from scalable_gpe.graph.duplicates import content, hash_rows
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
 from scalable_gpe.heat.sample_weight import SampleWeight
+from scalable_gpe.pipeline import open_input, plan_memory, run_stages
 from scalable_gpe.run_log import RunRecord
+from scalable_gpe.run_store import with_repairs
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, input_name
 from scalable_gpe.storage.protocol import read_whole

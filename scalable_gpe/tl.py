@@ -16,7 +16,6 @@ from scipy.sparse import identity
 from scalable_gpe.checks import ALL, NotFiniteError, Seed, check_count, check_one_row, check_random_state
 from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import distances_from
-from scalable_gpe.embedding import embed as embed_points
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.exports import component_numbers, provenance, run_numbers, scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
@@ -24,6 +23,7 @@ from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel, top_eigenvector
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
+from scalable_gpe.pipeline import embed as embed_points
 from scalable_gpe.projection import points_of
 from scalable_gpe.propagation.labels import check_groups, check_labels, group_members
 from scalable_gpe.propagation.propagate import TOL, Propagation

@@ -536,7 +536,7 @@ def test_damage_between_stages_is_repaired(client, torus, tmp_path):
 def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
     """A worker finds the damage; damage that keeps coming back ends the run."""
     have(client, 2)
-    monkeypatch.setattr("scalable_gpe.embedding._REPAIRS", 1)
+    monkeypatch.setattr("scalable_gpe.run_store._REPAIRS", 1)
 
     def damage(stage, done, total):
         if stage == "heat" and not done:

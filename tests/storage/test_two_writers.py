@@ -5,8 +5,9 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
-from scalable_gpe import embedding, run_log
+from scalable_gpe import pipeline, run_log
 from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.context import open_store
 from scalable_gpe.run_log import RunLog
 from scalable_gpe.sketch import publish
 from scalable_gpe.storage import backends
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning"
 OPTIONS = {"n_neighbors": 6, "power": 3, "n_components": 6, "progress": False, "n_jobs": 1}
 SEEDS = {"random_state": 0}, {"random_state": 1}
 WIDTHS = {"n_components": 6}, {"n_components": 5}
-MOMENTS = [(publish, "write_columns"), (embedding, "publish_names"), (RunLog, "finish")]
+MOMENTS = [(publish, "write_columns"), (pipeline, "publish_names"), (RunLog, "finish")]
 
 
 class NoLock:
@@ -90,7 +91,7 @@ def test_an_array_that_another_run_is_writing_is_left_alone(store, monkeypatch, 
 
 def test_the_first_finished_run_has_the_short_name(store):
     first, second = embed(store), embed(store, random_state=1)
-    arrays = [record.arrays[3] for record in run_log.read_runs(embedding.open_store(store)).values()]
+    arrays = [record.arrays[3] for record in run_log.read_runs(open_store(store)).values()]
     assert sorted(arrays)[0] == "embedding/3" and sorted(arrays)[1].startswith("embedding/3-")
     root = zarr.open_group(str(store), mode="r")
     np.testing.assert_array_equal(root["embedding/3"][:], first)
