@@ -79,7 +79,8 @@ class NotFiniteError(ValueError):
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
-    how = {"X": " (embed does with `missing='drop'`)", "X_new": "`!, as X_new[result.feature_names].dropna() does`"}
+    dropna = "`!, as X_new[result.feature_names].dropna() does`"
+    how = {"X": " (embed drops those with NaN if `missing='drop'`)", "X_new": dropna}
     fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
     way_out = f"Drop these rows{how.get(name, '')}, fill them in, or scale `{name}` down."
     error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))
@@ -153,7 +154,7 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
 def check_one_row(value: str, found: npt.NDArray[Any], what: str, name: str) -> None:
     """Check that the value of an argument is the name of one row."""
     if len(found) != 1:
-        others = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ""
+        others = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ", the name of none"
         raise ValueError(Message(f"`{name}` must be a row number or the name of one {what}; got {value!r}{others}."))
 
 
@@ -270,6 +271,19 @@ def check_row_values(
     return values
 
 
+def _check_counting(index: Any, name: str) -> None:
+    """Refuse an index that has the numbers of rows without names in another order."""
+    numbers, counted = np.asarray(index), np.arange(len(index))
+    if numbers.dtype.kind not in "iu" or np.array_equal(numbers, counted):
+        return
+    if np.array_equal(np.sort(numbers), counted):
+        text = (
+            f"`{name}` is a Series whose index has the numbers of the rows in another order. Pass {name}.sort_index() "
+            f"to go by it, or {name}.to_numpy() if the values are in the order of the rows."
+        )
+        raise ValueError(Message(text))
+
+
 def just_counts(index: Any) -> bool:
     """Whether the index of a table counts its rows from 0, and so does not name them."""
     return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
@@ -278,7 +292,8 @@ def just_counts(index: Any) -> bool:
 def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, partial: bool = False) -> Any:
     """The values of a pandas Series in the order of rows that have `names`, by its index; anything else as it is.
 
-    An index that just counts the rows has no names. With `partial`, rows that the index does not name get None.
+    An index that just counts the rows has no names; one that counts rows without names in another order is refused.
+    With `partial`, rows that the index does not name get None.
 
     Examples
     --------
@@ -288,7 +303,10 @@ def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, parti
     """
     index = getattr(values, "index", None)
     counts = just_counts(index)
-    if names is None or not hasattr(values, "reindex") or (counts and not str(names[0]).isdecimal()):
+    if not hasattr(values, "reindex") or (counts and (names is None or not str(names[0]).isdecimal())):
+        return values
+    if names is None:
+        _check_counting(index, name)
         return values
     texts = np.asarray(index).astype(str)
     named = np.isin(names, texts)
@@ -310,6 +328,8 @@ def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, parti
         )
     if np.unique(texts).size < texts.size:
         raise ValueError(Message(f"`{name}` is a Series whose index repeats names. Give each row one value."))
+    if np.unique(names[named]).size < np.count_nonzero(named):
+        raise ValueError(Message(f"`{name}` is a Series with a name that several rows share. Rename these rows."))
     if unknown := 0 if named.all() else np.count_nonzero(~np.isin(texts, names)):
         warn(f"{unknown} of {len(texts)} names of `{name}` are in no row: their values are left out.", GPEWarning)
     values = values.set_axis(texts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import Message
+from scalable_gpe.errors import Message, StoreError
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -30,6 +30,7 @@ from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.keys import RUNS
 from scalable_gpe.transform.new_distances import NewDistances
 from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows, NewRowsSource, extensions_of
 
@@ -88,6 +89,7 @@ class Embedding:
     annotations: Annotations | None = field(default=None, repr=False)
     _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
     _axes: dict[Power, Axes] = field(default_factory=dict, repr=False)
+    _run: str = field(default="", repr=False)
 
     @property
     def filters(self) -> dict[Power, Filter]:
@@ -130,6 +132,7 @@ class Embedding:
     @property
     def by_power(self) -> dict[Power, Any]:
         """The N x k array of each power."""
+        self._check_there()
         return self.points if self.settings.several else {self.settings.powers[0]: self.points}
 
     def at(self, power: Power) -> Any:
@@ -337,6 +340,7 @@ class Embedding:
             values = self._obs_column(labels)
         else:
             values = checks.in_order_of(self.names, labels, "labels", partial=True)
+        self._check_there()
         how = {"method": method, "horizon": horizon, "tol": tol}
         return propagate(self.heat, values, **how, store=store, storage_options=storage_options)
 
@@ -366,6 +370,7 @@ class Embedding:
         >>> fates.classes.tolist(), bool(abs(fates.probabilities[100] - 0.5).max() < 0.1)
         (['left', 'right'], True)
         """
+        self._check_there()
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
         given, n_rows = terminal if isinstance(terminal, Mapping) else {one: one for one in terminal}, self.graph.n_rows
@@ -414,6 +419,15 @@ class Embedding:
             checks.check_one_row(root, found, "row", name)
             return int(found[0])
         return checks.check_count(root, name, minimum=0, maximum=self.graph.n_rows - 1)
+
+    def _check_there(self) -> None:
+        """Refuse to go on if the store holds another run by now, whose arrays have the same places."""
+        store = self.heat.context.store
+        if store.persistent and self._run not in store.names(RUNS):
+            raise StoreError(
+                f"store {str(store)!r} no longer holds the run of this result: `resume=False` started over, or it was "
+                "removed. Open the store again with gpe.open."
+            )
 
     def _one_power(self, power: Power | None) -> Power:
         """The power that was asked for, or the only one."""

@@ -61,6 +61,7 @@ def export(
     `scalable_gpe.tl.pseudotime`. If the input was an AnnData file or object, its ``obs`` and ``var`` are in the export;
     else names of rows become ``obs_names``.
     ``.npy`` is the N x k array alone; ``.parquet`` and ``.csv`` have a column for each component, and the rows' names.
+    Where rows without names were dropped, these have the numbers of those that are left.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def export(
     check_replaceable(target, overwrite=overwrite)
     with replacing(target) as unfinished:
         if holds_one:
-            _write(unfinished, ending, _dense(points), embedding.names)
+            _write(unfinished, ending, _dense(points), row_labels(embedding))
         else:
             with _with_scratch(embedding.graph.context, unfinished) as context:
                 content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)
@@ -139,7 +140,8 @@ def export_transformed(
             yield found.values[0]
 
     with replacing(target) as unfinished:
-        _write(unfinished, ending, DenseBlocks((rows.n_rows, embedding.settings.n_components), placed()), rows.names)
+        matrix = DenseBlocks((rows.n_rows, embedding.settings.n_components), placed())
+        _write(unfinished, ending, matrix, row_labels(rows))
     warn_if_far(n_far, rows.n_rows)
     return target
 
@@ -159,10 +161,19 @@ def export_probabilities(
     return target
 
 
+def row_labels(rows: Any) -> np.ndarray | None:
+    """The names of rows, or the numbers in the input of those without names where some were dropped; else None."""
+    if rows.names is not None or getattr(rows, "dropped", None) is None:
+        names: np.ndarray | None = rows.names
+        return names
+    n_left = rows.graph.n_rows if isinstance(rows, Embedding) else rows.n_rows
+    return np.delete(np.arange(n_left + len(rows.dropped)), rows.dropped)
+
+
 def _write(
     path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | None, columns: list[str] | None = None
 ) -> None:
-    """Write a matrix in a format that holds one, with the names of its rows if it can."""
+    """Write a matrix in a format that holds one, with the names or numbers of its rows if it can."""
     if ending == ".npy":
         write_npy(path, matrix)
         return

@@ -268,7 +268,7 @@ def run_stages(
         log.use(log.finished)
         arrays = log.finished.arrays
         tables = {power: open_sound(context.store, arrays[power]) for power in parameters.powers}
-        return _embedding(heat, tables, sketch, parameters, log.finished.report, labels)
+        return _embedding(heat, tables, sketch, parameters, log.finished.report, labels, keys.run)
     with log.stage("write"):
         written = names_to_write(context.store, keys.run, parameters.powers)
         for power, name in written.items():
@@ -280,7 +280,7 @@ def run_stages(
     report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
     report = replace(report, warnings=(*remarks, *report.warnings))
     log.finish(report, arrays)
-    return _embedding(heat, tables, sketch, parameters, report, labels)
+    return _embedding(heat, tables, sketch, parameters, report, labels, keys.run)
 
 
 def open_embedding(
@@ -327,7 +327,7 @@ def open_embedding(
     heat = open_heat(kernel, context, keys.heat)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch, is_known=True), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows))
+    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), keys.run)
 
 
 def _embedding(
@@ -337,6 +337,7 @@ def _embedding(
     parameters: Parameters,
     report: Report,
     labels: Labels,
+    run: str,
 ) -> Embedding:
     points, graph = {power: table.array for power, table in tables.items()}, heat.kernel.graph
     assert graph is not None  # only a kernel from the user's own matrix has none
@@ -356,6 +357,7 @@ def _embedding(
         annotations=labels.annotations,
         _columns=sketch.columns,
         _axes=sketch.axes(parameters.sketching, heat.context),
+        _run=run,
     )
 
 

@@ -40,8 +40,7 @@ class Projection:
 
 def powers_of(embedding: Embedding) -> dict[Power, PointArray]:
     """N x k points of each power of an embedding."""
-    points = embedding.points
-    return points if isinstance(points, dict) else {embedding.report["power"]: points}
+    return embedding.by_power
 
 
 def points_of(

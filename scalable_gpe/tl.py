@@ -59,7 +59,7 @@ def embed(
     copy : bool
         Return a copy instead of writing into the object.
     parameters
-        All other parameters of :func:`scalable_gpe.embed`.
+        All other parameters of :func:`scalable_gpe.embed` but ``neighbors`` and ``metric="precomputed"``.
 
     Returns
     -------
@@ -79,6 +79,11 @@ def embed(
     >>> adata.obsm["X_gpe"].shape
     (300, 8)
     """
+    if "neighbors" in parameters or parameters.get("metric") == "precomputed":
+        text = (
+            "gpe.tl.embed takes a graph by `neighbors_key`; `neighbors` and `metric='precomputed'` are for gpe.embed."
+        )
+        raise TypeError(Message(text))
     adata = adata.copy() if copy else adata
     key_added = _key_of(key_added.removeprefix("X_") if isinstance(key_added, str) else key_added, "gpe")
     source = _source(adata, use_rep, neighbors_key)

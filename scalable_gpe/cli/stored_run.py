@@ -168,7 +168,7 @@ def propagate(
     """Write class probabilities of all rows of a store, from the labels of some: .npy, .parquet or .csv."""
     import numpy as np
 
-    from scalable_gpe.exports import export_probabilities
+    from scalable_gpe.exports import export_probabilities, row_labels
     from scalable_gpe.io.files import check_target
     from scalable_gpe.io.obs_columns import MISSING
 
@@ -179,7 +179,7 @@ def propagate(
     values = np.where(values == MISSING, "", values) if values.dtype.kind in "UO" else values
     options = run["storage_options"]
     found = result.propagate(values, store=store, storage_options=options, **given)
-    written = export_probabilities(found, path, result.names, overwrite=overwrite)
+    written = export_probabilities(found, path, row_labels(result), overwrite=overwrite)
     about = {"classes": [str(one) for one in found.classes], "n_unreached": found.n_unreached}
     about |= {"iterations": found.iterations, "residual": found.residual}
     tell(f"written: {written}", {"written": str(written), **about})

@@ -59,7 +59,9 @@ def check_client(client: Any) -> Any:
         return client
     distributed = sys.modules.get("distributed")
     if distributed is None or not isinstance(client, distributed.Client):
-        raise TypeError(Message(f"`client` must be None, False or a distributed.Client; got {client!r}."))
+        raise TypeError(
+            Message(f"`client` must be None, False or a distributed.Client, as Client(cluster) gives; got {client!r}.")
+        )
     if client.status != "running" or client.asynchronous:
         state = "an asynchronous one" if client.asynchronous else f"one that is {client.status}"
         raise ValueError(Message(f"`client` must be connected and synchronous; got {state}. Make a new one."))

@@ -52,7 +52,7 @@ def read_row_values(
         raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
     table = _read_table(path, column, index, rows.names is not None)
     if rows.names is None:
-        return table.values, None
+        return table.values, "values are taken in the order of the rows, which have no names in the store"
     for texts in table.names.values():
         if np.array_equal(texts, rows.names):
             return table.values, None

@@ -162,6 +162,8 @@ def _names_columns(first: Sequence[str], second: Sequence[str]) -> bool | None:
     (True, True)
     >>> _names_columns(["1.5", "2"], ["3", "4"]), _names_columns(["2019", "2020"], ["1.5", "2"])
     (False, None)
+    >>> _names_columns(["1", "2", "3"], ["8", "5", "5"]), _names_columns(["1", "4", "9"], ["8", "5", "5"])
+    (None, False)
     """
     numeric = [is_number(cell) for cell in first]
     if not any(numeric):
@@ -169,7 +171,8 @@ def _names_columns(first: Sequence[str], second: Sequence[str]) -> bool | None:
     numbers = list(first if numeric[0] else first[1:])
     if numbers == [str(number) for number in range(len(numbers))]:  # pandas, for columns without names
         return True if len(numbers) > 1 or first[0] == "" else None
-    if not all(numeric) or (_counts_up(first) and not all(map(str.isdecimal, second))):
+    whole = all(map(str.isdecimal, second))
+    if not all(numeric) or (_counts_up(first) and (not whole or int(first[-1]) - int(first[0]) == len(first) - 1)):
         return None
     return False
 
@@ -270,6 +273,8 @@ class _Text:
         if "CSV parse error: Expected" in text and (row := self._ragged_row()) is not None:
             return f"{row}. Give each line as many cells as the first one."
         found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
+        if "invalid UTF8" in text:
+            return f"{text}. Save it with the encoding UTF-8."
         if not found:
             return text
         wrong = dict(sorted({**self._first_texts(), int(found[1]): found[2]}.items()))

@@ -161,11 +161,14 @@ def write_npy(path: Path, matrix: DenseBlocks) -> None:
 
 
 def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:
-    """Write a matrix as columns of a .csv file, after the names of the rows; numbers read back as the same float32."""
+    """Write a matrix as columns of a .csv file, after the names or numbers of the rows.
+
+    Numbers read back as the same float32.
+    """
     start = 0
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns if names is None else ["name", *columns])
+        writer.writerow(columns if names is None else [_title(names), *columns])
         for block in matrix.blocks:
             for first, stop in ranges(len(block), _TEXT_ROWS):
                 rows = block[first:stop].astype(np.float32).astype(str)  # the shortest text of each number
@@ -176,29 +179,37 @@ def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np
 
 
 def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:
-    """Write a matrix as columns of a .parquet file; pandas takes the names of the rows as its index."""
+    """Write a matrix as columns of a .parquet file; pandas takes the names (or numbers) of the rows as its index."""
     import pyarrow
     import pyarrow.parquet
 
     fields = [pyarrow.field(column, pyarrow.float32()) for column in columns]
     metadata = None
     if names is not None:
-        fields.append(pyarrow.field("name", pyarrow.string()))
-        metadata = {"pandas": _pandas_metadata("name")}
+        kind = pyarrow.from_numpy_dtype(names.dtype) if names.dtype.kind == "i" else pyarrow.string()
+        fields.append(pyarrow.field(_title(names), kind))
+        metadata = {"pandas": _pandas_metadata(_title(names), names)}
     schema = pyarrow.schema(fields, metadata=metadata)
     start = 0
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for block in matrix.blocks:
             arrays = [pyarrow.array(column) for column in np.ascontiguousarray(block.T)]
             if names is not None:
-                arrays.append(pyarrow.array(names[start : start + len(block)].tolist(), pyarrow.string()))
+                arrays.append(pyarrow.array(names[start : start + len(block)].tolist(), kind))
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
             start += len(block)
 
 
-def _pandas_metadata(index: str) -> str:
-    """Tell pandas that a column of text is the index."""
-    column = {"name": index, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+def _title(names: np.ndarray) -> str:
+    """The column of the names of rows, or of their numbers in the input."""
+    return "row" if names.dtype.kind == "i" else "name"
+
+
+def _pandas_metadata(index: str, names: np.ndarray) -> str:
+    """Tell pandas that a column is the index."""
+    kinds = (str(names.dtype),) * 2 if names.dtype.kind == "i" else ("unicode", "object")
+    column = dict(zip(("pandas_type", "numpy_type"), kinds, strict=True)) | {"metadata": None}
+    column |= {"name": index, "field_name": index}
     return json.dumps({"index_columns": [index], "columns": [column], "column_indexes": []})
 
 

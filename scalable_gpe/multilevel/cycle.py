@@ -6,7 +6,7 @@ level is the top eigenvector of A cut into aggregates. The spectrum of the scale
 normalisations, because A is similar to a stochastic matrix, so that nothing has to be estimated.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
@@ -80,6 +80,7 @@ class CoarseBasis:
     mass: np.ndarray
     product: csr_array
     spans_top: bool
+    _solvers: dict[float, Solver] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(heat: HeatKernel, panels: Panels, held: np.ndarray | None = None) -> "CoarseBasis":
@@ -112,8 +113,10 @@ class CoarseBasis:
         return CoarseBasis(heat, aggregates, top, mass, product, spans_top)
 
     def solver(self, c: float) -> Solver:
-        """A solver of the coarse problem."""
-        return coarse_solver(csr_array(diags_array(self.mass) - c * self.product))
+        """A solver of the coarse problem, which is kept."""
+        if c not in self._solvers:
+            self._solvers[c] = coarse_solver(csr_array(diags_array(self.mass) - c * self.product))
+        return self._solvers[c]
 
 
 class Cycle:

@@ -1,9 +1,10 @@
 """The error that cycles leave in distances, from the change of sampled distances in the last one."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.execution.sums import chunk_totals, sum_rows
@@ -29,42 +30,63 @@ class SolverError:
     worst: float
 
 
+@dataclass(frozen=True)
+class SampledPairs:
+    """Pairs of rows, near and far, whose distances tell how much a cycle changes."""
+
+    basis: CoarseBasis
+    top: np.ndarray
+    matrix: csr_array
+    columns: np.ndarray
+    pairs: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+    @staticmethod
+    def of(basis: CoarseBasis) -> "SampledPairs":
+        """Draw pairs of neighbours and pairs of any rows, and take their rows of K: at most two passes over it."""
+        heat, edges, rng = basis.heat, basis.heat.kernel.edges, np.random.default_rng(_SEED)
+        own = rng.integers(0, edges.n_points, _SAMPLED)
+        near = own.copy()
+        for number, columns, weights in edges.rows(own):
+            others = columns[(columns != own[number]) & (weights > 0)]
+            if len(others):
+                near[number] = others[rng.integers(0, len(others))] if len(others) > 1 else others[0]
+        far = rng.integers(0, edges.n_points, _SAMPLED)
+        points, place = np.unique(np.concatenate([own, near, far]), return_inverse=True)
+        one, neighbour, other = place.reshape(3, -1)
+        rows = sorted((i, columns.copy(), weights.astype(np.float64)) for i, columns, weights in edges.rows(points))
+        columns, at = np.unique(np.concatenate([columns for _, columns, _ in rows]), return_inverse=True)
+        values = np.concatenate([heat.scale_points[points[i]] * weights for i, _, weights in rows])
+        indptr = np.cumsum([0, *(len(columns) for _, columns, _ in rows)])
+        matrix = csr_array((values, at, indptr), shape=(len(points), len(columns)))
+        top = basis.top.whole(points)[points] / np.sqrt(heat.weights[points])
+        return SampledPairs(basis, top, matrix, columns, ((one, neighbour), (one, other)))
+
+    def images(self, panel: Panel) -> np.ndarray:
+        """``s (K Z)`` of the rows, without what lies along the top eigenvector."""
+        products = self.matrix @ panel.whole(self.columns)[self.columns].astype(np.float64)
+        out: np.ndarray = products - self.top[:, None] * share_of_top(self.basis, panel)
+        return out
+
+    def error(self, now: np.ndarray, before: np.ndarray, remaining: float) -> SolverError:
+        """The change of distances between two images, times what is `remaining` of such a change after it."""
+        # squares of few columns are small by chance: distances of 4 scatter as twice as large ones do
+        n_columns = now.shape[1]
+        few = np.sqrt((n_columns - 2) / n_columns) if n_columns > 2 else 1.0
+        means, worst = [], 0.0
+        for one, other in self.pairs:
+            new, old = (np.linalg.norm(image[one] - image[other], axis=1) for image in (now, before))
+            changes = np.abs(new[old > 0] / old[old > 0] - 1) * remaining
+            if len(changes):
+                means.append(float(few * np.sqrt(np.mean(changes**2))))
+                worst = max(worst, float(changes.max()))
+        return SolverError(max(means, default=0.0), worst)
+
+
 def measure_error(basis: CoarseBasis, found: Iterate, remaining: float) -> SolverError:
     """The change of sampled distances in the last cycle, times what is `remaining` of such a change after it."""
-    edges, rng = basis.heat.kernel.edges, np.random.default_rng(_SEED)
-    n_points = edges.n_points
-    own = rng.integers(0, n_points, _SAMPLED)
-    near = own.copy()
-    for number, columns, weights in edges.rows(own):
-        others = columns[(columns != own[number]) & (weights > 0)]
-        if len(others):
-            near[number] = others[rng.integers(0, len(others))] if len(others) > 1 else others[0]
-    points, place = np.unique(np.concatenate([own, near, rng.integers(0, n_points, _SAMPLED)]), return_inverse=True)
-    one, neighbour, other = place.reshape(3, -1)
     assert found.before is not None
-    images = [_images(basis, panel, points) for panel in (found.now, found.before)]
-    # squares of few columns are small by chance: distances of 4 scatter as twice as large ones do
-    n_columns = found.now.shape[1]
-    few = np.sqrt((n_columns - 2) / n_columns) if n_columns > 2 else 1.0
-    means, worst = [], 0.0
-    for second in (neighbour, other):
-        new, old = (np.linalg.norm(image[one] - image[second], axis=1) for image in images)
-        changes = np.abs(new[old > 0] / old[old > 0] - 1) * remaining
-        if len(changes):
-            means.append(float(few * np.sqrt(np.mean(changes**2))))
-            worst = max(worst, float(changes.max()))
-    return SolverError(max(means, default=0.0), worst)
-
-
-def _images(basis: CoarseBasis, panel: Panel, points: np.ndarray) -> np.ndarray:
-    """``s (K Z)`` of some points, without what lies along the top eigenvector."""
-    heat = basis.heat
-    top = basis.top.whole(points)[points] / np.sqrt(heat.weights[points])
-    out: np.ndarray = -top[:, None] * share_of_top(basis, panel)
-    for i, columns, weights in heat.kernel.edges.rows(points):
-        values: Any = panel.whole(columns)[columns]
-        out[i] += heat.scale_points[points[i]] * (weights.astype(np.float64) @ values)
-    return out
+    pairs = SampledPairs.of(basis)
+    return pairs.error(pairs.images(found.now), pairs.images(found.before), remaining)
 
 
 def share_of_top(basis: CoarseBasis, vectors: Panel) -> np.ndarray:

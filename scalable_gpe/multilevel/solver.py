@@ -18,7 +18,7 @@ from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
 from scalable_gpe.multilevel.conjugate_gradients import ConjugateGradients, Laplacian
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
-from scalable_gpe.multilevel.errors import Iterate, measure_error, share_of_top
+from scalable_gpe.multilevel.errors import Iterate, SampledPairs, share_of_top
 
 PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps, at most, that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # they end when the lowest value changes by less
@@ -148,13 +148,14 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
 
 def _cycles_to(tol: float, basis: CoarseBasis, plan: SolverPlan, panels: Panels) -> tuple[int, float]:
     """The number of cycles after which distances in random columns are right to `tol`, and their error then."""
-    right = without_top(basis, _random(basis.heat, panels))
-    error = np.inf
+    right, pairs = without_top(basis, _random(basis.heat, panels)), SampledPairs.of(basis)
+    error, before = np.inf, None
     for found in HeatSolver(basis, plan, panels, "interval").iterates(right, None, MOST_CYCLES):
-        if found.before is not None:
-            error = measure_error(basis, found, plan.remaining).mean
+        images = pairs.images(found.now)
+        error = np.inf if before is None else pairs.error(images, before, plan.remaining).mean
         if error <= tol:
             break
+        before = images
     return found.step, error
 
 

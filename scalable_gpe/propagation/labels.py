@@ -18,7 +18,7 @@ from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.storage.mapped import take_ascending
 
-_UNKNOWN = ("unknown", "unassigned", "unlabeled", "missing", "nan", "none", "na", "n/a", "<na>", "-1", "?")
+_UNKNOWN = ("unknown", "unassigned", "unlabeled", "unlabelled", "missing", "nan", "none", "na", "n/a", "<na>", "-1")
 _MOST_FLOATS = 100  # different floats that may be classes
 
 
@@ -54,7 +54,9 @@ def check_labels(labels: Any, n_rows: int, name: str = "labels", dropped: np.nda
     >>> given.classes.tolist(), given.rows.tolist(), given.codes.tolist()
     (['a', 'b'], [0, 2], [1, 0])
     """
-    values = np.asarray(check_row_values(labels, n_rows, name, dropped))
+    values = check_row_values(labels, n_rows, name, dropped)
+    # in a list NaN is not a text, even beside texts
+    values = np.array(list(values), object) if isinstance(values, list | tuple) else np.asarray(values)
     rows = np.flatnonzero(_known(values))
     try:
         classes, codes = np.unique(_plain(values[rows]), return_inverse=True)

@@ -139,7 +139,7 @@ class LocalBackend:
     request_bytes = 2**13
 
     def __init__(self, path: str) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.abspath(path))  # workers may have another working directory
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"store {str(self)!r} is a file. Pass the path of a directory.")
         self._inside: set[str] = set()  # folders that are known to lie inside

@@ -324,7 +324,7 @@ def _select(X: Any, names: list[str], storage_options: StorageOptions | None) ->
     """The columns of a table, in a file or in memory, that have the names of the features; other input as it is."""
     if isinstance(X, str | os.PathLike):
         return read_features(X, names, storage_options=storage_options)
-    if not hasattr(X, "iloc"):
+    if not hasattr(X, "columns"):
         return X
     at = {str(label): number for number, label in enumerate(X.columns)}
     lacking = [name for name in names if name not in at]

@@ -234,6 +234,21 @@ def test_same_bytes(client, tmp_path, monkeypatch, case):
     assert not [name for name in one if many[name] != one[name]]
 
 
+def test_a_relative_store_is_that_of_the_caller(client, tmp_path, monkeypatch):
+    have(client, 1)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    monkeypatch.chdir(tmp_path / "ours")
+    before = client.run(os.getcwd).values()
+    client.run(os.chdir, str(tmp_path / "theirs"))
+    try:
+        result = gpe.embed(gpe.datasets.torus(300), client=client, store="run.zarr", **HOW)
+    finally:
+        client.run(os.chdir, next(iter(before)))
+    assert os.listdir(tmp_path / "theirs") == [] and os.listdir(tmp_path / "ours") == ["run.zarr"]
+    np.testing.assert_array_equal(result.points[:], gpe.embed(gpe.datasets.torus(300), **HOW).points)
+
+
 @pytest.mark.slow
 def test_same_bytes_in_s3(client, s3_options, torus, expected):
     have(client, 2)

@@ -321,3 +321,34 @@ def test_a_limit_without_a_unit_and_options_of_other_files_are_explained(tmp_pat
     table().to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"sep is about a .csv or .tsv file; .* is a parquet file"):
         gpe.read_points(tmp_path / "t.parquet", sep=";")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_rows_without_names_keep_their_numbers_where_some_are_dropped(form, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = table()[["a", "b", "c"]].reset_index(drop=True)
+    frame.iloc[[5, 7], 1] = np.nan
+    frame.to_csv("t.csv", index=False)
+    result = gpe.embed("t.csv", missing="drop", store="run.zarr", **HOW)
+    kept = [number for number in range(60) if number not in (5, 7)]
+    frame.assign(kind=np.where(frame.a > 0, "right", "left"))[["kind"]].to_csv("labels.csv", index=False)
+    assert cli.main(["propagate", "run.zarr", "labels.csv", f"labels.{form}"]) == 0
+    assert "in the order of the rows, which have no names in the store" in capsys.readouterr().out
+    gpe.export(result, f"points.{form}")
+    assert cli.main(["transform", "run.zarr", "t.csv", f"new.{form}", "--missing", "drop", "-q"]) == 0
+    for name in ("points", "labels", "new"):
+        path = f"{name}.{form}"
+        found = pd.read_csv(path, index_col="row") if form == "csv" else pd.read_parquet(path)
+        assert found.index.name == "row" and found.index.tolist() == kept
+    joined = frame.join(
+        pd.read_csv("points.csv", index_col="row") if form == "csv" else pd.read_parquet("points.parquet")
+    )
+    assert joined["gpe_1"].isna().to_numpy().nonzero()[0].tolist() == [5, 7]
+
+
+def test_whole_numbers_that_count_up_may_be_a_header(tmp_path):
+    sales = pd.DataFrame(np.random.default_rng(0).poisson(2000, (400, 3)), columns=["2019", "2020", "2021"])
+    sales.to_csv(tmp_path / "sales.csv", index=False)
+    with pytest.raises(ValueError, match=r"2019.*may name the columns or be a point. Pass header=True"):
+        gpe.read_points(tmp_path / "sales.csv")
+    assert gpe.read_points(tmp_path / "sales.csv", header=True).values.shape == (400, 3)

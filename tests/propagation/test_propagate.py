@@ -341,3 +341,26 @@ def test_an_index_that_counts_is_not_taken_for_names(order):
     np.testing.assert_array_equal(
         result.propagate(by_number).probabilities, result.propagate(labels.to_numpy()[::-1].copy()).probabilities
     )
+
+
+@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
+def test_an_index_that_is_not_clear_is_refused():
+    pandas = pytest.importorskip("pandas")
+    X, labels = np.linspace(0, 1, 300)[:, None], pandas.Series(np.arange(300) < 150)
+    plain = gpe.embed(pandas.DataFrame(X), n_neighbors=8, n_components=2, power=1)
+    for call in (plain.propagate, lambda some: plain.fate({"low": some, "high": ~some})):
+        with pytest.raises(ValueError, match=r"the numbers of the rows in another order\. Pass .*to_numpy"):
+            call(labels.sample(frac=1, random_state=0))
+    shared = gpe.embed(pandas.DataFrame(X, index=[f"row {i % 150}" for i in range(300)]), n_components=2, power=1)
+    with pytest.raises(ValueError, match="a name that several rows share"):
+        shared.propagate(pandas.Series(["low", "high"], index=["row 0", "row 9"]))
+
+
+def test_missing_values_in_a_list_of_texts_are_no_class(torus):
+    X, labels = torus
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 8)))
+    texts = [f"class {label}" if label >= 0 else float("nan") for label in labels]
+    expected = gpe.propagate(heat, labels)
+    found = gpe.propagate(heat, texts)
+    assert found.classes.tolist() == [f"class {one}" for one in expected.classes]
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities)

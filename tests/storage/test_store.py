@@ -182,6 +182,21 @@ def test_another_input_is_refused_and_nothing_is_lost(store):
     assert contents(store) == before
 
 
+def test_a_result_from_before_the_store_was_started_over_is_refused(X, store, tmp_path):
+    how = {**OPTIONS, "power": "all"}
+    old = gpe.embed(X, store=store, **how)
+    gpe.embed(X, store=store, resume=False, **{**how, "random_state": 1})  # arrays of the same names and shapes
+    calls = (
+        lambda: old.transform(X[:9]),
+        lambda: old.pseudotime(0),
+        lambda: old.propagate(np.arange(len(X)) % 2),
+        lambda: gpe.export(old, tmp_path / "points.npy"),
+    )
+    for call in calls:
+        with pytest.raises(StoreError, match=r"no longer holds the run of this result.*gpe\.open"):
+            call()
+
+
 def test_starting_over(X, store):
     gpe.embed(X, store=store, **OPTIONS)
     other = gpe.embed(X[:400], store=store, resume=False, **OPTIONS)
