@@ -80,7 +80,7 @@ class NotFiniteError(ValueError):
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
     dropna = "`!, as X_new[result.feature_names].dropna() does`"
-    how = {"X": " (embed drops those with NaN if `missing='drop'`)", "X_new": dropna}
+    how = {"X": " (`missing='drop'` drops those with NaN)", "X_new": dropna}
     fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
     way_out = f"Drop these rows{how.get(name, '')}, fill them in, or scale `{name}` down."
     error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))

@@ -52,7 +52,9 @@ def read_row_values(
         raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
     table = _read_table(path, column, index, rows.names is not None)
     if rows.names is None:
-        return table.values, "values are taken in the order of the rows, which have no names in the store"
+        return table.values, None if file_kind(
+            path
+        ) == "npy" else "values are taken in the order of the rows, which have no names in the store"
     for texts in table.names.values():
         if np.array_equal(texts, rows.names):
             return table.values, None

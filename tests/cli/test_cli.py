@@ -434,7 +434,7 @@ def test_only_marked_arguments_are_options():
         (["embed", "line.npy", "s.zarr"], "INPUT must be 2-D"),
         (["embed", "words.npy", "s.zarr"], "INPUT must be real and numeric"),
         (["embed", "long.npy", "s.zarr"], "INPUT must hold whole numbers below"),
-        (["embed", "holes.npy", "s.zarr"], "(embed does with --missing drop)"),
+        (["embed", "holes.npy", "s.zarr"], "(--missing drop drops those with NaN)"),
         (
             ["transform", "run.zarr", "holes.npy", "new.npy"],
             "scale INPUT down. --missing drop leaves out those with NaN.",

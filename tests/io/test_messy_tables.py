@@ -152,7 +152,7 @@ def test_the_command_line_takes_the_same_table(tmp_path, capsys):
     assert cli.main(words) == 1
     assert "'city' holds 'Paris'" in (printed := capsys.readouterr().err) and "--numeric-only" in printed
     assert cli.main([*words, "--numeric-only"]) == 1
-    assert "row 4, column 'a'. Drop these rows (embed does with --missing drop)" in capsys.readouterr().err
+    assert "row 4, column 'a'. Drop these rows (--missing drop drops those with NaN)" in capsys.readouterr().err
     assert cli.main([*words, "--numeric-only", "--missing", "drop", "--scale", "standard", "-q"]) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -331,8 +331,8 @@ def test_rows_without_names_keep_their_numbers_where_some_are_dropped(form, tmp_
     frame.to_csv("t.csv", index=False)
     result = gpe.embed("t.csv", missing="drop", store="run.zarr", **HOW)
     kept = [number for number in range(60) if number not in (5, 7)]
-    frame.assign(kind=np.where(frame.a > 0, "right", "left"))[["kind"]].to_csv("labels.csv", index=False)
-    assert cli.main(["propagate", "run.zarr", "labels.csv", f"labels.{form}"]) == 0
+    frame.assign(kind=np.where(frame.a > 0, "right", "left"))[["kind"]].to_csv("kinds.csv", index=False)
+    assert cli.main(["propagate", "run.zarr", "kinds.csv", f"labels.{form}"]) == 0
     assert "in the order of the rows, which have no names in the store" in capsys.readouterr().out
     gpe.export(result, f"points.{form}")
     assert cli.main(["transform", "run.zarr", "t.csv", f"new.{form}", "--missing", "drop", "-q"]) == 0
