@@ -16,7 +16,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.propagation.labels import GivenLabels, Sources, check_labels
-from scalable_gpe.propagation.solutions import METHODS, MOST_STEPS, POISSON, SPREADING, Addition, Problem, Solved
+from scalable_gpe.propagation.solutions import METHODS, POISSON, SPREADING, Addition, Problem, Solved
 from scalable_gpe.sketch.gaussian_process import heat_identity
 from scalable_gpe.sketch.publish import write_columns
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -27,6 +27,7 @@ from scalable_gpe.storage.protocol import ArrayStore, read_whole, write_whole
 
 TOL = 1e-6
 HORIZON = 100.0  # of spreading: alpha = .99, as Zhou et al. (2004)
+_REMEDIES = "Raise `tol`, or use `method='spreading'`.", "Raise `tol`, or pass a smaller `horizon`."
 _ENTRIES = 2**20  # of a matrix that are normalised at once
 
 
@@ -251,8 +252,8 @@ def _make(
     )
     if not metadata.converged:
         warn(
-            f"the solution has a relative error of about {metadata.residual:.1e} after {MOST_STEPS} steps. Raise "
-            "`tol`, or use `method='spreading'`.",
+            f"the solution has a relative error of about {metadata.residual:.1e} after {metadata.iterations} steps, "
+            f"above the `tol` of {problem.tol:g}. {_REMEDIES[problem.method == SPREADING]}",
             ConvergenceWarning,
         )
     context.store.remove(f"{name}/scores")

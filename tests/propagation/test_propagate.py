@@ -8,7 +8,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.colors import color_column
-from scalable_gpe.errors import ConnectivityWarning, GPEWarning
+from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, GPEWarning
 from scalable_gpe.execution.block_sizes import block_sizes
 
 METHODS = ("spreading", "harmonic", "poisson")
@@ -364,3 +364,15 @@ def test_missing_values_in_a_list_of_texts_are_no_class(torus):
     found = gpe.propagate(heat, texts)
     assert found.classes.tolist() == [f"class {one}" for one in expected.classes]
     np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+
+
+def test_spreading_says_whether_it_is_as_exact_as_asked():
+    X, labels = gpe.datasets.patches(3000, 50, random_state=0), np.full(3000, -1)
+    labels[np.random.default_rng(0).choice(3000, 60, replace=False)] = np.arange(60) % 20
+    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
+    found, truth = gpe.propagate(heat, labels), gpe.propagate(heat, labels, tol=1e-12)
+    assert found.converged and found.residual <= 1e-6
+    change = np.linalg.norm(found.probabilities - truth.probabilities, axis=0)
+    assert (change <= 2e-6 * np.linalg.norm(truth.probabilities, axis=0)).all()
+    with pytest.warns(ConvergenceWarning, match=r"above the tol of 1e-30\. Raise tol, or pass a smaller horizon"):
+        assert not gpe.propagate(heat, labels, tol=1e-30).converged
