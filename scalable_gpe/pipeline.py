@@ -313,7 +313,7 @@ def open_embedding(
         The embedding of that run.
     """
     arrays = open_store(store, storage_options, read_only=True)
-    record = choose_run(arrays, run, str(store))
+    found, record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
     known = X is None or parameters.metric == PRECOMPUTED
     rows = None if known else open_input(X, parameters, storage_options)
@@ -327,7 +327,7 @@ def open_embedding(
     heat = open_heat(kernel, context, keys.heat)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch, is_known=True), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), keys.run)
+    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), found)
 
 
 def _embedding(

@@ -128,16 +128,16 @@ def read_runs(store: ArrayStore) -> dict[str, RunRecord]:
     return {name: record for name, record in runs.items() if record is not None}
 
 
-def choose_run(store: ArrayStore, name: str | None, where: str) -> RunRecord:
-    """Return the finished run with this name, or whose name begins so; without a name, the run last used."""
+def choose_run(store: ArrayStore, name: str | None, where: str) -> tuple[str, RunRecord]:
+    """The finished run with this name, or whose name begins so, and its name; without one, the run last used."""
     runs = {key: record for key in store.names(RUNS) if (record := store.read(f"{RUNS}/{key}", RunRecord)) is not None}
     finished = {key: record for key, record in runs.items() if record.finished}
     if not finished:
         state = "an unfinished run" if runs else "no finished stage of a run"
         raise StoreError(f"store {where!r} holds {state}. Run embed again with the same arguments to resume.")
     if name is None:
-        return max(finished.values(), key=lambda record: record.last_used)
-    matching = [record for key, record in finished.items() if key.startswith(name)]
+        return max(finished.items(), key=lambda run: run[1].last_used)
+    matching = [(key, record) for key, record in finished.items() if key.startswith(name)]
     if len(matching) != 1:
         names = ", ".join(f"{key!r} (power {plain(record.parameters.power)})" for key, record in finished.items())
         raise ValueError(Message(f"`run=` must name one of {names}; got {name!r}."))

@@ -17,7 +17,7 @@ from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.cycle import Cycle
 
-_ROUNDING = 1e-20  # share of the first squared residual below which a direction has converged
+_ROUNDING = 1e-26  # share of the first squared residual below which a direction has converged
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,16 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.propagation.labels import GivenLabels, Sources, check_labels
-from scalable_gpe.propagation.solutions import METHODS, POISSON, SPREADING, Addition, Problem, Solved
+from scalable_gpe.propagation.solutions import (
+    METHODS,
+    N_LIVE,
+    POISSON,
+    SPREADING,
+    USUAL_STEPS,
+    Addition,
+    Problem,
+    Solved,
+)
 from scalable_gpe.sketch.gaussian_process import heat_identity
 from scalable_gpe.sketch.publish import write_columns
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -46,7 +55,7 @@ class Propagation:
     n_unreached : int
         Number of rows in components of the kernel without a label, or too far from one for the horizon.
     iterations : int
-        Cycles of the solver, or steps of conjugate gradients.
+        Steps of conjugate gradients.
     residual : float
         Estimated relative error of the solution, of the class where it is largest.
     converged : bool
@@ -226,7 +235,7 @@ def _make(
     heat, n_classes = problem.heat, len(given.classes)
     warnings = _warn_about(problem, heat.shape[0])
     solved = list[tuple[int, Solved]]()
-    with context.workers.progress.stage("labels", 3 * problem.usual_steps):
+    with context.workers.progress.stage("labels", 3 * USUAL_STEPS):
         first = 0
         while first < n_classes:
             stop, one = _stored(context, name, first) or _solve(problem, first, n_classes, context, name)
@@ -294,7 +303,7 @@ def _solve(problem: Problem, first: int, n_classes: int, context: Context, name:
     """Solve for as many classes as fit in memory together, and store their scores in storage order."""
     edges, plan = problem.heat.kernel.edges, context.plan
     touched = edges.blocks_touched() if plan.maps_arrays else 0
-    size = edges.n_points, problem.n_live, 8, 8 * edges.longest_block, n_classes - first, touched
+    size = edges.n_points, N_LIVE, 8, 8 * edges.longest_block, n_classes - first, touched
     stop = first + plan.panel_columns(*size)
 
     def write(solution: Panel, more: Addition | None) -> None:

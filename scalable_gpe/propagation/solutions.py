@@ -9,7 +9,7 @@ probabilities ``u_i^-1 A_ij u_j``, whose rows sum to 1 for every normalisation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,28 +17,25 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.sums import chunk_products, sum_rows
 from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, inner, zeros
 from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
-from scalable_gpe.multilevel.errors import Iterate
-from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, plan_solver
 from scalable_gpe.propagation.labels import Sources
 from scalable_gpe.storage.mapped import pieces, take_ascending
 
 METHODS = SPREADING, HARMONIC, POISSON = ("spreading", "harmonic", "poisson")
 PURPOSE = "labels"  # that sweeps are counted under
-MOST_STEPS = 300
-_CLASSES = 3.0  # what is asked of random columns, below `tol`: the hardest of some classes is harder than they are
+USUAL_STEPS, MOST_STEPS = 20, 300
+N_LIVE = 7  # panels that are used at the same time
 _SURE = 10  # root mean square errors of a score that is not noise
 _SAVE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Solved:
-    """How some classes were solved: iterations, and the relative error that is left."""
+    """How some classes were solved: steps, and the relative error that is left."""
 
     iterations: int
     residual: float
@@ -47,11 +44,10 @@ class Solved:
 
 @dataclass(frozen=True)
 class State:
-    """Progress of an interrupted solution: cycles of spreading, or steps of conjugate gradients."""
+    """Progress of an interrupted solution."""
 
-    cycles: int = 0
-    coefficients: Coefficients = field(default_factory=lambda: Coefficients((), ()))
-    errors: tuple[float, ...] = ()
+    coefficients: Coefficients
+    errors: tuple[float, ...]
 
 
 class Addition(NamedTuple):
@@ -147,29 +143,13 @@ class Problem:
         """Aggregates and coarse matrices, without the rows that are held."""
         return CoarseBasis.of(self.heat, self._panels, self.held)
 
-    @cached_property
-    def plan(self) -> SolverPlan:
-        """The plan of the solver for spreading."""
-        return plan_solver(lambda: self.basis, self.horizon, self.tol / _CLASSES, self._context, f"{self._name}/solver")
-
-    @property
-    def usual_steps(self) -> int:
-        """Number of cycles or steps that a progress bar expects."""
-        return self.plan.n_cycles if self.method == SPREADING else MOST_STEPS // 10
-
-    @property
-    def n_live(self) -> int:
-        """Number of panels that are used at the same time."""
-        return 5 if self.method == SPREADING else 7
-
     def solve(self, first: int, stop: int, write: Write) -> Solved:
         """Solve for some classes, and `write` the panel of solutions, and what is to be added to scores."""
         if self._context.store.persistent:
             panels = Panels(self._context, f"{self._name}/saved/{first}-{stop}", _SAVE_SECONDS)
         else:
             panels = Panels(self.heat.context)
-        kind = self._spread if self.method == SPREADING else self._search
-        solved = kind(panels, first, stop, write)
+        solved = self._search(panels, first, stop, write)
         panels.clear()
         return solved
 
@@ -188,82 +168,49 @@ class Problem:
         means = self.reached.shares, self.reached.groups[1]
         return self.sources.panel(panels, first, stop, root / top, means)
 
-    def _spread(self, panels: Panels, first: int, stop: int, write: Write) -> Solved:
-        """The fixed cycles, for what does not lie along u: that is multiplied by the horizon."""
-        plan, loaded = self.plan, panels.load(State, lambda state: state.cycles > 0)
-        begun = None if loaded is None else Iterate(loaded[0].cycles, loaded[1]["now"], loaded[1].get("before"))
-
-        def offer(iterate: Iterate) -> None:
-            saved = {"now": iterate.now} | ({} if iterate.before is None else {"before": iterate.before})
-            panels.offer(State(iterate.step), saved)
-
-        right = self._start(panels, first, stop)
-        components, along = self.rows.along_top(right)
-        right = self.rows.part(right, panels)
-        found = HeatSolver(self.basis, plan, panels, PURPOSE).solve(right, begun, offer)
-        right.retire()
-        assert found.before is not None
-        now, before = (self.rows.part(one, panels) for one in (found.now, found.before))
-        shares = self.horizon * self.reached.among(components, along)
-        squares = inner(self.heat, now, now) + self._squares_along(shares)
-        error = np.sqrt(self._changes(now, before)) * plan.remaining
-        before.retire()
-        write(now, Addition(shares, _SURE * error))
-        now.retire()
-        residual = float((error / np.sqrt(squares)).max())
-        return Solved(plan.n_cycles, residual, residual <= self.tol)
-
-    def _changes(self, now: Panel, before: Panel) -> np.ndarray:
-        heat = self.heat
-
-        def squares(start: int, stop: int) -> np.ndarray:
-            change = now.rows(start, stop) - before.rows(start, stop)
-            return chunk_products(change, change, heat.step_scale[start:stop])
-
-        return sum_rows(heat.context, now.shape[0], squares)
-
-    def _squares_along(self, shares: np.ndarray) -> np.ndarray:
-        """Squared length of u on each component with labels, times the squares of shares of it."""
-        lengths, top = np.zeros(len(shares)), self.rows.top
-        for start, stop in pieces(self.heat.kernel.edges.n_points):
-            number = self.reached.number(start, stop)
-            np.add.at(lengths, number[number >= 0], top.rows(start, stop)[number >= 0] ** 2)
-        total: np.ndarray = (lengths[:, None] * shares**2).sum(axis=0)
-        return total
-
     def _search(self, panels: Panels, first: int, stop: int, write: Write) -> Solved:
         """Conjugate gradients, until the error of each class is below `tol`."""
-        heat, basis = self.heat, self.basis
+        heat, basis, c = self.heat, self.basis, 1 - 1 / self.horizon if self.method == SPREADING else 1.0
         clean = self.rows.free if self.method == HARMONIC else lambda some: self.rows.part(some, panels)
-        laplacian = Laplacian(heat, self.rows)
-        cycle = Cycle(basis, 1.0, panels, PURPOSE, basis.solver(NEARLY_ONE))
-        search = ConjugateGradients(laplacian, cycle, panels, clean, PURPOSE)
-        loaded = panels.load(State, lambda state: state.cycles == 0)
+        cycle = Cycle(basis, c, panels, PURPOSE, basis.solver(min(c, NEARLY_ONE)))
+        search = ConjugateGradients(Laplacian(heat, self.rows, c=c), cycle, panels, clean, PURPOSE)
+        right, loaded = self._start(panels, first, stop), panels.load(State, lambda state: True)
+        shares = self._shares_of_top(right)
         if loaded is None:
-            self._begin(search, panels, first, stop)
+            self._begin(search, panels, right)
             errors = np.where(np.array(search.known.first) > 0, np.inf, 0.0)
         else:
+            right.retire()
             search.resume(loaded[0].coefficients, loaded[1])
             errors = np.array(loaded[0].errors)
         assert search.solution is not None
-        squares = inner(heat, search.solution, search.solution)
-        while (errors > self.tol).any() and search.known.n_steps < MOST_STEPS:
-            ended = errors <= self.tol
-            moved = search.advance(ended)
-            squares = inner(heat, search.solution, search.solution)
+        while self._goes_on(search.known, errors):
+            moved = search.advance(errors <= self.tol) > 0
+            sizes = np.sqrt(inner(heat, search.solution, search.solution))
             lowest = np.array([values.min() for values in search.known.ritz_values()])
-            now = np.divide(search.sizes / lowest, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-            errors = np.where(ended, errors, np.where(moved > 0, now, 0.0))
-            panels.offer(State(0, search.known, tuple(errors.tolist())), search.panels)
-        write(search.solution, None)
+            now = np.divide(search.sizes / lowest, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+            errors = np.where(moved, now, errors)
+            panels.offer(State(search.known, tuple(errors.tolist())), search.panels)
+        noise = _SURE * errors * np.sqrt(inner(heat, search.solution, search.solution))
+        write(search.solution, None if shares is None else Addition(shares, noise))
         cycle.retire()
-        converged = bool((errors <= self.tol).all())
-        return Solved(search.known.n_steps, float(errors.max()), converged)
+        return Solved(search.known.n_steps, float(errors.max()), bool((errors <= self.tol).all()))
 
-    def _begin(self, search: ConjugateGradients, panels: Panels, first: int, stop: int) -> None:
-        """Right sides without a part along u, from zero on; or what rows that are held give to others."""
-        given = self._start(panels, first, stop)
+    def _goes_on(self, known: Coefficients, errors: np.ndarray) -> bool:
+        """Whether a class is not solved yet, and still moves."""
+        moves = not known.steps or any(known.steps[-1])
+        return bool((errors > self.tol).any()) and moves and known.n_steps < MOST_STEPS
+
+    def _shares_of_top(self, right: Panel) -> np.ndarray | None:
+        """What lies along u in the right sides of spreading, times the horizon, in each component with labels."""
+        if self.method != SPREADING:
+            return None
+        shares: np.ndarray = self.horizon * self.reached.among(*self.rows.along_top(right))
+        return shares
+
+    def _begin(self, search: ConjugateGradients, panels: Panels, right: Panel) -> None:
+        """From zero on, for right sides without a part along u; or from what rows that are held give to others."""
         if self.method == HARMONIC:
-            search.begin(search.residual_of(given), given)
+            search.begin(search.residual_of(right), right)
             return
-        search.begin(self.rows.part(given, panels), zeros(self.heat, panels, given.shape[1]))
+        search.begin(self.rows.part(right, panels), zeros(self.heat, panels, right.shape[1]))

@@ -137,9 +137,14 @@ class StoredTable(_Stored):
             for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
                 rows = out[max(shard * self.shard_rows - start, 0) : (shard + 1) * self.shard_rows - start]
                 key = f"{self.name}/{chunk_name(self._index(shard))}"
-                # zarr reads zeros from a file that is not there
-                if rows.size and not (rows[:1].any() or rows.any() or self.handle.backend.exists(key)):
+                # zarr reads the fill value from a file that is not there
+                suspect = rows.size > 0 and self._is_fill(rows[:1]) and self._is_fill(rows)
+                if suspect and not self.handle.backend.exists(key):
                     raise FileNotFoundError(key)
+
+    def _is_fill(self, rows: np.ndarray) -> bool:
+        fill = self.array.fill_value
+        return bool(np.isnan(rows).all() if np.isnan(fill) else (rows == fill).all())
 
     def _index(self, shard: int) -> tuple[int, ...]:
         return (shard, *(0 for _ in self.shape[1:]))

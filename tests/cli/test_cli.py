@@ -356,7 +356,7 @@ MISTAKES = [
     ),
     (
         ["embed", "holes.npy", "s.zarr"],
-        "INPUT must be finite and below 1e120; NaN, infinity or more in row 17, column 1. Drop these rows (embed",
+        "INPUT must be finite and below 1e120; NaN, infinity or more in row 17, column 1. Drop these rows (--missing",
     ),
     (["embed", "points.npy", "other.zarr"], "n_rows: stored 300, now 600). Pass another store, or --no-resume to"),
 ]

@@ -36,9 +36,10 @@ def test_a_block_returns_what_was_written(store):
     assert store.backend.length("ragged/c/1/0") < 1.4 * values.nbytes  # chunks of padding are not stored
 
 
-def test_damage_is_found(store):
-    table = store.table("table", (10_000, 3), np.float32, 8192)
-    table.write(0, np.ones((8192, 3), np.float32))
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+def test_damage_is_found(store, dtype):
+    table = store.table("table", (10_000, 3), dtype, 8192)
+    table.write(0, np.ones((8192, 3), dtype))
     with pytest.raises(DamageError, match="missing"):
         table.read(8000, 9000)
     content = bytearray(store.backend.read("table/c/0/0"))
