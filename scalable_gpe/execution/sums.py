@@ -52,3 +52,12 @@ def chunk_totals(values: np.ndarray) -> np.ndarray:
     for number, (start, stop) in enumerate(ranges(len(values), CHUNK)):
         sparse.column_sums(values[start:stop], out[number])
     return out
+
+
+def column_totals(values: np.ndarray) -> np.ndarray:
+    """Sums of the columns, row after row; numpy adds a single column in another order than one of several."""
+    from scalable_gpe.loops import sparse
+
+    out = np.empty(values.shape[1])
+    sparse.column_sums(values, out)
+    return out

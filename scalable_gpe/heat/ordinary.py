@@ -6,6 +6,7 @@ shrinks it. Vectors are panels Z = S M^(1/2) x (see `sketch/powers.py`).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -91,24 +92,20 @@ class OrdinaryRows:
     def along_top(self, vectors: Panel) -> tuple[np.ndarray, np.ndarray]:
         """First point of each component, and what lies along the top eigenvector there, in units of it."""
 
-        def products(piece: tuple[int, int]) -> np.ndarray:
-            x, top = self._rows(vectors, *piece)
-            own: np.ndarray = np.column_stack([top, x]) * top[:, None]
-            return own
+        def rows(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+            return vectors.rows(*piece), self._free_top(*piece) / np.sqrt(self.heat.step_scale[slice(*piece)])
 
-        components, totals = self._totals(products)
-        squares = totals[:, 0]
-        return components, totals[:, 1:] / np.where(squares > 0, squares, 1.0)[:, None]
+        components, totals = self._totals(vectors.shape[1], rows)
+        return components, totals / np.where(self._squares > 0, self._squares, 1.0)
 
     def mean_squares(self, vectors: Panel) -> tuple[np.ndarray, np.ndarray]:
         """First point of each component, and sums of x^2 there, divided by those of the top eigenvector."""
 
-        def squares(piece: tuple[int, int]) -> np.ndarray:
-            x, top = self._rows(vectors, *piece)
-            return np.column_stack([top, x]) ** 2
+        def squares(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+            return vectors.rows(*piece) ** 2, ~self.are_held(*piece) / self.heat.step_scale[slice(*piece)]
 
-        components, totals = self._totals(squares)
-        return components, totals[:, 1:] / totals[:, :1]
+        components, totals = self._totals(vectors.shape[1], squares)
+        return components, totals / self._squares
 
     def part(self, vectors: Panel, panels: Panels) -> Panel:
         """The part of `vectors` that lives on these rows, which replaces them."""
@@ -116,12 +113,12 @@ class OrdinaryRows:
         with replaced(vectors) as part:
 
             def leave_out(piece: tuple[int, int]) -> None:
-                x, top = self._rows(vectors, *piece)
-                out, means = part.room(*piece), along.whole()
-                if len(means) > 1:
-                    means = means[np.searchsorted(shared.whole(), self.components(*piece))]
-                x -= means * top[:, None]
-                np.multiply(x, np.sqrt(self.heat.step_scale[slice(*piece)])[:, None], out=out)
+                from scalable_gpe.loops import sparse
+
+                number = np.searchsorted(shared.whole(), self.components(*piece))
+                factor = self._free_top(*piece) * np.sqrt(self.heat.step_scale[slice(*piece)])
+                out, free = vectors.rows(*piece), ~self.are_held(*piece)
+                sparse.leave_out(out, free, factor, number, along.whole())
                 part.put(piece[0], out)
 
             context.workers.map(leave_out, row_pieces(context, vectors.shape[0]), count=False)
@@ -129,39 +126,45 @@ class OrdinaryRows:
         along.retire()
         return part
 
-    def _rows(self, vectors: Panel, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of x, and of the top eigenvector; zero where they are held."""
-        free = ~self.are_held(start, stop)
-        x = vectors.rows(start, stop) * (free / np.sqrt(self.heat.step_scale[start:stop]))[:, None]
-        return x, self.top.rows(start, stop) * free
+    @cached_property
+    def _squares(self) -> np.ndarray:
+        """Squared length of the top eigenvector in each component, as a column."""
+
+        def rows(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+            top = self._free_top(*piece)
+            return top[:, None], top
+
+        return self._totals(1, rows)[1]
+
+    def _free_top(self, start: int, stop: int) -> np.ndarray:
+        """The top eigenvector; zero in rows that are held."""
+        values: np.ndarray = self.top.rows(start, stop) * ~self.are_held(start, stop)
+        return values
 
     def components(self, start: int, stop: int) -> np.ndarray:
         """First point of the component of each row."""
         return np.zeros(stop - start, np.int32) if self.roots is None else self.roots.rows(start, stop)
 
-    def _totals(self, values: Callable[[tuple[int, int]], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """First point of each component, and sums over its rows; `values` gives those of a piece."""
+    def _totals(
+        self, n_columns: int, rows: Callable[[tuple[int, int]], tuple[np.ndarray, np.ndarray]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """First point of each component, and sums over its rows; `rows` gives those of a piece, and their factors."""
+        from scalable_gpe.loops import sparse
 
         def totals_of(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-            own, component = values(piece), self.components(*piece)
+            (values, factor), component = rows(piece), self.components(*piece)
             components, totals = [], []
-            for start, stop in ranges(len(own), CHUNK):
+            for start, stop in ranges(len(values), CHUNK):
                 found, number = np.unique(component[start:stop], return_inverse=True)
                 components.append(found)
-                totals.append(_add_by(number, own[start:stop], len(found)))
+                totals.append(np.zeros((len(found), n_columns)))
+                sparse.add_by(number, values[start:stop], factor[start:stop], totals[-1])
             return np.concatenate(components), np.concatenate(totals)
 
         context = self.heat.context
         partial = context.workers.map(totals_of, row_pieces(context, self.top.shape[0]), count=False)
         found, sums = (np.concatenate(part) for part in zip(*partial, strict=True))
         components, number = np.unique(found, return_inverse=True)
-        return components, _add_by(number, sums, len(components))
-
-
-def _add_by(number: np.ndarray, values: np.ndarray, n_numbers: int) -> np.ndarray:
-    """Sums of the rows of `values` that have the same number, added one by one in their order."""
-    if n_numbers == 1:
-        return np.asarray(values.sum(axis=0, keepdims=True))
-    totals = np.zeros((n_numbers, values.shape[1]))
-    np.add.at(totals, number, values)
-    return totals
+        totals = np.zeros((len(components), n_columns))
+        sparse.add_by(number, sums, np.ones(len(sums)), totals)
+        return components, totals

@@ -67,26 +67,38 @@ def _prefetch_row(builder: Any, row: Any, width: int, itemsize: int) -> None:
         prefetch(builder, builder.gep(row, [ir.Constant(INDEX, offset)]), cache=1)
 
 
-_product_32, _product_16, _product_8, _product_4, _product_1 = (_product_of(width) for width in (32, 16, 8, 4, 1))
+_product_32, _product_16, _product_8, _product_4, _product_2, _product_1 = map(_product_of, (32, 16, 8, 4, 2, 1))
 
 
 @njit(nogil=True, cache=True, inline="always")
 def row_product(data, indices, start, stop, Z, out):
-    """``out = sum_e data[e] * Z[indices[e]]`` over the entries of a row, in float64."""
+    """``out = sum_e data[e] * Z[indices[e]]`` over the entries of a row, in float64.
+
+    Each call for some columns reads all entries, so calls may overlap: 10 columns are 8, and the last 4 with two again.
+    """
     width = Z.shape[1]
     column = 0
-    while column + 32 <= width:
-        _product_32(data, indices, start, stop, Z, column, out)
-        column += 32
-    while column + 16 <= width:
-        _product_16(data, indices, start, stop, Z, column, out)
-        column += 16
-    while column + 8 <= width:
-        _product_8(data, indices, start, stop, Z, column, out)
-        column += 8
-    while column + 4 <= width:
-        _product_4(data, indices, start, stop, Z, column, out)
-        column += 4
     while column < width:
-        _product_1(data, indices, start, stop, Z, column, out)
-        column += 1
+        left = width - column
+        if left > 16 and width >= 32:
+            column = min(column, width - 32)
+            _product_32(data, indices, start, stop, Z, column, out)
+            column += 32
+        elif left > 8 and width >= 16:
+            column = min(column, width - 16)
+            _product_16(data, indices, start, stop, Z, column, out)
+            column += 16
+        elif left > 4 and width >= 8:
+            column = min(column, width - 8)
+            _product_8(data, indices, start, stop, Z, column, out)
+            column += 8
+        elif left > 2 and width >= 4:
+            column = min(column, width - 4)
+            _product_4(data, indices, start, stop, Z, column, out)
+            column += 4
+        elif left > 1:
+            _product_2(data, indices, start, stop, Z, column, out)
+            column += 2
+        else:
+            _product_1(data, indices, start, stop, Z, column, out)
+            column += 1

@@ -255,6 +255,22 @@ def weighted_products(left, right, weight, out):
 
 
 @njit(nogil=True, cache=True)
+def add_by(number, values, factor, totals):
+    """``totals[number[i]] += factor[i] * values[i]``, row after row."""
+    for i in range(len(values)):
+        for c in range(values.shape[1]):
+            totals[number[i], c] += factor[i] * np.float64(values[i, c])
+
+
+@njit(nogil=True, cache=True)
+def leave_out(values, free, factor, number, means):
+    """``values[i] -= factor[i] * means[number[i]]``, and zero in rows that are not free."""
+    for i in range(len(values)):
+        for c in range(values.shape[1]):
+            values[i, c] = values[i, c] - factor[i] * means[number[i], c] if free[i] else 0.0
+
+
+@njit(nogil=True, cache=True)
 def lanczos_step(indptr, indices, data, current, previous, scale, factor, before):
     """``previous <- factor * diag(scale) K current - before * previous``, rows of one block."""
     width = current.shape[1]

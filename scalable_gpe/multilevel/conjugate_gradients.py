@@ -1,7 +1,8 @@
-"""Conjugate gradients for (I - cA) X = B in double precision, preconditioned by a cycle of the two-level solver.
+"""Conjugate gradients for (I - cA) X = B, preconditioned by a cycle of the two-level solver.
 
-Vectors are panels Z = S M^(1/2) x, so that inner products of x are ``Z' S^-2 M^-1 Z``. Columns do not depend on each
-other: one that has ended stays as it is while others go on.
+Residuals and solutions are in double precision, corrections and directions in single precision: what matters is that
+the residual is that of the solution. Vectors are panels Z = S M^(1/2) x, so that inner products of x are
+``Z' S^-2 M^-1 Z``. Columns do not depend on each other: one that has ended stays as it is while others go on.
 """
 
 from collections.abc import Callable
@@ -73,6 +74,7 @@ class ConjugateGradients:
         self._heat, self._purpose = laplacian.heat, purpose
         self._image: Panel | None = None
         self._spare: Panel | None = None
+        self._rough: Panel | None = None
         self.sizes = np.zeros(0)  # of the last corrections
 
     def begin(self, residual: Panel, solution: Panel | None = None) -> None:
@@ -128,9 +130,12 @@ class ConjugateGradients:
         return image
 
     def _correction(self) -> Panel:
-        """What a cycle makes of the residuals."""
-        spare = self._panels.new(self.residual.shape, np.float64) if self._spare is None else self._spare
-        return self._clean(self._cycle.apply(None, self.residual, spare))
+        """What a cycle makes of the residuals, in single precision: a direction need not be exact."""
+        shape = self.residual.shape
+        spare = self._panels.new(shape, np.float32) if self._spare is None else self._spare
+        rough = self._panels.new(shape, np.float32) if self._rough is None else self._rough
+        self._rough = _copied(self._heat, self.residual, rough)
+        return self._clean(self._cycle.apply(None, self._rough, spare))
 
 
 def zeros(heat: HeatKernel, panels: Panels, n_columns: int) -> Panel:
@@ -166,6 +171,19 @@ def added(heat: HeatKernel, vectors: Panel, more: Panel, shares: np.ndarray) -> 
 
         heat.context.workers.map(add, row_pieces(heat.context, vectors.shape[0]), count=False)
     return total
+
+
+def _copied(heat: HeatKernel, vectors: Panel, target: Panel) -> Panel:
+    """The vectors in the precision of `target`, which they replace."""
+    with replaced(target) as copy:
+
+        def put(piece: tuple[int, int]) -> None:
+            out = copy.room(*piece)
+            out[:] = vectors.rows(*piece)
+            copy.put(piece[0], out)
+
+        heat.context.workers.map(put, row_pieces(heat.context, vectors.shape[0]), count=False)
+    return copy
 
 
 def _tridiagonal(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import row_pieces
+from scalable_gpe.execution.sums import column_totals, row_pieces
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.heat.sweep import sweep
@@ -219,8 +219,8 @@ class Cycle:
         total = mass.sum()
         regular = self.c < NEARLY_ONE or not self.basis.spans_top
         if not regular:
-            right -= mass * (right.sum(axis=0) / total)
+            right -= mass * (column_totals(right) / total)
         solve_in_place(self._coarse, right, self.basis.heat.context.workers.here)
         if not regular:
-            right -= (mass * right).sum(axis=0) / total
+            right -= column_totals(mass * right) / total
         return right
