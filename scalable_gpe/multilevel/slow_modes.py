@@ -16,6 +16,7 @@ from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.aggregates import RANGE, Aggregates
+from scalable_gpe.multilevel.coarse import solve_in_place
 from scalable_gpe.multilevel.conjugate_gradients import Laplacian
 from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
 from scalable_gpe.storage.blocks import ranges
@@ -75,7 +76,9 @@ class ModeSearch:
         constant = mass / np.linalg.norm(mass)
         for _ in range(_COARSE_STEPS):
             coarse = coarse - constant * (constant.T @ coarse)
-            coarse = mass * solver.solve(mass * coarse)
+            coarse = mass * coarse
+            solve_in_place(solver, coarse, heat.context.workers.here)
+            coarse *= mass
             coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
         shared = self.panels.of(np.ascontiguousarray(coarse / mass))
         vectors = self.panels.new((heat.kernel.edges.n_points, n_modes), np.float64)
