@@ -7,6 +7,7 @@ normalisations, because A is similar to a stochastic matrix, so that nothing has
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
@@ -15,6 +16,7 @@ from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.sums import column_totals, row_pieces
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
+from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.aggregates import RANGE, Aggregates, find_aggregates, range_pieces, ranges_in
 from scalable_gpe.multilevel.coarse import DAMPING, Solver, coarse_solver, solve_in_place
@@ -111,6 +113,11 @@ class CoarseBasis:
         spans_top = bool(mass.sum() >= n_points * (1 - 1e-9))
         mass[mass == 0] = 1.0  # aggregates of held rows alone, which nothing is coupled with
         return CoarseBasis(heat, aggregates, top, mass, product, spans_top)
+
+    @cached_property
+    def rows(self) -> OrdinaryRows:
+        """All rows, as one component: what lies along the top eigenvector is left out of vectors by it."""
+        return OrdinaryRows(self.heat, self.top)
 
     def solver(self, c: float) -> Solver:
         """A solver of the coarse problem, which is kept."""

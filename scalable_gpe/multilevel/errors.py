@@ -7,7 +7,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from scalable_gpe.execution.panels import Panel
-from scalable_gpe.execution.sums import chunk_totals, sum_rows
 from scalable_gpe.multilevel.cycle import CoarseBasis
 
 _SAMPLED = 500  # pairs of rows, near and far
@@ -64,7 +63,8 @@ class SampledPairs:
     def images(self, panel: Panel) -> np.ndarray:
         """``s (K Z)`` of the rows, without what lies along the top eigenvector."""
         products = self.matrix @ panel.whole(self.columns)[self.columns].astype(np.float64)
-        out: np.ndarray = products - self.top[:, None] * share_of_top(self.basis, panel)
+        _, along = self.basis.rows.along_top(panel)
+        out: np.ndarray = products - self.top[:, None] * along
         return out
 
     def error(self, now: np.ndarray, before: np.ndarray, remaining: float) -> SolverError:
@@ -87,15 +87,3 @@ def measure_error(basis: CoarseBasis, found: Iterate, remaining: float) -> Solve
     assert found.before is not None
     pairs = SampledPairs.of(basis)
     return pairs.error(pairs.images(found.now), pairs.images(found.before), remaining)
-
-
-def share_of_top(basis: CoarseBasis, vectors: Panel) -> np.ndarray:
-    """What lies along the top eigenvector, in units of it."""
-    heat, top = basis.heat, basis.top
-
-    def along(start: int, stop: int) -> np.ndarray:
-        factor = top.rows(start, stop) / np.sqrt(heat.step_scale[start:stop])
-        return chunk_totals(vectors.rows(start, stop) * factor[:, None])
-
-    total: np.ndarray = sum_rows(heat.context, vectors.shape[0], along)
-    return total / vectors.shape[0]

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
 from scalable_gpe.multilevel.conjugate_gradients import ConjugateGradients, Laplacian
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
-from scalable_gpe.multilevel.errors import Iterate, SampledPairs, share_of_top
+from scalable_gpe.multilevel.errors import Iterate, SampledPairs
 
 PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps, at most, that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # they end when the lowest value changes by less
@@ -148,7 +147,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
 
 def _cycles_to(tol: float, basis: CoarseBasis, plan: SolverPlan, panels: Panels) -> tuple[int, float]:
     """The number of cycles after which distances in random columns are right to `tol`, and their error then."""
-    right, pairs = without_top(basis, _random(basis.heat, panels)), SampledPairs.of(basis)
+    right, pairs = basis.rows.part(_random(basis.heat, panels), panels), SampledPairs.of(basis)
     error, before = np.inf, None
     for found in HeatSolver(basis, plan, panels, "interval").iterates(right, None, MOST_CYCLES):
         images = pairs.images(found.now)
@@ -162,9 +161,9 @@ def _cycles_to(tol: float, basis: CoarseBasis, plan: SolverPlan, panels: Panels)
 def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray:
     """Extreme eigenvalues of a cycle times I - cA, from conjugate gradients on random vectors."""
     heat, lowest = basis.heat, 1.0
-    laplacian = Laplacian(heat, OrdinaryRows(heat, basis.top), c=cycle.c)
-    search = ConjugateGradients(laplacian, cycle, panels, lambda some: without_top(basis, some), "interval")
-    search.begin(without_top(basis, _random(heat, panels)))
+    laplacian = Laplacian(heat, basis.rows, c=cycle.c)
+    search = ConjugateGradients(laplacian, cycle, panels, lambda some: basis.rows.part(some, panels), "interval")
+    search.begin(basis.rows.part(_random(heat, panels), panels))
     while search.known.n_steps < _PROBE_STEPS:
         search.advance()
         found = np.concatenate(search.known.ritz_values())
@@ -172,20 +171,6 @@ def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray
             break
         lowest = float(found.min())
     return found
-
-
-def without_top(basis: CoarseBasis, vectors: Panel) -> Panel:
-    """The vectors without what lies along the top eigenvector, which replaces them."""
-    heat, top, share = basis.heat, basis.top, share_of_top(basis, vectors)
-    with replaced(vectors) as left:
-
-        def leave_out(piece: tuple[int, int]) -> None:
-            out, factor = vectors.rows(*piece), top.rows(*piece) * np.sqrt(heat.step_scale[slice(*piece)])
-            out -= factor[:, None] * share
-            left.put(piece[0], out)
-
-        heat.context.workers.map(leave_out, row_pieces(heat.context, vectors.shape[0]), count=False)
-    return left
 
 
 def _random(heat: HeatKernel, panels: Panels) -> Panel:

@@ -17,7 +17,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.cycle import CoarseBasis
 from scalable_gpe.multilevel.errors import Iterate, SolverError, measure_error
 from scalable_gpe.multilevel.horizon import Horizon, choose_horizon
-from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, plan_solver, without_top
+from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, plan_solver
 from scalable_gpe.sketch.powers import multiply
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.keys import horizon_name
@@ -154,4 +154,4 @@ class ScalesIteration:
         if solution.before is not None:
             self.error = measure_error(basis, solution, self._plan.solver.remaining)
             solution.before.retire()
-        return without_top(basis, solution.now)
+        return basis.rows.part(solution.now, self._panels)
