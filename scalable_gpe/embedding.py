@@ -73,6 +73,8 @@ class Embedding:
         Number in the input of each row: all of them, unless ``missing="drop"`` left some out.
     feature_names : array of str or None
         Labels of the columns of the input, when it had any; `transform` compares them with those of new rows.
+    integer_names : bool
+        Whether the names are whole numbers in the input; tables that are exported have them as such.
     annotations : Annotations or None
         obs and var of an AnnData input, which `export` keeps.
     """
@@ -86,6 +88,7 @@ class Embedding:
     settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
     feature_names: np.ndarray | None = field(default=None, repr=False)
+    integer_names: bool = field(default=False, repr=False)
     annotations: Annotations | None = field(default=None, repr=False)
     _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
     _axes: dict[Power, Axes] = field(default_factory=dict, repr=False)
@@ -418,6 +421,8 @@ class Embedding:
             found = np.flatnonzero(self.names == root) if self.names is not None else np.zeros(0, int)
             checks.check_one_row(root, found, "row", name)
             return int(found[0])
+        if self.integer_names and isinstance(root, int | np.integer) and root >= self.graph.n_rows:
+            raise ValueError(Message(f"`{name}` must be a row number, or the name of a row as a text: '{root}'."))
         return checks.check_count(root, name, minimum=0, maximum=self.graph.n_rows - 1)
 
     def _check_there(self) -> None:

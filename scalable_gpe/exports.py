@@ -25,6 +25,7 @@ from scalable_gpe.io.export import (
     TABLES,
     AnnDataContent,
     DenseBlocks,
+    RowLabels,
     check_installed,
     check_replaceable,
     component_names,
@@ -147,7 +148,7 @@ def export_transformed(
 
 
 def export_probabilities(
-    found: Propagation, path: Any, names: np.ndarray | None = None, *, overwrite: bool = False
+    found: Propagation, path: Any, labels: RowLabels | None = None, *, overwrite: bool = False
 ) -> Path:
     """Write class probabilities, some rows at a time, as .npy, .csv or .parquet; columns are named after classes."""
     target = check_target(path)
@@ -157,21 +158,22 @@ def export_probabilities(
     n_rows, n_classes = (int(size) for size in found.probabilities.shape)
     parts = (np.asarray(found.probabilities[slice(*piece)]) for piece in ranges(n_rows, max(1, 2**22 // n_classes)))
     with replacing(target) as unfinished:
-        _write(unfinished, ending, DenseBlocks((n_rows, n_classes), parts), names, [str(one) for one in found.classes])
+        _write(unfinished, ending, DenseBlocks((n_rows, n_classes), parts), labels, [str(one) for one in found.classes])
     return target
 
 
-def row_labels(rows: Any) -> np.ndarray | None:
+def row_labels(rows: Any) -> RowLabels | None:
     """The names of rows, or the numbers in the input of those without names where some were dropped; else None."""
-    if rows.names is not None or getattr(rows, "dropped", None) is None:
-        names: np.ndarray | None = rows.names
-        return names
+    if rows.names is not None:
+        return RowLabels("name", rows.names.astype(np.int64) if rows.integer_names else rows.names)
+    if getattr(rows, "dropped", None) is None:
+        return None
     n_left = rows.graph.n_rows if isinstance(rows, Embedding) else rows.n_rows
-    return np.delete(np.arange(n_left + len(rows.dropped)), rows.dropped)
+    return RowLabels("row", np.delete(np.arange(n_left + len(rows.dropped)), rows.dropped))
 
 
 def _write(
-    path: Path, ending: str, matrix: DenseBlocks, names: np.ndarray | None, columns: list[str] | None = None
+    path: Path, ending: str, matrix: DenseBlocks, labels: RowLabels | None, columns: list[str] | None = None
 ) -> None:
     """Write a matrix in a format that holds one, with the names or numbers of its rows if it can."""
     if ending == ".npy":
@@ -179,7 +181,7 @@ def _write(
         return
     columns = component_names(matrix.shape[1]) if columns is None else columns
     write_table = write_csv if ending == ".csv" else write_parquet
-    write_table(path, matrix, columns, names)
+    write_table(path, matrix, columns, labels)
 
 
 @contextmanager

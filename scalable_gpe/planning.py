@@ -43,6 +43,8 @@ def estimate(
     n_sketch: int | None = None,
     memory_limit: Any = None,
     client: Any = None,
+    missing: str = "error",
+    numeric_only: bool = False,
 ) -> dict[str, Any]:
     """Estimate what a run with a store needs, before it starts.
 
@@ -56,7 +58,7 @@ def estimate(
         Number of rows of X, or X itself.
     n_features : int, optional
         Number of columns of X; left out with X itself.
-    n_neighbors, n_components, power, horizon, n_sketch, memory_limit, client
+    n_neighbors, n_components, power, horizon, n_sketch, memory_limit, client, missing, numeric_only
         As in `embed`; the horizon changes nothing.
 
     Returns
@@ -81,7 +83,7 @@ def estimate(
     if n_features is None:
         if isinstance(n_rows, int | np.integer):
             raise TypeError(Message("`n_features` must be given with a number of rows; or pass the data."))
-        rows = open_rows(n_rows)
+        rows = open_rows(n_rows, missing=missing, numeric_only=numeric_only)
         n_rows, n_features = rows.n_rows, rows.n_features
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)
     sketching = check_sketch(n_components, power, "gaussian", 0, "single", "auto", horizon, n_sketch)

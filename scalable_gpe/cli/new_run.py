@@ -8,6 +8,7 @@ from scalable_gpe.cli.command import command
 from scalable_gpe.cli.console import PROGRAM, progress, show, table, tell
 from scalable_gpe.cli.options import (
     FILE,
+    MISSING_VALUES,
     N_JOBS,
     POINTS,
     SIZES,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)", default="bistochastic"),
     option("--axes", "NAME", "principal, or sketch for its random columns (principal)", default="principal"),
     option("--scale", "NAME", "divide each column by its spread: standard or robust (as it is)"),
-    option("--missing", "NAME", "drop rows with missing values (error)", default="error"),
+    MISSING_VALUES,
     option("--sketch", "NAME", "gaussian or bernoulli (gaussian)", default="gaussian"),
     option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)", default="euclidean"),
     option(
@@ -152,16 +153,20 @@ def show_result(result: "Embedding", store: str) -> None:
     Argument("n_rows", "N", "rows; or a file, for a trial with some of its rows", type=count_or_path),
     Argument("n_features", "[D]", "columns; not with a file", type=count, required=False),
     *SIZES,
+    *POINTS,
+    MISSING_VALUES,
     examples=(
         "scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",
         "scalable-gpe estimate points.npy    # seconds from a trial with some of its rows",
     ),
 )
-def estimate(n_rows: int | str, n_features: int | None, **sizes: Any) -> None:
+def estimate(n_rows: int | str, n_features: int | None, missing: str, **sizes: Any) -> None:
     """Print the memory, disk and time that a run with a store will need."""
     import scalable_gpe as gpe
 
-    plan = gpe.estimate(n_rows, n_features, **sizes)
+    reading = take(sizes, POINTS)
+    points = gpe.read_points(n_rows, **reading) if isinstance(n_rows, str) and n_features is None else n_rows
+    plan = gpe.estimate(points, n_features, missing=missing, **sizes)
     shape = n_rows if n_features is None else f"{n_rows:,} rows x {n_features} columns"
     where = "on this machine, from a trial" if n_features is None else "on two cores"
     lines = [

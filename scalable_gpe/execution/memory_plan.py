@@ -551,22 +551,24 @@ class MemoryPlan:
 
     def check(self) -> None:
         """Raise if the limit is too small, naming the smallest one that is enough."""
-        limit, least = self.resources.limit, self.smallest_limit()
+        limit, least, memory = self.resources.limit, self.smallest_limit(), self.resources.worker_memory
+        if memory is not None and _WORKER_SHARE * memory < least:  # dask pauses such workers for ever
+            smaller = self._smaller(int(_WORKER_SHARE * memory))
+            raise MemoryLimitError(
+                Message(
+                    f"each worker must have at least {-(-least // int(10**6 * _WORKER_SHARE))} MB of memory "
+                    f"for {self.size.n_rows} rows, of which a run takes {_WORKER_SHARE}; the smallest worker has "
+                    f"{memory // 10**6} MB. {smaller}"
+                )
+            )
         if limit is not None and limit < least:
             hint = "" if self.resources.persistent else " With store= less is enough."
             if self.resources.store_in_memory:
                 hint = " The files of `store` are in memory (tmpfs), and count: pass a path on a disk."
             elif self.resources.files_in_memory:
                 hint = " Temporary files are in memory (tmpfs): set TMPDIR to a folder on a disk."
-            memory, rows = self.resources.worker_memory, f"for {self.size.n_rows} rows"
-            text = f"`memory_limit` must be at least {least // 10**6} MB {rows}; got {limit // 10**6} MB"
-            if memory is not None and not self.resources.given:
-                text = (
-                    f"each worker must have at least {-(-least // int(10**6 * _WORKER_SHARE))} MB of memory "
-                    f"{rows}: without `memory_limit` a run takes {_WORKER_SHARE} of it; the smallest "
-                    f"worker has {memory // 10**6} MB"
-                )
-            raise MemoryLimitError(Message(f"{text}. {self._smaller(limit)}{hint}"))
+            text = f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows"
+            raise MemoryLimitError(Message(f"{text}; got {limit // 10**6} MB. {self._smaller(limit)}{hint}"))
 
     def _smaller(self, limit: int) -> str:
         """What to make smaller, so that a run fits in a limit that is too small."""

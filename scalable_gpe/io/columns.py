@@ -93,7 +93,7 @@ def _find_names(
     ordered = texts[order]
     at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
     has = ordered[at] == names
-    repeated = np.unique(names[np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]])])
+    repeated = np.union1d(_repeated(np.sort(names[has])), np.intersect1d(_repeated(ordered), names))
     if has.all() and not len(repeated):
         return order[at]
     if partial and not len(repeated) and (2 * has.sum() > len(texts) or (is_given and has.any())):
@@ -111,6 +111,11 @@ def _find_names(
             f"{first_names(wrong.tolist(), 5)}. Give each row of the store one value, or leave the column out."
         )
     )
+
+
+def _repeated(ordered: np.ndarray) -> np.ndarray:
+    found: np.ndarray = ordered[1:][ordered[1:] == ordered[:-1]]
+    return found
 
 
 def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Table:

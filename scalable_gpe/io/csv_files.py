@@ -18,7 +18,7 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.left_out import is_number, left_out_remarks
 from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import Points, first_names, listed, name_array
+from scalable_gpe.io.points import Points, are_whole_numbers, first_names, listed, name_array
 from scalable_gpe.io.tables import TableOptions, copy_columns, find_column, is_numeric, kept_columns, way_out, without
 
 _FIRST_LINES = 2**22  # bytes in which the first line of a text must end
@@ -83,7 +83,8 @@ def read_csv(path: str, options: TableOptions) -> Points:
     note = (" below a header" if written.has_header else "") + without(list(left_out))
     points = copy_columns(text.batches(), text.columns, text.index, np.float64, path, note)
     features = name_array([written.names[column] for column in kept]) if written.has_header else None
-    return replace(points, feature_names=features, remarks=left_out_remarks(left_out) + points.remarks)
+    remarks, integers = left_out_remarks(left_out) + points.remarks, are_whole_numbers(points.names)
+    return replace(points, feature_names=features, remarks=remarks, integer_names=integers)
 
 
 # --- the first lines ------------------------------------------------------------------------------

@@ -34,6 +34,19 @@ class DenseBlocks:
 
 
 @dataclass(frozen=True)
+class RowLabels:
+    """The column of a table that says which row is which: names ("name"), or numbers in the input ("row")."""
+
+    title: str
+    values: np.ndarray
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether they are written as whole numbers."""
+        return self.values.dtype.kind == "i"
+
+
+@dataclass(frozen=True)
 class CsrPieces:
     """A square CSR matrix: its row pointers, and its columns and values in pieces, in order."""
 
@@ -160,7 +173,7 @@ def write_npy(path: Path, matrix: DenseBlocks) -> None:
             file.write(np.ascontiguousarray(block, "<f4").tobytes())
 
 
-def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:
+def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
     """Write a matrix as columns of a .csv file, after the names or numbers of the rows.
 
     Numbers read back as the same float32.
@@ -168,49 +181,44 @@ def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np
     start = 0
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns if names is None else [_title(names), *columns])
+        writer.writerow(columns if labels is None else [labels.title, *columns])
         for block in matrix.blocks:
             for first, stop in ranges(len(block), _TEXT_ROWS):
                 rows = block[first:stop].astype(np.float32).astype(str)  # the shortest text of each number
-                if names is not None:
-                    rows = np.column_stack([names[start + first : start + stop].astype(object), rows])
+                if labels is not None:
+                    rows = np.column_stack([labels.values[start + first : start + stop].astype(object), rows])
                 writer.writerows(rows)
             start += len(block)
 
 
-def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], names: np.ndarray | None) -> None:
+def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
     """Write a matrix as columns of a .parquet file; pandas takes the names (or numbers) of the rows as its index."""
     import pyarrow
     import pyarrow.parquet
 
     fields = [pyarrow.field(column, pyarrow.float32()) for column in columns]
     metadata = None
-    if names is not None:
-        kind = pyarrow.from_numpy_dtype(names.dtype) if names.dtype.kind == "i" else pyarrow.string()
-        fields.append(pyarrow.field(_title(names), kind))
-        metadata = {"pandas": _pandas_metadata(_title(names), names)}
+    if labels is not None:
+        kind = pyarrow.int64() if labels.are_integers else pyarrow.string()
+        fields.append(pyarrow.field(labels.title, kind))
+        metadata = {"pandas": _pandas_metadata(labels)}
     schema = pyarrow.schema(fields, metadata=metadata)
     start = 0
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for block in matrix.blocks:
             arrays = [pyarrow.array(column) for column in np.ascontiguousarray(block.T)]
-            if names is not None:
-                arrays.append(pyarrow.array(names[start : start + len(block)].tolist(), kind))
+            if labels is not None:
+                arrays.append(pyarrow.array(labels.values[start : start + len(block)].tolist(), kind))
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
             start += len(block)
 
 
-def _title(names: np.ndarray) -> str:
-    """The column of the names of rows, or of their numbers in the input."""
-    return "row" if names.dtype.kind == "i" else "name"
-
-
-def _pandas_metadata(index: str, names: np.ndarray) -> str:
+def _pandas_metadata(labels: RowLabels) -> str:
     """Tell pandas that a column is the index."""
-    kinds = (str(names.dtype),) * 2 if names.dtype.kind == "i" else ("unicode", "object")
+    kinds = ("int64", "int64") if labels.are_integers else ("unicode", "object")
     column = dict(zip(("pandas_type", "numpy_type"), kinds, strict=True)) | {"metadata": None}
-    column |= {"name": index, "field_name": index}
-    return json.dumps({"index_columns": [index], "columns": [column], "column_indexes": []})
+    column |= {"name": labels.title, "field_name": labels.title}
+    return json.dumps({"index_columns": [labels.title], "columns": [column], "column_indexes": []})
 
 
 # --- AnnData --------------------------------------------------------------------------------------

@@ -19,23 +19,27 @@ class Labels:
     names: np.ndarray | None = None
     feature_names: np.ndarray | None = None
     annotations: Annotations | None = None
+    integer_names: bool = False
 
     @classmethod
     def of(cls, rows: InputRows | None) -> "Labels":
         """The labels of an input."""
-        return cls() if rows is None else cls(rows.names, rows.feature_names, rows.annotations)
+        if rows is None:
+            return cls()
+        return cls(rows.names, rows.feature_names, rows.annotations, rows.integer_names)
 
     @classmethod
     def stored(cls, store: ArrayStore, rows: InputRows | None) -> "Labels":
         """The labels in a store; annotations of the input itself, if it is given, may be newer."""
         own = None if rows is None else rows.annotations
-        return cls(_open(store, NAMES), _open(store, FEATURE_NAMES), open_annotations(store) if own is None else own)
+        found, names = open_annotations(store) if own is None else own, store.read(NAMES, _NamesMetadata)
+        return cls(_open(store, NAMES), _open(store, FEATURE_NAMES), found, names is not None and names.are_integers)
 
     def save(self, store: ArrayStore) -> None:
         """Store what there is."""
         if self.annotations is not None and store.persistent:
             save_annotations(self.annotations, store)
-        _save(self.names, store, NAMES)
+        _save(self.names, store, NAMES, are_integers=self.integer_names)
         _save(self.feature_names, store, FEATURE_NAMES)
 
 
@@ -45,9 +49,10 @@ class _NamesMetadata:
 
     width: int
     encoding: str = "utf-8"
+    are_integers: bool = False
 
 
-def _save(names: np.ndarray | None, store: ArrayStore, group: str) -> None:
+def _save(names: np.ndarray | None, store: ArrayStore, group: str, *, are_integers: bool = False) -> None:
     """Store names, if there are any, in place of others."""
     stored = None if names is None else _open(store, group)
     if names is None or (stored is not None and np.array_equal(stored, names)):
@@ -58,7 +63,7 @@ def _save(names: np.ndarray | None, store: ArrayStore, group: str) -> None:
     width = max(1, letters.dtype.itemsize)
     table = store.table(f"{group}/utf8", (len(letters), width), np.uint8)
     write_whole(table, np.frombuffer(letters.tobytes(), np.uint8).reshape(len(letters), width))
-    store.commit(group, _NamesMetadata(width))
+    store.commit(group, _NamesMetadata(width, are_integers=are_integers))
 
 
 def stored_feature_names(store: ArrayStore) -> list[str] | None:

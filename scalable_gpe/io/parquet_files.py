@@ -179,4 +179,4 @@ def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
 
     values = spool(rows(), width, dtype)
-    return Points(values, names.array(), f"column {key!r} of {path}")
+    return Points(values, names.array(), f"column {key!r} of {path}", integer_names=names.are_integers)

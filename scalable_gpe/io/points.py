@@ -51,6 +51,8 @@ class Points:
         Labels of the columns, where the file has any.
     remarks : tuple of str
         Warnings about what was read, which `embed` gives.
+    integer_names : bool
+        Whether the names are whole numbers in the file; exports write them as such.
     """
 
     values: Any
@@ -59,6 +61,7 @@ class Points:
     annotations: Annotations | None = field(default=None, repr=False)
     feature_names: np.ndarray | None = field(default=None, repr=False)
     remarks: tuple[str, ...] = field(default=(), repr=False)
+    integer_names: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,6 +103,14 @@ def name_array(names: list[str]) -> np.ndarray:
     if padded > max(_PADDED, 64 * 4 * sum(map(len, names))):
         raise ValueError(Message(f"`X`: a row has a name of {max(map(len, names)):,} characters. Shorten it."))
     return np.array(names)
+
+
+def are_whole_numbers(names: np.ndarray | None) -> bool:
+    """Whether names are whole numbers as they are printed, without leading zeros."""
+    try:
+        return names is not None and np.array_equal(names.astype(np.int64).astype(names.dtype), names)
+    except (ValueError, OverflowError):
+        return False
 
 
 def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) -> np.ndarray:

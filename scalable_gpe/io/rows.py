@@ -66,6 +66,8 @@ class InputRows:
         Labels of the rows, where the input has any; not sent to other processes.
     feature_names : array of str or None
         Labels of the columns, where the input has any.
+    integer_names : bool
+        Whether the names are whole numbers in the input.
     offset : (d,) float64 or None
         Subtracted from each row.
     scale : (d,) float64 or None
@@ -88,6 +90,7 @@ class InputRows:
     exponent: int = 0
     annotations: Annotations | None = None
     feature_names: np.ndarray | None = None
+    integer_names: bool = False
     scale: np.ndarray | None = None
     remarks: tuple[str, ...] = ()
 
@@ -250,10 +253,8 @@ def open_rows(
     source, names = _open_source(X, name)
     _check_shape(source.shape, name, min_rows)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
-    features = _feature_names(X, source.shape[1])
-    rows = InputRows(
-        source, metric, names, None, name, annotations=annotations, feature_names=features, remarks=remarks
-    )
+    rows = InputRows(source, metric, names, None, name, annotations=annotations, remarks=remarks)
+    rows = replace(rows, feature_names=_feature_names(X, source.shape[1]), integer_names=_integer_names(X))
     rows = _without_missing(rows) if missing == "drop" else rows
     _check_shape(rows.source.shape, name, min_rows)
     with naming_all_rows(rows):
@@ -262,14 +263,20 @@ def open_rows(
 
 def _without_missing(rows: InputRows) -> InputRows:
     """The rows without NaN, which stands for a missing value; reads all rows."""
-    found = [np.zeros(0, np.int64)]
+    found, empty = [np.zeros(0, np.int64)], np.ones(rows.n_features, np.bool_)
     for start, stop in rows.steps(0, rows.n_rows):
         values = rows.source.rows(slice(start, stop))
-        if values.dtype.kind == "f":
-            found.append(start + np.flatnonzero(np.isnan(values).any(axis=1)))
+        lacks = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, np.bool_)
+        found.append(start + np.flatnonzero(lacks.any(axis=1)))
+        empty &= lacks.all(axis=0)
     dropped = np.concatenate(found)
     if not len(dropped):
         return rows
+    if empty.any():
+        columns = np.flatnonzero(empty).astype(str) if rows.feature_names is None else rows.feature_names[empty]
+        raise ValueError(
+            Message(f"`{rows.name}`: no row has a value in column {first_names(columns.tolist(), 5)}. Leave it out.")
+        )
     source, labels = KeptRows(rows.source, dropped), rows.annotations
     names = None if rows.names is None else np.delete(rows.names, dropped)
     labels = None if labels is None else labels.take(source.numbers(slice(0, source.shape[0])))
@@ -558,6 +565,13 @@ def _whole_columns(frame: Any) -> Any:
 def _frame_names(index: Any) -> np.ndarray | None:
     """Labels of a DataFrame's rows, if its index does more than count them."""
     return None if checks.just_counts(index) else _labels(index)
+
+
+def _integer_names(X: Any) -> bool:
+    """Whether the names of an input's rows are whole numbers there."""
+    if isinstance(X, InputRows | Points):
+        return X.integer_names or (X.names is None and isinstance(X, Points) and _integer_names(X.values))
+    return hasattr(X, "iloc") and getattr(X.index.dtype, "kind", "O") in "iu"
 
 
 def _text_labels(index: Any) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """How the columns of an input spread: what they are divided by, and which of them say nothing or decide alone."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,8 @@ SCALES = ("standard", "robust")
 _SAMPLED, _SAMPLED_ENTRIES = 65_536, 2**22  # rows, and their entries, whose quantiles are taken
 _AT_ONCE = 2**17  # entries that are added up at once
 _EQUAL = 8  # roundings of the largest value within which a column is constant
-_DECIDES = 0.9  # share of the variance
+_DECIDES = (0.9, 0.999, 0.999)  # share of the variance with which one, two or three columns decide
+_IDENTIFIER = re.compile(r"(^|[ _.-])(id|index|key|nr|row|unnamed: 0)$", re.IGNORECASE)
 _COORDINATES = 3  # columns without names that may be one place in space, where one direction may be long
 _COMPONENTS = 5  # columns from which falling variances are no accident, but those of principal components
 
@@ -96,21 +98,36 @@ class ColumnSpread:
         if len(constant) and (kind is not None or (names is not None and element is None)):
             are = "columns {} are" if len(constant) > 1 else "column {} is"
             texts.append(f"{are.format(_named(constant, names))} constant: nothing can be learned from it.")
+        for number, name in enumerate([] if names is None or element is not None else names.tolist()):
+            if _IDENTIFIER.search(name) and all(float(end[number]).is_integer() for end in (self.low, self.high)):
+                texts.append(
+                    f"column {name!r} counts as a feature. If it holds the names of the rows, pass it as index."
+                )
         share = self.squares / (self.squares.sum() or 1.0)
-        first, n_columns = int(share.argmax()), len(share)
+        first, n_columns = _deciding(share), len(share)
         has_one_unit = (
             n_columns < (_COORDINATES + 1 if names is None else 2)
             or (n_columns >= _COMPONENTS and bool((np.diff(share) <= 0).all()))
             or (element or "").startswith("obsm/")
         )
-        if kind is None and share[first] > _DECIDES and not has_one_unit:
-            percent = np.floor(1e4 * share[first]) / 100  # not 100 % unless it is all
+        if kind is None and len(first) and not has_one_unit:
+            percent = np.floor(1e4 * share[first].sum()) / 100  # not 100 % unless it is all
+            columns, have, decide = ("columns", "have", "decide") if len(first) > 1 else ("column", "has", "decides")
             texts.append(
-                f"column {_named(np.array([first]), names)} has {percent:g} % of the variance of `X`, and decides the "
+                f"{columns} {_named(first, names)} {have} {percent:g} % of the variance of `X`, and {decide} the "
                 "distances nearly alone. If the columns have different units, pass "
                 "`scale='standard'`; `scale='robust'` if only a few rows are far out."
             )
         return texts
+
+
+def _deciding(share: np.ndarray) -> np.ndarray:
+    """The few columns, at most half of them, that have nearly all of the variance."""
+    order = np.argsort(-share, kind="stable")
+    for count, enough in enumerate(_DECIDES, start=1):
+        if share[order[:count]].sum() > enough and (count == 1 or 2 * count <= len(share)):
+            return order[:count]
+    return order[:0]
 
 
 def sampled_step(n_rows: int, n_features: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.points import Points, first_names, name_array, spool
+from scalable_gpe.io.points import Points, are_whole_numbers, first_names, name_array, spool
 
 _LONGEST_NAME = 2**16
 
@@ -61,7 +61,8 @@ def copy_columns(
             yield _matrix(batch, kept, dtype)
 
     values = spool(rows(), len(kept), dtype)
-    return Points(values, names.array(), f"{len(kept)} columns of {path}{note}", remarks=names.remarks())
+    source = f"{len(kept)} columns of {path}{note}"
+    return Points(values, names.array(), source, remarks=names.remarks(), integer_names=names.are_integers)
 
 
 def _matrix(batch: Any, kept: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:
@@ -82,13 +83,23 @@ class NameColumn:
     def __init__(self, index: str | None) -> None:
         self._index = index
         self._names: list[str] = []
+        self._type: Any = None
 
     def add(self, batch: Any) -> None:
         if self._index is not None:
-            self._names += [str(name) for name in _texts(batch.column(self._index)).to_pylist()]
+            column = _texts(batch.column(self._index))
+            self._names += [str(name) for name in column.to_pylist()]
+            self._type = column.type
 
     def array(self) -> np.ndarray | None:
         return name_array(self._names) if self._names else None
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether the column holds whole numbers."""
+        import pyarrow.types
+
+        return self._type is not None and pyarrow.types.is_integer(self._type) and are_whole_numbers(self.array())
 
     def remarks(self) -> tuple[str, ...]:
         """A warning about names that several rows share."""

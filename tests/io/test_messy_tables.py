@@ -136,8 +136,10 @@ def test_annotations_follow_the_kept_rows(tmp_path):
 
 
 def test_too_little_is_left():
+    X = np.where(np.arange(20).reshape(10, 2) % 3, np.nan, 1.0)
+    X[:, 1] = np.where(np.isnan(X[:, 0]), 1.0, np.nan)
     with pytest.raises(ValueError, match="at least 2 rows; got 0"):
-        gpe.embed(np.full((10, 2), np.nan), missing="drop")
+        gpe.embed(X, missing="drop")
     with pytest.raises(TypeError, match="it has no column of numbers"):
         gpe.embed(table()[["city", "born"]], numeric_only=True)
     with pytest.raises(ValueError, match="missing must be one of 'error', 'drop'; got 'skip'"):
@@ -352,3 +354,70 @@ def test_whole_numbers_that_count_up_may_be_a_header(tmp_path):
     with pytest.raises(ValueError, match=r"2019.*may name the columns or be a point. Pass header=True"):
         gpe.read_points(tmp_path / "sales.csv")
     assert gpe.read_points(tmp_path / "sales.csv", header=True).values.shape == (400, 3)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_names_that_are_whole_numbers_stay_so_in_an_export(form, tmp_path):
+    """A table with numbers as its index is joined with an export of its rows."""
+    frame = table()[["a", "b", "c"]].set_axis(pd.Index(np.arange(60) * 7 + 100_000, name="name"))
+    frame.iloc[[3, 20], 0] = np.nan
+    how = HOW | {"power": "all"}
+    gpe.embed(written(frame, form, tmp_path), missing="drop", store=tmp_path / "run.zarr", **how)
+    result = gpe.open(tmp_path / "run.zarr")
+    exports = [gpe.export(result, tmp_path / name) for name in ("out.parquet", "out.csv")]
+    placed = [pd.read_parquet(exports[0]), pd.read_csv(exports[1], index_col="name")]
+    for one in placed:
+        assert one.index.dtype == np.int64 and one.index.name == "name"
+        assert frame.join(one, how="inner").shape == (58, 3 + 8)
+    with pytest.raises(ValueError, match="or the name of a row as a text: '100021'"):
+        result.pseudotime(100_021)
+
+
+@pytest.mark.parametrize("form", ["frame", "parquet"])
+def test_digits_that_are_texts_stay_so_in_an_export(form, tmp_path):
+    frame = table()[["a", "b", "c"]].set_axis(pd.Index([str(number) for number in range(60)], name="name"))
+    result = gpe.embed(written(frame, form, tmp_path), **HOW)
+    placed = pd.read_parquet(gpe.export(result, tmp_path / "out.parquet"))
+    assert placed.index.tolist() == frame.index.tolist()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_column_without_any_value_is_named(form, tmp_path):
+    frame = table()[["a", "b", "c"]]
+    frame["b"] = np.nan
+    frame.iloc[3, 0] = np.nan
+    with pytest.raises(ValueError, match=r"no row has a value in column 'b'\. Leave it out"):
+        gpe.embed(written(frame, form, tmp_path), missing="drop", **HOW)
+
+
+def test_an_identifier_among_the_features_is_named():
+    frame = table()[["a", "b", "c"]]
+    frame.insert(0, "customer_id", np.arange(60) + 1000)
+    said = gpe.embed(frame, scale="standard", **HOW).report["warnings"]
+    assert any("column 'customer_id' counts as a feature" in text for text in said)
+    grid = frame.rename(columns={"customer_id": "grid"})
+    assert not any(
+        "counts as a feature" in text for text in gpe.embed(grid, scale="standard", **HOW).report["warnings"]
+    )
+
+
+def test_labels_of_a_name_that_several_rows_share_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = table()[["a", "b", "c"]]
+    frame.index = pd.Index(["twin", "twin", *frame.index[2:]], name="name")
+    gpe.embed(frame, store="run.zarr", **HOW)
+    pd.DataFrame({"name": ["twin", "row 4"], "kind": ["x", "y"]}).to_csv("few.csv", index=False)
+    capsys.readouterr()
+    assert cli.main(["propagate", "run.zarr", "few.csv", "out.csv", "--column", "kind", "--index", "name"]) == 1
+    assert "1 stand in several rows: 'twin'" in capsys.readouterr().err
+
+
+def test_estimate_reads_a_table_as_embed_does(tmp_path, capsys):
+    frame = table()
+    frame.iloc[[3, 20], 1] = np.nan
+    frame.to_csv(tmp_path / "t.csv")
+    words = ["estimate", str(tmp_path / "t.csv"), "--index", "name", "-k", "4", "--n-neighbors", "8"]
+    assert cli.main(words) == 1 and "--numeric-only" in capsys.readouterr().err
+    assert cli.main([*words, "--numeric-only", "--missing", "drop"]) == 0
+    assert "smallest --memory-limit" in capsys.readouterr().out
+    assert gpe.estimate(frame, numeric_only=True, missing="drop", n_neighbors=8)["seconds"] > 0

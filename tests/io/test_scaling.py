@@ -108,6 +108,8 @@ def test_a_column_that_decides_alone_is_named():
     assert "column 'income' has 99.99 % of the variance of X" in text and "scale='standard'" in text
     assert "income" not in said(named, scale="standard")
     assert "column 4 has " in said(people())
+    two = np.column_stack([values, 20_000 * rng.normal(size=200)])
+    assert "columns 'income', 'bytes' have 99.99 % of" in said(frame(two, "age", "height", "income", "bytes"))
 
 
 @pytest.mark.parametrize("kind", ["components", "places", "sparse images", "obsm", "cosine"])
