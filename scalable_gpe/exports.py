@@ -211,19 +211,17 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
     obsm = {"X_gpe": _dense(powers[power])}
     if all_powers and len(powers) > 1:
         obsm |= {f"X_gpe_{one}": _dense(points) for one, points in powers.items()}
-    keys = None if context is None else ("distances", "connectivities")
-    uns: dict[str, object] = {
-        "gpe": provenance(embedding, power, powers if all_powers else [power], _source(embedding), keys)
-    }
+    about = provenance(embedding, power, powers if all_powers else [power], _source(embedding))
+    uns: dict[str, object] = {"gpe": about}
     obsp = {}
     if context is not None:
         obsp = {
             "distances": distances(embedding.graph, context),
             "connectivities": connectivities(embedding.kernel, context),
         }
-        uns["neighbors"] = scanpy_neighbors(
-            embedding.graph, embedding.parameters, "distances", "connectivities", _source(embedding)
-        )
+        # without the rows that the graph was made from, which are not exported
+        graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", None)
+        uns |= {"neighbors": graph, "gpe": about | graph}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
     return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding), obs)
 
@@ -251,12 +249,10 @@ def _source(embedding: Embedding) -> str | None:
     return None if precomputed or embedding.annotations is None else embedding.annotations.source
 
 
-def provenance(
-    embedding: Embedding, power: Power, powers: Iterable[Power], source: str | None, keys: tuple[str, str] | None
-) -> dict[str, object]:
+def provenance(embedding: Embedding, power: Power, powers: Iterable[Power], source: str | None) -> dict[str, object]:
     """How an embedding in an AnnData object was made: only values that h5ad and zarr can write.
 
-    `powers` are those that the object has, `keys` those of the distances and connectivities in obsp, if it has them.
+    `powers` are those that the object has.
     """
     powers = list(powers)
     about: dict[str, object] = {"power": str(power), "n_obs": embedding.graph.n_rows, "run": _run_number(embedding)}
@@ -266,8 +262,6 @@ def provenance(
         about["source"] = source
     if ALL in powers:
         about["distance_error"] = embedding.distance_error()
-    if keys is not None:
-        about |= scanpy_neighbors(embedding.graph, embedding.parameters, *keys, source)
     texts = {name: json.dumps(getattr(embedding, name), default=str) for name in ("parameters", "report")}
     return about | texts
 

@@ -116,7 +116,8 @@ def embed(
         adata.obs = adata.obs[[column for column in adata.obs.columns if column != old]]  # a lazy table has no del
     keys = f"{key_added}_distances", f"{key_added}_connectivities"
     adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
-    adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name, keys)
+    graph = scanpy_neighbors(result.graph, result.parameters, *keys, source.name)
+    adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name) | graph
     return adata if copy else None
 
 
@@ -154,17 +155,20 @@ def pseudotime(
     0.0
     """
     key = key.removeprefix("X_")
-    about = adata.uns.get(key)
-    if about is None or f"X_{key}" not in adata.obsm:
-        others = [other for other in _embeddings(adata) if other != key]
+    others = _embeddings(adata)
+    if key not in others:
         advice = f"pass `key={others[0]!r}`" if others else "call gpe.tl.embed(adata, power='all') first"
         raise KeyError(Message(f"`adata` holds no embedding {key!r}: {advice}."))
+    about = adata.uns[key]
     name = f"X_{key}" if about.get("power") == ALL else f"X_{key}_{ALL}"
     if "power" in about and name not in adata.obsm:
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
     if missing := {f"{key}_component", f"{key}_run"} - set(adata.obs):  # parts of a graph do not tell what is connected
         raise KeyError(
-            Message(f"`adata` has no obs[{min(missing)!r}], which an earlier release did not write: call gpe.tl.embed.")
+            Message(
+                f"`adata` has no obs[{min(missing)!r}]: anndata.concat drops columns that not all objects have, and "
+                "earlier releases did not write it. Call gpe.tl.embed."
+            )
         )
     if "run" not in about or np.any(np.asarray(adata.obs[f"{key}_run"]) != about["run"]):
         raise ValueError(
@@ -176,6 +180,14 @@ def pseudotime(
         )
     adata, column = adata.copy() if copy else adata, _key_of(key_added, f"{key}_pseudotime")
     component = np.asarray(adata.obs[f"{key}_component"])
+    n_all, is_number = about.get("n_obs", adata.n_obs), not isinstance(adata.uns.get("iroot", ""), str)
+    if root is None and is_number and n_all != adata.n_obs:
+        raise ValueError(
+            Message(
+                f"uns['iroot'] is a row number, and `adata` has {adata.n_obs} of {n_all} observations that "
+                "were embedded: it may be that of another cell. Pass `root=` by name, as in adata.obs_names."
+            )
+        )
     distances = distances_from(_row(adata, root), adata.obsm[name], component)
     adata.obs[column] = distances
     adata.uns[key]["pseudotime_error"] = float(about["distance_error"])
@@ -242,6 +254,8 @@ def neighbors(
     (4500, 16)
     """
     adata, name = adata.copy() if copy else adata, _key_of(key_added, "neighbors")
+    if name in _embeddings(adata):
+        raise ValueError(Message(f"`key_added={name!r}` would replace what uns says of an embedding. Choose another."))
     source, seed = _source(adata, use_rep, None), check_random_state(random_state)
     with source.named():
         graph = neighbor_graph(
@@ -458,7 +472,9 @@ def _heat_of(adata: Any, neighbors_key: str | None, normalization: str) -> HeatK
 
 def _embeddings(adata: Any) -> list[str]:
     """The keys of the embeddings that `embed` wrote."""
-    return [key for key, about in adata.uns.items() if isinstance(about, Mapping) and f"X_{key}" in adata.obsm]
+    ours = {"parameters", "report"}  # anndata.concat may have dropped one of them
+    found = [key for key, about in adata.uns.items() if isinstance(about, Mapping) and ours & set(about)]
+    return [key for key in found if f"X_{key}" in adata.obsm]
 
 
 def _categorical(adata: Any, codes: np.ndarray, classes: np.ndarray) -> Any:
@@ -530,11 +546,13 @@ def _source(adata: Any, use_rep: str | None, neighbors_key: str | None) -> _Sour
 
 def _graph_matrix(adata: Any, neighbors_key: str, kind: str) -> tuple[str, Any]:
     """Name and values of the "distances" or "connectivities" of a graph."""
+    graphs = [key for key, about in adata.uns.items() if isinstance(about, Mapping) and "connectivities_key" in about]
     if neighbors_key not in adata.uns:
+        advice = f"Pass one of {graphs}." if graphs else "Call one of them first."
         raise KeyError(
             Message(
                 "`neighbors_key` must be a key of uns that sc.pp.neighbors or gpe.tl.neighbors wrote; got "
-                f"{neighbors_key!r}. Call one of them first."
+                f"{neighbors_key!r}. {advice}"
             )
         )
     name = str(adata.uns[neighbors_key].get(f"{kind}_key", kind))

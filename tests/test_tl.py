@@ -153,7 +153,7 @@ def test_pseudotime_of_some_cells_is_that_of_all(view):
     np.testing.assert_array_equal(some.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"][::40])
     assert some.uns["gpe"]["pseudotime_error"] == adata.uns["gpe"]["pseudotime_error"] > np.sqrt(1 / 64)
     del some.obs["gpe_component"]
-    with pytest.raises(KeyError, match=r"no obs\['gpe_component'\], which an earlier release did not write"):
+    with pytest.raises(KeyError, match=r"no obs\['gpe_component'\]: anndata.concat drops columns"):
         gpe.tl.pseudotime(some, 0)
 
 
@@ -173,6 +173,7 @@ def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
     assert kept.keys() == expected.keys() - (set() if graph else matrices | {"params"})
     if graph:
         assert [kept[key] for key in sorted(matrices)] == ["connectivities", "distances"]
+        assert expected["params"].pop("use_rep") == "X_pca"  # which is not exported
         assert gpe.tl.diffmap(found, 3, neighbors_key="gpe") is None
     same = kept.keys() - matrices - {"report", "powers"}
     assert {key: kept[key] for key in same} == {key: expected[key] for key in same}
@@ -433,3 +434,36 @@ def test_scanpys_pseudotime_comes_nearer_to_ours_with_more_eigenvectors():
         scanpy.tl.dpt(adata, n_dcs=n_vectors)
         agreement.append(adata.obs["dpt_pseudotime"].corr(adata.obs["gpe_pseudotime"], method="spearman"))
     assert agreement[-1] > 0.98 and agreement[-1] >= agreement[0], agreement
+
+
+def test_the_number_of_a_root_is_refused_where_rows_were_left_out():
+    """The number that uns kept is that of another cell in a subset."""
+    adata = some_object()
+    gpe.tl.embed(adata, n_components=8, progress=False)
+    adata.uns["iroot"] = 150
+    some = adata[100:].copy()
+    with pytest.raises(ValueError, match=r"adata has 300 of 400 observations .* Pass root= by name"):
+        gpe.tl.pseudotime(some)
+    gpe.tl.pseudotime(adata)
+    for root in ("cell 150", 50):
+        gpe.tl.pseudotime(some, root)
+        np.testing.assert_array_equal(some.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"].iloc[100:])
+    some.uns["iroot"] = "cell 150"
+    gpe.tl.pseudotime(some)
+    assert some.obs["gpe_pseudotime"].iloc[50] == 0
+
+
+def test_only_our_entries_of_uns_are_taken_for_embeddings():
+    adata = some_object()
+    adata.uns["pca"] = {"params": {"zero_center": True}}
+    with pytest.raises(KeyError, match=r"holds no embedding 'gpe': call gpe\.tl\.embed"):
+        gpe.tl.pseudotime(adata, 0)
+    with pytest.raises(KeyError, match=r"holds no embedding 'pca': call gpe\.tl\.embed"):
+        gpe.tl.pseudotime(adata, 0, key="pca")
+    gpe.tl.embed(adata, n_components=8, key_added="mine", progress=False)
+    with pytest.raises(KeyError, match="holds no embedding 'gpe': pass key='mine'"):
+        gpe.tl.pseudotime(adata, 0)
+    with pytest.raises(KeyError, match=r"got 'absent'\. Pass one of \['mine'\]"):
+        gpe.tl.diffmap(adata, neighbors_key="absent")
+    with pytest.raises(ValueError, match="key_added='mine' would replace what uns says of an embedding"):
+        gpe.tl.neighbors(adata, key_added="mine")
