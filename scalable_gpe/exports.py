@@ -219,8 +219,8 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
             "distances": distances(embedding.graph, context),
             "connectivities": connectivities(embedding.kernel, context),
         }
-        # without the rows that the graph was made from, which are not exported
-        graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", None)
+        # the rows that the graph was made from are not exported, and scanpy's UMAP needs some
+        graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
         uns |= {"neighbors": graph, "gpe": about | graph}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
     return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding), obs)
@@ -295,7 +295,7 @@ def scanpy_neighbors(
 ) -> dict[str, object]:
     """What scanpy expects in uns of a graph: its matrices, and how it was made.
 
-    `use_rep` is there if the graph was made from X or a part of obsm, and names that; it is never the embedding.
+    `use_rep` is there if `source` is X or a part of obsm, and names that.
     """
     params: dict[str, object] = {
         "n_neighbors": graph.n_neighbors + 1,  # scanpy counts the row itself

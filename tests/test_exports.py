@@ -68,7 +68,7 @@ def test_anndata(result, tmp_path, name, monkeypatch):
     neighbors = adata.uns["neighbors"]
     assert (neighbors["connectivities_key"], neighbors["distances_key"]) == ("connectivities", "distances")
     # the graph is that of the input, not of the embedding
-    assert neighbors["params"]["n_neighbors"] == 9 and "use_rep" not in neighbors["params"]
+    assert neighbors["params"]["n_neighbors"] == 9 and neighbors["params"]["use_rep"] == "X_gpe"
     assert json.loads(adata.uns["gpe"]["report"])["n_rows"] == 600
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -174,6 +174,7 @@ def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
     if graph:
         assert [kept[key] for key in sorted(matrices)] == ["connectivities", "distances"]
         assert expected["params"].pop("use_rep") == "X_pca"  # which is not exported
+        assert kept["params"].pop("use_rep") == "X_gpe"
         assert gpe.tl.diffmap(found, 3, neighbors_key="gpe") is None
     same = kept.keys() - matrices - {"report", "powers"}
     assert {key: kept[key] for key in same} == {key: expected[key] for key in same}
