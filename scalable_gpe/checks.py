@@ -301,6 +301,8 @@ def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, parti
     >>> in_order_of(np.array(["a", "b"]), pandas.Series([1, 2], index=["b", "a"]), "color").tolist()
     [2, 1]
     """
+    if hasattr(values, "map_partitions"):  # a Series of dask
+        values = values.compute()
     index = getattr(values, "index", None)
     counts = just_counts(index)
     if not hasattr(values, "reindex") or (counts and (names is None or not str(names[0]).isdecimal())):

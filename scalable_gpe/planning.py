@@ -16,6 +16,7 @@ from scalable_gpe.execution.memory_plan import (
     Resources,
     live_panels,
     parse_bytes,
+    worker_limit,
 )
 from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.graph.search import choose_method
@@ -95,10 +96,12 @@ def estimate(
         n_powers=len(sketching.powers),
         n_live=live_panels(sketching.powers),
     )
-    limit = parse_bytes(memory_limit)
     workers = workers_for(client, None, n_rows=n_rows, is_dask=rows is not None and rows.is_dask)
+    memory = workers.worker_memory()
+    limit = parse_bytes(memory_limit) or worker_limit(memory)
     resident = rows is not None and rows.resident and not rows.is_sparse
     resources = Resources(limit, workers.threads_each, True, remote=workers.remote, resident_input=resident)
+    resources = replace(resources, worker_memory=memory)
     plan = MemoryPlan(size, resources)
     plan.check()
     ample, smallest = plan.ample_limit(), plan.smallest_limit()

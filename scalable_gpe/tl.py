@@ -467,6 +467,12 @@ def _heat_of(adata: Any, neighbors_key: str | None, normalization: str) -> HeatK
         raise ValueError(Message(f"`neighbors_key` must say which graph to take: {', '.join(map(repr, choices))}."))
     key = neighbors_key or ("gpe" if own else "neighbors")
     connectivities = _graph_matrix(adata, key, "connectivities")[1]
+    if (n_all := adata.uns[key].get("n_obs", adata.n_obs)) != adata.n_obs:
+        warn(
+            f"`adata` has {adata.n_obs} of the {n_all} observations of the graph {key!r}; edges to others are gone. "
+            "Call this before you take a subset, or gpe.tl.neighbors after.",
+            ConnectivityWarning,
+        )
     return heat_kernel(connectivities + identity(adata.n_obs, connectivities.dtype, "csr"), normalization)
 
 

@@ -468,3 +468,15 @@ def test_only_our_entries_of_uns_are_taken_for_embeddings():
         gpe.tl.diffmap(adata, neighbors_key="absent")
     with pytest.raises(ValueError, match="key_added='mine' would replace what uns says of an embedding"):
         gpe.tl.neighbors(adata, key_added="mine")
+
+
+def test_a_graph_that_lost_observations_warns():
+    adata = some_object()
+    adata.obs["end"] = [{0: "left", 399: "right"}.get(i, "") for i in range(400)]
+    gpe.tl.embed(adata, n_components=8, progress=False)
+    some = adata[::2].copy()
+    some.obs.loc["cell 398", "end"] = "right"
+    with pytest.warns(ConnectivityWarning, match="200 of the 400 observations of the graph 'gpe'"):
+        gpe.tl.propagate(some, "end")
+    gpe.tl.neighbors(some, 8, use_rep="X_pca")
+    gpe.tl.propagate(some, "end", neighbors_key="neighbors")

@@ -179,6 +179,11 @@ class Resources:
     worker_memory: int | None = None
 
 
+def worker_limit(memory: int | None) -> int | None:
+    """The limit of a run on workers that may hold so many bytes, if none is given."""
+    return None if memory is None else int(_WORKER_SHARE * memory)
+
+
 def measure_resources(limit: int | None, workers: Workers, store: Any, *, resident_input: bool = False) -> Resources:
     """Measure what this process and this machine have now; `limit` and `store` are what the user gave."""
     import psutil
@@ -188,7 +193,7 @@ def measure_resources(limit: int | None, workers: Workers, store: Any, *, reside
 
     far, memory = workers.remote or is_url(store), workers.worker_memory()
     return Resources(
-        limit=limit or (None if memory is None else int(_WORKER_SHARE * memory)),
+        limit=limit or worker_limit(memory),
         worker_memory=memory,
         given=limit is not None,
         n_jobs=workers.threads_each,

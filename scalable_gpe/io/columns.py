@@ -170,10 +170,10 @@ def _csv_column(column: str | None, path: str, index: str | None, named: bool) -
 
 def _parquet_column(column: str | None, path: str, index: str | None, named: bool) -> _Table:
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    from scalable_gpe.io.parquet_files import sound_parquet
+    from scalable_gpe.io.parquet_files import parquet_files, sound_parquet
 
     with sound_parquet(path, "color"):
-        dataset = parquet.ParquetDataset(path)
+        dataset = parquet.ParquetDataset(parquet_files(path))
         names = dataset.schema.names
         found = names[_number(column, names, path)]
         others = _name_columns(dataset.schema, found, index, path) if named else []

@@ -171,6 +171,8 @@ def file_kind(path: str) -> str:
             return kind
     if name.removesuffix(".gz").endswith((".csv", ".tsv")):
         return "csv"
+    if os.path.isdir(path) and any(Path(path).glob("*.parquet")):
+        return "parquet"
     if os.path.exists(os.path.join(path, "zarr.json")) or os.path.exists(os.path.join(path, ".zgroup")):
         return "zarr"
     raise ValueError(

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from scalable_gpe.io.tables import (
     without,
 )
 
+_ORDER = "the files of {!r} are read by number, 2 before 10, as dask does; pandas reads them in another order."
 _LEAST_BYTES = 4  # bytes of a number in the copy
 
 
@@ -49,8 +51,9 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
                 Message(f"`{name}` is about columns of numbers, `key` a column of lists. Pass one of them.")
             )
     key = _only_lists(schema, index) if key is None and options.columns is None else key
+    order = () if index is not None or files == sorted(files) else (_ORDER.format(path),)
     if key is not None:
-        return _copy_lists(files, schema, key, index, path)
+        return replace(_copy_lists(files, schema, key, index, path), remarks=order)
     kept = [schema.names[column] for column in kept_columns(options, schema.names, number, path)]
     others = [name for name in kept if not is_numeric(schema.field(name).type)] if options.numeric_only else []
     kept = [name for name in kept if name not in others]
@@ -58,7 +61,7 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
     points = copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path, without(others))
     remarks = left_out_remarks(_first_cells(files, schema, others, path)) + points.remarks
-    return replace(points, feature_names=name_array(kept), remarks=remarks)
+    return replace(points, feature_names=name_array(kept), remarks=remarks + order)
 
 
 def parquet_columns(path: str) -> list[str]:
@@ -69,11 +72,23 @@ def parquet_columns(path: str) -> list[str]:
 def _files_and_schema(path: str) -> tuple[list[str], Any]:
     """The files that a path stands for, and the schema of the first one."""
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    files = sorted(str(file) for file in Path(path).rglob("*.parquet")) if os.path.isdir(path) else [path]
-    if not files:
-        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
+    files = parquet_files(path)
     with sound_parquet(path):
         return files, parquet.read_schema(files[0])
+
+
+def parquet_files(path: str) -> list[str]:
+    """A file, or those in a folder, part.2 before part.10, as dask has them."""
+    if not os.path.isdir(path):
+        return [path]
+    files = sorted(map(str, Path(path).rglob("*.parquet")), key=_by_numbers)
+    if not files:
+        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
+    return files
+
+
+def _by_numbers(text: str) -> list[Any]:
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", text))]
 
 
 @contextlib.contextmanager

@@ -322,6 +322,8 @@ class LocalBackend:
         except OSError as error:
             if isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError)):
                 raise
+            if not what and not self.path.exists():
+                raise StoreError(f"store {str(self)!r} cannot be made: {_reason(error)}. Pass another path.") from error
             raise StoreError(
                 f"{what or f'store {str(self)!r}'}: {_reason(error)}. Finished results are kept; make room or repair "
                 "the disk, and run the same call again to resume."

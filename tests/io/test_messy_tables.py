@@ -421,3 +421,24 @@ def test_estimate_reads_a_table_as_embed_does(tmp_path, capsys):
     assert cli.main([*words, "--numeric-only", "--missing", "drop"]) == 0
     assert "smallest --memory-limit" in capsys.readouterr().out
     assert gpe.estimate(frame, numeric_only=True, missing="drop", n_neighbors=8)["seconds"] > 0
+
+
+@pytest.mark.parametrize("name", ["parts.parquet", "parts"])
+def test_files_of_a_folder_are_read_by_number(name, tmp_path, monkeypatch):
+    """As dask reads what it has written; labels in such a folder follow."""
+    dd = pytest.importorskip("dask.dataframe")
+    monkeypatch.chdir(tmp_path)
+    frame = table(240)[["a", "b", "c"]].reset_index(drop=True)
+    dd.from_pandas(frame, npartitions=12).to_parquet(name, write_index=False)
+    assert (tmp_path / name / "part.10.parquet").exists()
+    with pytest.warns(GPEWarning, match="are read by number, 2 before 10, as dask does"):
+        result = gpe.embed(name, client=False, **HOW)
+    expected = gpe.embed(frame, **HOW)
+    np.testing.assert_array_equal(result.points, expected.points)
+    labels = pd.DataFrame({"kind": ["x", "y"] * 120})
+    dd.from_pandas(labels, npartitions=12).to_parquet("labels.parquet", write_index=False)
+    gpe.embed(name, store="run.zarr", client=False, **HOW)
+    assert cli.main(["propagate", "run.zarr", "labels.parquet", "out.npy", "--column", "kind", "-q"]) == 0
+    np.testing.assert_allclose(np.load("out.npy"), expected.propagate(labels["kind"]).probabilities, rtol=1e-5)
+    lazy = dd.from_pandas(labels, npartitions=3)["kind"]
+    np.testing.assert_array_equal(result.propagate(lazy).codes, expected.propagate(labels["kind"]).codes)

@@ -525,3 +525,8 @@ def test_a_store_that_is_called_like_a_file_already_stays_open(tmp_path):
     (tmp_path / "run.zarr").rename(tmp_path / "run.npy")
     gpe.embed(X, store=tmp_path / "run.npy", **how)
     assert gpe.open(tmp_path / "run.npy").points.shape == (100, 8)
+
+
+def test_a_store_that_cannot_be_made_is_named():
+    with pytest.raises(StoreError, match=r"store '/proc/none/run.zarr' cannot be made: .* Pass another path"):
+        gpe.embed(gpe.datasets.torus(60), store="/proc/none/run.zarr", progress=False)
