@@ -38,7 +38,7 @@ from scalable_gpe.io.export import (
 )
 from scalable_gpe.io.files import check_target
 from scalable_gpe.io.points import Annotations, first_names
-from scalable_gpe.projection import blocks, points_of, powers_of
+from scalable_gpe.projection import blocks, points_of
 from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.transform.new_points import warn_if_far
@@ -207,7 +207,7 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
     """Lay an embedding out as AnnData; `context` converts its graph, which is left out without one."""
     names = np.arange(embedding.graph.n_rows).astype(str) if embedding.names is None else embedding.names
     _warn_about_repeats(embedding.names)
-    powers = powers_of(embedding)
+    powers = embedding.by_power
     obsm = {"X_gpe": _dense(powers[power])}
     if all_powers and len(powers) > 1:
         obsm |= {f"X_gpe_{one}": _dense(points) for one, points in powers.items()}

@@ -1,16 +1,15 @@
 """What a notebook shows of an embedding: its figures and a small picture of the principal plane, in half a second."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.checks import Power
-from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import in_time, plain, power_title, powers_text, report_lines
 from scalable_gpe.markup import Html, card
-from scalable_gpe.png import density_picture
-from scalable_gpe.projection import limits_of, pixels, powers_of
+from scalable_gpe.png import density_picture, limits_of, pixels
 from scalable_gpe.spectral.filters import power_order
 
 _MAX_ROWS = 50_000  # of the picture
@@ -21,9 +20,8 @@ _SIDE = 180  # pixels of the picture
 _MEASURED = ("rows", "graph", "connected components", "epsilon", "recall", "missing weight", "lost mass", "Sinkhorn")
 
 
-def embedding_card(embedding: Embedding) -> Html:
+def embedding_card(report: dict[str, Any], parameters: dict[str, Any], by_power: Mapping[Power, Any]) -> Html:
     """Parameters, measured figures, seconds and a picture of an embedding, as HTML."""
-    report, parameters = embedding.report, embedding.parameters
     measured = [line for line in report_lines(report, None) if line[0] in _MEASURED]
     seconds = ", ".join(f"{stage} {in_time(spent)}" for stage, spent in report["stage_seconds"].items())
     chosen = ("metric", "normalization", "n_sketch", "random_state")
@@ -35,7 +33,7 @@ def embedding_card(embedding: Embedding) -> Html:
         *(("warning", one) for one in report.get("warnings", [])[:3]),
     ]
     title = f"Embedding of {report['n_rows']:,} rows in {parameters['n_components']} dimensions"
-    power, points = max(powers_of(embedding).items(), key=lambda one: power_order(one[0]))
+    power, points = max(by_power.items(), key=lambda one: power_order(one[0]))
     if points.shape[1] < 2:
         return card(title, rows)
     sample = sampled_rows(points)

@@ -1,4 +1,4 @@
-"""Two or three axes of an embedding: which ones are drawn, their limits, and how many points each pixel holds."""
+"""One power of an embedding, and two or three axes of it that are drawn."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,6 @@ from scalable_gpe.spectral.filters import power_order
 
 _BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
 
-Limits = tuple[float, float]
-
 
 class PointArray(Protocol):
     """N x k points: a numpy array, or a zarr array that is read in blocks of rows."""
@@ -38,11 +36,6 @@ class Projection:
     names: tuple[str, ...]
 
 
-def powers_of(embedding: Embedding) -> dict[Power, PointArray]:
-    """N x k points of each power of an embedding."""
-    return embedding.by_power
-
-
 def points_of(
     embedding: Embedding, power: Power | None = None, *, log_level: int = logging.INFO
 ) -> tuple[PointArray, Power]:
@@ -52,7 +45,7 @@ def points_of(
     """
     if power is not None:
         return embedding.at(power), power
-    known = powers_of(embedding)
+    known = embedding.by_power
     chosen = max(known, key=power_order)
     if len(known) > 1:
         why = "" if isinstance(chosen, str) else ", the largest"
@@ -112,41 +105,3 @@ def _not_far(points: PointArray) -> np.ndarray:
     squared = np.concatenate([((block - centre) ** 2).sum(axis=1) for block in blocks(points)])
     near: np.ndarray = squared <= np.quantile(squared, 0.99)
     return near
-
-
-def limits_of(points: np.ndarray, coverage: float) -> tuple[np.ndarray, list[Limits]]:
-    """Which rows lie inside, and the limits of each axis: equally wide, with a margin."""
-    edges = [edges_of(values, coverage) for values in points.T]
-    half = 0.55 * max(high - low for low, high in edges) or 1.0
-    limits = [((low + high) / 2 - half, (low + high) / 2 + half) for low, high in edges]
-    inside = np.all([(v >= low) & (v <= high) for v, (low, high) in zip(points.T, limits, strict=True)], axis=0)
-    return inside, limits
-
-
-def edges_of(values: np.ndarray, coverage: float) -> Limits:
-    """Ends of the central share `coverage` of some numbers; outliers are left out first.
-
-    An outlier lies beyond the central 98 % by more than twice the width of that range. At least one number at each end
-    does not count for the range.
-
-    Examples
-    --------
-    >>> edges_of(np.array([0.0, 1.0, 2.0, 3.0, 4.0, 1000.0]), 1.0)
-    (0.0, 4.0)
-    """
-    cut = max(1, len(values) // 100) if len(values) > 4 else 0
-    low, high = np.partition(values, [cut, len(values) - 1 - cut])[[cut, len(values) - 1 - cut]]
-    near = values[(values >= low - 2 * (high - low)) & (values <= high + 2 * (high - low))] if high > low else values
-    tail = (1 - coverage) / 2
-    first, last = np.quantile(near, [tail, 1 - tail])
-    return float(first), float(last)
-
-
-def pixels(points: np.ndarray, limits: Sequence[Limits], n_pixels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pixel of each point (x-major), and an `n_pixels` x `n_pixels` array of points per pixel."""
-    across, up = (
-        np.clip(((values - low) / (high - low) * n_pixels).astype(np.int64), 0, n_pixels - 1)
-        for values, (low, high) in zip(points.T, limits, strict=True)
-    )
-    pixel = across * n_pixels + up
-    return pixel, np.bincount(pixel, minlength=n_pixels**2).reshape(n_pixels, n_pixels)

@@ -84,11 +84,10 @@ def _draw_points(
 
 def _draw_diagnostic(what: str, result: "Embedding", sizes: dict[str, int]) -> Axes:
     from scalable_gpe import epsilon_sweep, plot, spectrum
-    from scalable_gpe.projection import powers_of
 
     if what == "epsilon":
         return plot.epsilon_sweep(epsilon_sweep(result.graph), epsilon=result.kernel.epsilon)
     if what == "audit":
         return plot.audit(measure(result, **sizes))
-    k, powers = result.parameters["n_components"], [one for one in powers_of(result) if isinstance(one, int)]
+    k, powers = result.parameters["n_components"], [one for one in result.by_power if isinstance(one, int)]
     return plot.spectrum(spectrum(result.heat), n_components=k, marks=powers)

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalable_gpe import __version__
 from scalable_gpe.accuracy import LEAST_POINTS, Audit
 from scalable_gpe.accuracy import audit as make_audit
 from scalable_gpe.embedding import Embedding
@@ -98,6 +97,6 @@ def _measured(embedding: Embedding, audit: bool | Audit) -> Audit | None:
 
 def _origin(embedding: Embedding) -> str:
     report = embedding.report
-    finished = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report.get("finished_at", time.time())))
-    version = report.get("versions", {}).get("scalable_gpe", __version__)
+    finished = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report["finished_at"]))
+    version = report["versions"].get("scalable_gpe", "unknown")
     return f"Gaussian process embedding, power {plain(report['power'])}; finished {finished}, scalable_gpe {version}."

@@ -9,7 +9,7 @@ from scalable_gpe.colors import color_column
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
 from scalable_gpe.plot.explorer import MAX_POINTS, Explorer, drawn_rows, view_data
-from scalable_gpe.projection import PointArray, blocks, plane_axes, powers_of
+from scalable_gpe.projection import PointArray, blocks, plane_axes
 
 _MAX_BYTES = 1_300_000  # of coordinates, colours and row numbers, as base64
 MAX_POWERS = 12
@@ -23,7 +23,7 @@ _Item = TypeVar("_Item")
 
 def sampled_explorer(embedding: Embedding, color: Any = None, color_label: str = "") -> Explorer:
     """Sample the rows of an embedding, along their principal axes and their first components at each power."""
-    powers = powers_of(embedding)
+    powers = embedding.by_power
     n_rows, n_components = next(iter(powers.values())).shape
     shown = spread(list(powers.items()))
     n_principal = min(3, n_components)

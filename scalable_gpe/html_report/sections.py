@@ -17,7 +17,6 @@ from scalable_gpe.markup import Html, element, joined, shortened, table, text
 from scalable_gpe.plot.explorer import Explorer
 from scalable_gpe.plot.figures import has_matplotlib, picture_of
 from scalable_gpe.plot.shades import short_label
-from scalable_gpe.projection import powers_of
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
 
@@ -80,7 +79,7 @@ def warnings(embedding: Embedding) -> Html:
 
 def pictures(embedding: Embedding, explorer: Explorer, color: Any) -> Html:
     """The picture to zoom into, and all rows at each power."""
-    powers = powers_of(embedding)
+    powers = embedding.by_power
     n_rows, n_components = next(iter(powers.values())).shape
     parts = [element("p", text(_explanation(explorer, n_components, len(powers))), class_="note"), explorer.html()]
     if n_components > 1:
@@ -136,7 +135,7 @@ def accuracy(audit: Audit | None) -> Html:
 def choices(embedding: Embedding) -> Html:
     """What other epsilons and other powers would mean."""
     epsilon, k = embedding.kernel.epsilon or None, embedding.parameters["n_components"]
-    powers = spread(sorted(one for one in powers_of(embedding) if isinstance(one, int)))
+    powers = spread(sorted(one for one in embedding.by_power if isinstance(one, int)))
     return _charts(
         (
             "What each epsilon would mean",

@@ -23,7 +23,8 @@ from scalable_gpe.plot.figures import (
     write_note,
 )
 from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
-from scalable_gpe.projection import Limits, PointArray, Projection, limits_of, pixels, points_of, powers_of, project
+from scalable_gpe.png import Limits, limits_of, pixels
+from scalable_gpe.projection import PointArray, Projection, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
 _MANY = 1_000_000  # points from which datashader draws them, if it is installed
@@ -187,7 +188,7 @@ def powers(
     >>> [ax.get_title() for ax in plot.powers(result)]
     ['power 16', 'power 256']
     """
-    points = powers_of(embedding)
+    points = embedding.by_power
     n_rows, n_components = next(iter(points.values())).shape
     column = None if color is None else color_column(color, n_rows, max_labels, embedding)
     n_across = min(_PANELS, len(points))

@@ -11,8 +11,7 @@ import numpy as np
 
 from scalable_gpe.checks import check_choice
 from scalable_gpe.colors import THEMES
-from scalable_gpe.png import data_address
-from scalable_gpe.projection import Limits
+from scalable_gpe.png import Limits, data_address
 
 SOFT = "0.55"  # grey of what is not data, on white and on black
 _LEGEND = 1.0  # inches beside the square of a figure
