@@ -69,7 +69,9 @@ def read_values(
     """Read one value for each row of an embedding, by name where the file has the names; say which."""
     from scalable_gpe.io.columns import Rows, read_row_values
 
-    values, how = read_row_values(path, column, Rows(result.names, result.kept_rows), index, partial=partial)
+    n_dropped = 0 if result.dropped is None else len(result.dropped)
+    rows = Rows(result.names, result.kept_rows, result.graph.n_rows + n_dropped)
+    values, how = read_row_values(path, column, rows, index, partial=partial)
     if how is not None:
         tell(f"{path}: {how}")
     return values

@@ -22,10 +22,11 @@ _BY_NAME = "rows are matched by name, with column {!r}"
 
 
 class Rows(NamedTuple):
-    """The rows of a store: their names, and their numbers in its input."""
+    """The rows of a store: their names, their numbers in its input, and how many rows that had."""
 
     names: np.ndarray | None
     kept: np.ndarray
+    n_input: int
 
 
 class _Table(NamedTuple):
@@ -58,59 +59,64 @@ def read_row_values(
     for texts in table.names.values():
         if np.array_equal(texts, rows.names):
             return table.values, None
-        if len(texts) > rows.kept[-1] and np.array_equal(texts[rows.kept], rows.names):
+        if len(texts) == rows.n_input and np.array_equal(texts[rows.kept], rows.names):
             return table.values[rows.kept], None
-    at = {
-        name: _find_names(rows.names, texts, name, path, is_given=name == index, partial=partial)
-        for name, texts in table.names.items()
-    }
-    found = {name: numbers for name, numbers in at.items() if numbers is not None}
-    if len(found) > 1:
+    matches = {name: _match(rows.names, texts, given=name == index) for name, texts in table.names.items()}
+    sound = {name: match for name, match in matches.items() if match and match.suits(partial)}
+    if len(sound) > 1:
         raise ValueError(
-            Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(found)}.")
+            Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(sound)}.")
         )
-    for name, numbers in found.items():
-        there = numbers >= 0
+    for name, match in (sound or matches).items():
+        if match is None:
+            continue
+        if not sound:
+            raise ValueError(
+                Message(
+                    f"column {name!r} of {path!r} holds names of rows, but {match.problem}. Give each row of the store "
+                    "one value, or leave the column out."
+                )
+            )
+        there = match.numbers >= 0
         if there.all():
-            return table.values[numbers], _BY_NAME.format(name)
-        unknown = len(table.names[name]) - np.count_nonzero(there)
-        if unknown:
+            return table.values[match.numbers], _BY_NAME.format(name)
+        if unknown := len(table.names[name]) - np.count_nonzero(there):
             warn(f"{unknown:,} names of column {name!r} of {path!r} are in no row of the store.", GPEWarning)
-        values = np.full(len(numbers), None, object)
-        values[there] = table.values[numbers[there]].tolist()
+        values = np.full(len(there), None, object)
+        values[there] = table.values[match.numbers[there]].tolist()
         return values, _BY_NAME.format(name) + f"; {np.count_nonzero(there):,} of {len(there):,} rows are in it"
     return table.values, "values are taken in the order of the rows: no column of it holds their names"
 
 
-def _find_names(
-    names: np.ndarray, texts: np.ndarray, column: str, path: str, *, is_given: bool, partial: bool
-) -> np.ndarray | None:
-    """Where the names are in a column; None if it holds other texts.
+class _Match(NamedTuple):
+    """Where the names of the rows are in a column (-1: nowhere), the missing ones, and those that are there twice."""
 
-    A column that holds some of them is refused; with `partial`, those that are not there are -1.
-    """
+    numbers: np.ndarray
+    missing: np.ndarray
+    repeated: np.ndarray
+
+    def suits(self, partial: bool) -> bool:
+        """Whether each row, or with `partial` some of them, has one value."""
+        enough = len(self.missing) < len(self.numbers) if partial else not len(self.missing)
+        return enough and not len(self.repeated)
+
+    @property
+    def problem(self) -> str:
+        wrong, what = (self.repeated, "stand in several rows") if len(self.repeated) else (self.missing, "are missing")
+        return f"{len(wrong):,} {what}: {first_names(wrong.tolist(), 5)}"
+
+
+def _match(names: np.ndarray, texts: np.ndarray, *, given: bool) -> _Match | None:
+    """Find the names in a column; None if it holds other texts: most are no names, or most repeat others."""
     order = np.argsort(texts, kind="stable")
     ordered = texts[order]
     at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
     has = ordered[at] == names
-    repeated = np.union1d(_repeated(np.sort(names[has])), np.intersect1d(_repeated(ordered), names))
-    if has.all() and not len(repeated):
-        return order[at]
-    if partial and not len(repeated) and (2 * has.sum() > len(texts) or (is_given and has.any())):
-        return np.where(has, order[at], -1)
-    if (
-        not is_given
-        and not (has.all() and len(texts) <= len(names))
-        and (len(repeated) or 2 * has.sum() <= min(len(names), len(texts)))
-    ):
+    most = 2 * max(np.count_nonzero(has) / len(names), np.mean(np.isin(texts, names))) > 1
+    if not given and not (most and 2 * len(np.unique(texts)) >= len(texts)):
         return None
-    wrong, what = (repeated, "stand in several rows") if len(repeated) else (names[~has], "are missing")
-    raise ValueError(
-        Message(
-            f"column {column!r} of {path!r} holds names of rows, but {len(wrong):,} {what}: "
-            f"{first_names(wrong.tolist(), 5)}. Give each row of the store one value, or leave the column out."
-        )
-    )
+    repeated = np.union1d(_repeated(np.sort(names[has])), np.intersect1d(_repeated(ordered), names))
+    return _Match(np.where(has, order[at], -1), names[~has], repeated)
 
 
 def _repeated(ordered: np.ndarray) -> np.ndarray:

@@ -408,8 +408,29 @@ def test_labels_of_a_name_that_several_rows_share_are_refused(tmp_path, monkeypa
     gpe.embed(frame, store="run.zarr", **HOW)
     pd.DataFrame({"name": ["twin", "row 4"], "kind": ["x", "y"]}).to_csv("few.csv", index=False)
     capsys.readouterr()
-    assert cli.main(["propagate", "run.zarr", "few.csv", "out.csv", "--column", "kind", "--index", "name"]) == 1
-    assert "1 stand in several rows: 'twin'" in capsys.readouterr().err
+    for options in (["--index", "name"], []):
+        assert cli.main(["propagate", "run.zarr", "few.csv", "out.csv", "--column", "kind", *options]) == 1
+        assert "1 stand in several rows: 'twin'" in capsys.readouterr().err
+
+
+def test_a_file_of_labels_that_repeats_names_is_refused(tmp_path, monkeypatch, capsys):
+    """It went by position, or by its first rows."""
+    monkeypatch.chdir(tmp_path)
+    frame = table()
+    result = gpe.embed(frame[["a", "b", "c"]], store="run.zarr", **HOW)
+    labels = pd.DataFrame({"kind": frame["city"], "age": np.arange(60) % 7}, index=frame.index)
+    mixed = labels.sample(frac=1, random_state=0)
+    twice = mixed.set_axis(pd.Index([mixed.index[1], *mixed.index[1:]], name="name"))
+    other = pd.concat([labels.assign(kind="wrong"), labels])  # begins with the rows of the store
+    words = ["propagate", "run.zarr", "labels.csv", "out.csv", "--column", "kind", "--overwrite", "-q"]
+    for wrong in (twice, other, pd.concat([labels, labels[:1]])):
+        wrong.to_csv("labels.csv")
+        assert cli.main(words) == 1
+        assert "stand in several rows" in capsys.readouterr().err
+    mixed.to_csv("labels.csv")
+    assert cli.main(words) == 0
+    expected = result.propagate(frame["city"]).probabilities
+    np.testing.assert_allclose(pd.read_csv("out.csv", index_col="name"), expected, rtol=1e-5)
 
 
 def test_estimate_reads_a_table_as_embed_does(tmp_path, capsys):
