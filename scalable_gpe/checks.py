@@ -257,7 +257,7 @@ def check_row_values(
     >>> check_row_values(["a", "b", "c"], 2, "color", np.array([1])).tolist()
     ['a', 'c']
     """
-    values = in_order_of(names, values, name)
+    values = in_order_of(names, values, name, dropped=dropped)
     shape, n_dropped = np.shape(values), 0 if dropped is None else len(dropped)
     if dropped is not None and shape == (n_rows + n_dropped,):
         kept = np.delete(np.arange(shape[0]), dropped)
@@ -289,11 +289,19 @@ def just_counts(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
 
 
-def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, partial: bool = False) -> Any:
+def in_order_of(
+    names: npt.NDArray[Any] | None,
+    values: Any,
+    name: str,
+    *,
+    partial: bool = False,
+    dropped: npt.NDArray[Any] | None = None,
+) -> Any:
     """The values of a pandas Series in the order of rows that have `names`, by its index; anything else as it is.
 
-    An index that just counts the rows has no names; one that counts rows without names in another order is refused.
-    With `partial`, rows that the index does not name get None.
+    An index that just counts goes by position, for the rows or for those of an input of which some were `dropped`. It
+    is refused if it may as well hold the names of rows in another order. With `partial`, rows that the index does not
+    name get None.
 
     Examples
     --------
@@ -303,24 +311,19 @@ def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, parti
     """
     if hasattr(values, "map_partitions"):  # a Series of dask
         values = values.compute()
-    index = getattr(values, "index", None)
-    counts = just_counts(index)
-    if not hasattr(values, "reindex") or (counts and (names is None or not str(names[0]).isdecimal())):
+    if not hasattr(values, "reindex"):
         return values
+    index = values.index
     if names is None:
-        _check_counting(index, name)
+        if not just_counts(index):
+            _check_counting(index, name)
+        return values
+    if just_counts(index) and not _counts_names(len(index), names, dropped, name):
         return values
     texts = np.asarray(index).astype(str)
-    named = np.isin(names, texts)
-    if np.array_equal(texts, names) or (counts and not named.all()):
+    if np.array_equal(texts, names):
         return values
-    if counts and len(texts) == len(names):
-        raise ValueError(
-            Message(
-                f"`{name}` is a Series with the index 0 to {len(names) - 1}, and the rows are named so in another "
-                "order. Pass its values alone if they are in the order of the rows, or give it their names as index."
-            )
-        )
+    named = np.isin(names, texts)
     if not named.any() or not (partial or named.all()):
         raise ValueError(
             Message(
@@ -336,6 +339,25 @@ def in_order_of(names: npt.NDArray[Any] | None, values: Any, name: str, *, parti
         warn(f"{unknown} of {len(texts)} names of `{name}` are in no row: their values are left out.", GPEWarning)
     values = values.set_axis(texts)
     return values.reindex(names) if named.all() else values.astype(object).reindex(names, fill_value=None)
+
+
+def _counts_names(length: int, names: npt.NDArray[Any], dropped: npt.NDArray[Any] | None, name: str) -> bool:
+    """Whether the index 0, 1, ... of so many values holds names of rows; refuse it if it may be positions too."""
+    counted = np.arange(length)
+    if not np.isin(names, counted.astype(str)).all():
+        return False
+    rows = counted if dropped is None or length == len(names) else np.delete(counted, dropped[dropped < length])
+    if len(rows) != len(names):
+        return True
+    if np.array_equal(rows.astype(str), names):
+        return False
+    raise ValueError(
+        Message(
+            f"`{name}` is a Series with the index 0 to {length - 1}, and the rows are named so in another order. Pass "
+            "its values alone, as to_numpy() gives them, if they are in the order of the rows, or give it their names "
+            "as index."
+        )
+    )
 
 
 def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np.int64]:

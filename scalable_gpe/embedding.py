@@ -342,7 +342,7 @@ class Embedding:
         if isinstance(labels, str):
             values = self._obs_column(labels)
         else:
-            values = checks.in_order_of(self.names, labels, "labels", partial=True)
+            values = checks.in_order_of(self.names, labels, "labels", partial=True, dropped=self.dropped)
         self._check_there()
         how = {"method": method, "horizon": horizon, "tol": tol}
         return propagate(self.heat, values, **how, store=store, storage_options=storage_options)

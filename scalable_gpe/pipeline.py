@@ -380,7 +380,8 @@ def _of_kept(values: Any, rows: InputRows | None) -> Any:
     """Of one value for each row of the input, those of the rows that are kept."""
     if rows is None or values is None:
         return values
-    values, dropped = checks.in_order_of(rows.names, values, "sample_weight"), rows.dropped
+    dropped = rows.dropped
+    values = checks.in_order_of(rows.names, values, "sample_weight", dropped=dropped)
     return values if dropped is None else checks.check_row_values(values, rows.n_rows, "sample_weight", dropped)
 
 

@@ -70,6 +70,13 @@ def read_row_values(
     for name, match in (sound or matches).items():
         if match is None:
             continue
+        if name != index and np.array_equal(table.names[name], np.arange(len(table.names[name])).astype(str)):
+            raise ValueError(
+                Message(
+                    f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
+                    "`index=` if it does, or leave it out."
+                )
+            )
         if not sound:
             raise ValueError(
                 Message(

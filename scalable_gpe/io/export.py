@@ -93,8 +93,8 @@ def check_replaceable(target: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise FileExistsError(
             Message(
-                f"{str(target)!r} exists already, and an export holds only the embedding, its graph, obs and var. "
-                "Choose another name, or replace it with `overwrite=True`."
+                f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
+                "replace it with `overwrite=True`."
             )
         )
     if target.is_dir() and not _is_anndata(target):

@@ -463,3 +463,29 @@ def test_files_of_a_folder_are_read_by_number(name, tmp_path, monkeypatch):
     np.testing.assert_allclose(np.load("out.npy"), expected.propagate(labels["kind"]).probabilities, rtol=1e-5)
     lazy = dd.from_pandas(labels, npartitions=3)["kind"]
     np.testing.assert_array_equal(result.propagate(lazy).codes, expected.propagate(labels["kind"]).codes)
+
+
+@pytest.mark.parametrize("form", ["frame", "csv"])
+@pytest.mark.parametrize("last", ["kept", "dropped"])
+@pytest.mark.parametrize("ids", ["from one", "shuffled"])
+def test_values_that_are_counted_are_never_taken_by_other_numbers(form, last, ids, tmp_path, monkeypatch, capsys):
+    """The index 0, 1, ... of a column of the table is no name, though rows may have such numbers as names."""
+    monkeypatch.chdir(tmp_path)
+    frame = table()[["a", "b", "c"]]
+    numbers = np.arange(1, 61) if ids == "from one" else np.random.default_rng(0).permutation(60)
+    frame.index = pd.Index(numbers, name="name")
+    frame.iloc[[3, 59 if last == "dropped" else 20], 0] = np.nan
+    gpe.embed(written(frame, form, tmp_path), missing="drop", store="run.zarr", **HOW)
+    result, values = gpe.open("run.zarr"), pd.Series(["x", "y", "z"] * 20)
+    expected = result.propagate(values.to_numpy()).probabilities
+    if ids == "from one" and last == "kept":
+        np.testing.assert_array_equal(result.propagate(values).probabilities, expected)  # 60 is none of 0 to 59
+    else:
+        with pytest.raises(ValueError, match=r"rows are named so in another order\. Pass its values alone"):
+            result.propagate(values)
+    by_name = values.set_axis(frame.index).sample(frac=1, random_state=0)
+    np.testing.assert_array_equal(result.propagate(by_name).probabilities, expected)
+    if ids == "shuffled":
+        values.rename("kind").rename_axis("rownum").to_csv("labels.csv")
+        assert cli.main(["propagate", "run.zarr", "labels.csv", "out.csv", "--column", "kind"]) == 1
+        assert "counts its rows, and may hold names" in capsys.readouterr().err
