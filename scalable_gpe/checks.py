@@ -322,7 +322,7 @@ def in_order_of(
         return values
     texts = np.asarray(index).astype(str)
     if np.array_equal(texts, names):
-        return values
+        return values.reset_index(drop=True)
     named = np.isin(names, texts)
     if not named.any() or not (partial or named.all()):
         raise ValueError(

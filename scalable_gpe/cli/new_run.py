@@ -11,6 +11,7 @@ from scalable_gpe.cli.options import (
     MISSING_VALUES,
     N_JOBS,
     POINTS,
+    SCALE,
     SIZES,
     STORAGE_OPTIONS,
     Argument,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     ),
     option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)", default="bistochastic"),
     option("--axes", "NAME", "principal, or sketch for its random columns (principal)", default="principal"),
-    option("--scale", "NAME", "divide each column by its spread: standard or robust (as it is)"),
+    SCALE,
     MISSING_VALUES,
     option("--sketch", "NAME", "gaussian or bernoulli (gaussian)", default="gaussian"),
     option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)", default="euclidean"),
@@ -155,13 +156,14 @@ def show_result(result: "Embedding", store: str) -> None:
     *SIZES,
     *POINTS,
     MISSING_VALUES,
+    SCALE,
     examples=(
         "scalable-gpe estimate 100_000_000 16 --memory-limit 8GB",
         "scalable-gpe estimate points.npy    # seconds from a trial with some of its rows",
     ),
 )
-def estimate(n_rows: int | str, n_features: int | None, missing: str, **sizes: Any) -> None:
-    """Print the memory, disk and time that a run with a store will need."""
+def estimate(n_rows: int | str, n_features: int | None, missing: str, scale: str | None, **sizes: Any) -> None:
+    """Print the memory, disk and time that a run with a store will need; they do not depend on the scale."""
     import scalable_gpe as gpe
 
     reading = take(sizes, POINTS)

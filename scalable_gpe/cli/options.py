@@ -152,6 +152,7 @@ POINTS = (
     switch("--numeric-only", "leave out the columns of a table that are neither numbers nor bools"),
 )
 MISSING_VALUES = option("--missing", "NAME", "drop rows with missing values (error)", default="error")
+SCALE = option("--scale", "NAME", "divide each column by its spread: standard or robust (as it is)")
 SIZES = (
     option("-k --n-components --components", "K", "dimensions (32)", type=count, default=32),
     option("--n-neighbors --neighbors", "M", "neighbours of each row (32)", type=count),

@@ -111,7 +111,12 @@ def _explanation(explorer: Explorer, n_components: int, n_powers: int) -> str:
 def accuracy(audit: Audit | None) -> Html:
     """The audit as charts of intervals, and as a table."""
     if audit is None:
-        return element("p", text(f"No audit was made for this page (it needs {LEAST_POINTS} different rows or more)."))
+        return element(
+            "p",
+            text(
+                f"No audit was made for this page: it was not asked for, or there are fewer than {LEAST_POINTS} rows."
+            ),
+        )
     meaning = (
         "Straight-line distances of the embedding against exact diffusion distances. Where a dot lies at its diamond, "
         "all of the error comes from the sketch, and only more components make it smaller."
