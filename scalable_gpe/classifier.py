@@ -17,7 +17,6 @@ from scalable_gpe.errors import ConnectivityWarning, Message, warn
 from scalable_gpe.estimators import validated
 from scalable_gpe.pipeline import embed
 from scalable_gpe.propagation.labels import GivenLabels, check_labels
-from scalable_gpe.propagation.propagate import TOL
 from scalable_gpe.storage.memory import MemoryTable
 from scalable_gpe.transform.new_points import Extension
 
@@ -38,7 +37,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         As in `propagate`. "harmonic", the default here, keeps given labels, so that it suits few labels and many.
     horizon : float or "auto"
         As in `propagate`, for "spreading".
-    tol : float
+    tol : float or "auto"
         As in `propagate`.
     n_neighbors, epsilon, normalization, metric, random_state, recall
         As in `embed`. The neighbour search is ``method="auto"``.
@@ -73,7 +72,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         method: str = "harmonic",
         *,
         horizon: float | str = "auto",
-        tol: float = TOL,
+        tol: float | str = "auto",
         n_neighbors: int | None = None,
         epsilon: float | str = "auto",
         normalization: str = "bistochastic",

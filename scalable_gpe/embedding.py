@@ -22,7 +22,7 @@ from scalable_gpe.io.points import Annotations
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import Parameters
 from scalable_gpe.propagation.labels import check_groups, group_members
-from scalable_gpe.propagation.propagate import TOL, Propagation, propagate
+from scalable_gpe.propagation.propagate import Propagation, propagate
 from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.publish import sketched_rows
@@ -312,7 +312,7 @@ class Embedding:
         *,
         method: str = SPREADING,
         horizon: Any = "auto",
-        tol: float = TOL,
+        tol: float | str = "auto",
         store: Any = None,
         storage_options: StorageOptions | None = None,
     ) -> Propagation:
@@ -347,7 +347,7 @@ class Embedding:
         how = {"method": method, "horizon": horizon, "tol": tol}
         return propagate(self.heat, values, **how, store=store, storage_options=storage_options)
 
-    def fate(self, terminal: Any, *, tol: float = TOL, store: Any = None) -> Propagation:
+    def fate(self, terminal: Any, *, tol: float | str = "auto", store: Any = None) -> Propagation:
         """The probability that a walk from each row reaches each terminal group first.
 
         Equivalent to ``propagate`` with ``method="harmonic"`` and the rows of the groups as the labelled ones.

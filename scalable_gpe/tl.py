@@ -26,7 +26,7 @@ from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_an
 from scalable_gpe.pipeline import embed as embed_points
 from scalable_gpe.projection import points_of
 from scalable_gpe.propagation.labels import check_groups, check_labels, group_members
-from scalable_gpe.propagation.propagate import TOL, Propagation
+from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.propagation.propagate import propagate as propagate_labels
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 
@@ -337,7 +337,7 @@ def propagate(
     *,
     method: str = "spreading",
     horizon: float | str = "auto",
-    tol: float = TOL,
+    tol: float | str = "auto",
     neighbors_key: str | None = None,
     normalization: str = "bistochastic",
     key_added: str | None = None,
@@ -401,7 +401,7 @@ def fate(
     adata: Any,
     terminal: Any,
     *,
-    tol: float = TOL,
+    tol: float | str = "auto",
     neighbors_key: str | None = None,
     normalization: str = "bistochastic",
     copy: bool = False,

@@ -156,7 +156,13 @@ def export(path: str, **given: Any) -> None:
         type=number_or_word,
         default="auto",
     ),
-    option("--tol", "T", "relative error of the solution (1e-6)", type=float, default=1e-6),
+    option(
+        "--tol",
+        "T",
+        "relative error of the solution (1e-5 for spreading, 1e-6 for others)",
+        type=number_or_word,
+        default="auto",
+    ),
     OVERWRITE,
     resumes="store",
     examples=(

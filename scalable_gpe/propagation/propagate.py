@@ -34,7 +34,8 @@ from scalable_gpe.storage.keys import labels_name
 from scalable_gpe.storage.memory import MemoryStore
 from scalable_gpe.storage.protocol import ArrayStore, read_whole, write_whole
 
-TOL = 1e-6
+_TOL = {SPREADING: 1e-5}  # scikit-learn's LabelSpreading stops at 1e-3
+_TOL_OF_OTHERS = 1e-6  # labels are few, and far: small differences decide
 HORIZON = 100.0  # of spreading: alpha = .99, as Zhou et al. (2004)
 _REMEDIES = "Raise `tol`, or use `method='spreading'`.", "Raise `tol`, or pass a smaller `horizon`."
 _ENTRIES = 2**20  # of a matrix that are normalised at once
@@ -107,7 +108,7 @@ def propagate(
     *,
     method: str = SPREADING,
     horizon: Any = "auto",
-    tol: float = TOL,
+    tol: float | str = "auto",
     store: Any = None,
     storage_options: StorageOptions | None = None,
 ) -> Propagation:
@@ -139,8 +140,8 @@ def propagate(
         The problem that is solved.
     horizon : float or "auto"
         T, above 1, for "spreading": a walk stops after T steps on average. "auto" is 100, that is alpha = 0.99.
-    tol : float
-        Relative error of F that the solver may leave.
+    tol : float or "auto"
+        Relative error of F that the solver may leave. "auto" is 1e-5 for "spreading" and 1e-6 for the others.
     store : path or URL, optional
         A zarr store for the result. By default that of the heat kernel, if it can be written to; there an interrupted
         call resumes.
@@ -164,7 +165,7 @@ def propagate(
     if not isinstance(heat, HeatKernel):
         raise TypeError(Message(f"`heat` must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}."))
     checks.check_choice(method, METHODS, "method")
-    tol, horizon = checks.check_positive(tol, "tol"), _check_horizon(horizon, method)
+    tol, horizon = _check_tol(tol, method), _check_horizon(horizon, method)
     graph = heat.kernel.graph
     given = check_labels(labels, heat.shape[0], dropped=None if graph is None else graph.dropped)
     check_options(storage_options, store)
@@ -173,6 +174,10 @@ def propagate(
     with _locked(heat.context, arrays):
         found = _found_or_made(heat, given, method, horizon, tol, context)
     return found
+
+
+def _check_tol(tol: float | str, method: str) -> float:
+    return _TOL.get(method, _TOL_OF_OTHERS) if tol == "auto" else checks.check_positive(tol, "tol")
 
 
 def _check_horizon(horizon: Any, method: str) -> float | None:

@@ -370,9 +370,10 @@ def test_spreading_says_whether_it_is_as_exact_as_asked():
     X, labels = gpe.datasets.patches(3000, 50, random_state=0), np.full(3000, -1)
     labels[np.random.default_rng(0).choice(3000, 60, replace=False)] = np.arange(60) % 20
     heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
-    found, truth = gpe.propagate(heat, labels), gpe.propagate(heat, labels, tol=1e-11)
+    found, truth = gpe.propagate(heat, labels, tol=1e-6), gpe.propagate(heat, labels, tol=1e-11)
     assert found.converged and found.residual <= 1e-6
     change = np.linalg.norm(found.probabilities - truth.probabilities, axis=0)
     assert (change <= 2e-6 * np.linalg.norm(truth.probabilities, axis=0)).all()
+    assert 1e-6 < gpe.propagate(heat, labels).residual <= 1e-5
     with pytest.warns(ConvergenceWarning, match=r"above the tol of 1e-30\. Raise tol, or pass a smaller horizon"):
         assert not gpe.propagate(heat, labels, tol=1e-30).converged
