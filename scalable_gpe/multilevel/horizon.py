@@ -36,7 +36,7 @@ SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float3
 PER_TIME = 8  # horizons per relaxation time
 MANY_ROWS, FIRST_OF_MANY = 50_000, 4
 N_MODES = 8
-_MOST_STEPS, _SETTLED = 12, 0.01  # of the search; relative change of the relaxation time at which it ends
+_MOST_STEPS, _SETTLED = 12, 0.1  # of the search; relative change of the relaxation time at which it may end
 _MOST_ROUNDS, _MOST_HELD = 6, 0.5  # rounds in which rows are held; share of them that leaves a shape
 _LONG, _GAP = 4096, 64  # times beyond which a gap between modes ends the shape, and its factor
 _CARRIED = 0.05  # share of a mode's largest square from which a row carries it
@@ -109,9 +109,13 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
     panels.clear()
     n_sweeps = heat.context.tally.sweeps.get("interval", 0) - before
     slowest = shape[-1].time if shape else min((mode.time for mode in modes), default=1.0)
-    chosen = int(np.clip(2 ** np.ceil(np.log2(PER_TIME * max(slowest, 1.0))), SHORTEST, LONGEST))
     time = slowest if np.isfinite(slowest) and modes else None
-    return Horizon(chosen, time, bool(modes) and not shape, n_sweeps, int(held.sum()))
+    return Horizon(_horizon_for(slowest), time, bool(modes) and not shape, n_sweeps, int(held.sum()))
+
+
+def _horizon_for(time: float) -> int:
+    """The smallest power of two from eight relaxation times on."""
+    return int(np.clip(2 ** np.ceil(np.log2(PER_TIME * max(time, 1.0))), SHORTEST, LONGEST))
 
 
 def _search(
@@ -128,7 +132,8 @@ def _search(
         search.step()
         shape = _of_shape(search.modes())
         now = shape[-1].time if shape else float(search.decays[-1])
-        if abs(now - before) <= _SETTLED * abs(now):
+        change = abs(now - before)
+        if change <= _SETTLED * abs(now) and _horizon_for(now - change) == _horizon_for(now + change):
             break
         before = now
     return search

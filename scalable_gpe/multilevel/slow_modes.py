@@ -100,8 +100,7 @@ class ModeSearch:
         """One step: three products."""
         assert self.current is not None and self._cycle is not None
         residuals = self._residuals()
-        changes = self.panels.new(residuals.shape, np.float64)
-        changes = self._cycle.apply(None, residuals, changes)
+        changes = self._cycle.apply(None, residuals, self.panels.new(residuals.shape, residuals.dtype))
         residuals.retire()
         spaces = [self.current, self._subspace(changes), *([] if self._last is None else [self._last])]
         self._search(spaces, self.current.vectors.shape[1])
@@ -135,9 +134,10 @@ class ModeSearch:
         return Subspace(part, images)
 
     def _residuals(self) -> Panel:
+        """In single precision: what a cycle makes of them need not be exact."""
         assert self.current is not None
         vectors, images, decays = self.current.vectors, self.current.images, self.decays
-        out = self.panels.new(vectors.shape, np.float64)
+        out = self.panels.new(vectors.shape, np.float32)
 
         def subtract(piece: tuple[int, int]) -> None:
             rows = out.room(*piece)

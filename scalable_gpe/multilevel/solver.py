@@ -5,8 +5,9 @@ the acceleration and the number of cycles follow from it. So a solution is one l
 and whatever is computed from it later (new rows, more columns) speaks of one operator.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,12 +16,12 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
-from scalable_gpe.multilevel.conjugate_gradients import ConjugateGradients, Laplacian
+from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 from scalable_gpe.multilevel.errors import Iterate, SampledPairs
 
-PROBES, _PROBE_STEPS = 4, 10  # random vectors and steps, at most, that measure the spectrum of a cycle
-_FEWEST_STEPS, _SETTLED = 4, 0.96  # they end when the lowest value changes by less
+PROBES, _USUAL_STEPS = 4, 8  # random vectors and steps that measure the spectrum of a cycle
+_FEWEST_STEPS, _SETTLED = 4, 0.96  # it is known when the lowest value changes by less
 _MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of it
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
@@ -98,25 +99,19 @@ class HeatSolver:
         self, right: Panel, begun: Iterate | None = None, offer: Callable[[Iterate], None] | None = None
     ) -> Iterate:
         """The solution, and that of a cycle before; `offer` gets each iterate, `begun` is one that it got."""
-        found = begun
-        for found in self.iterates(right, begun, self.plan.n_cycles):
-            if offer is not None:
-                offer(found)
-        self._cycle.retire()
-        assert found is not None
-        return found
-
-    def iterates(self, right: Panel, begun: Iterate | None, n_cycles: int) -> Iterator[Iterate]:
-        """Yield what each cycle gives; each but the last two is overwritten."""
-        shares, found = self.plan.acceleration.steps(n_cycles), begun
-        for step in range(0 if begun is None else begun.step, n_cycles):
+        shares, found = self.plan.acceleration.steps(self.plan.n_cycles), begun
+        for step in range(0 if begun is None else begun.step, self.plan.n_cycles):
             now, target = (None, None) if found is None else (found.now, found.before)
             if target is None:
                 target = self._panels.new(right.shape, right.dtype)
             # the vectors before the first two steps are zero
             used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
             found = Iterate(step + 1, self._cycle.apply(now, right, target, used), now)
-            yield found
+            if offer is not None:
+                offer(found)
+        self._cycle.retire()
+        assert found is not None
+        return found
 
 
 def plan_solver(
@@ -131,46 +126,68 @@ def plan_solver(
 
 
 def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
-    """Measure the spectrum of a cycle, and the number of cycles after which distances are right, on random vectors."""
+    """Measure the spectrum of a cycle, and the number of cycles after which distances are right, on random vectors.
+
+    Conjugate gradients give both: their Ritz values the spectrum, and their corrections a basis in which the vectors
+    after each accelerated cycle have known coordinates. So no cycle is made for the second.
+    """
     context, c, panels = basis.heat.context, 1 - 1 / horizon, Panels(basis.heat.context)
-    before = context.tally.sweeps.get("interval", 0)
-    coarse = basis.solver(c)
-    with context.workers.progress.stage("interval", 3 * _PROBE_STEPS):
-        values = _ritz_values(basis, Cycle(basis, c, panels, "interval", coarse), panels)
-    low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
-    plan = SolverPlan(horizon, low, high, MOST_CYCLES, 1 + coarse.n_levels, 0)
-    with context.workers.progress.stage("interval", 3 * plan.acceleration.cycles(tol)):
-        n_cycles, error = _cycles_to(tol, basis, plan, panels)
+    before, coarse = context.tally.sweeps.get("interval", 0), basis.solver(c)
+    search = ConjugateGradients(
+        Laplacian(basis.heat, basis.rows, c=c),
+        Cycle(basis, c, panels, "interval", coarse),
+        panels,
+        lambda some: basis.rows.part(some, panels),
+        "interval",
+    )
+    plan = SolverPlan(horizon, 1.0, 1.0, MOST_CYCLES, 1 + coarse.n_levels, 0)
+    pairs, settled, n_cycles, error = SampledPairs.of(basis), False, 1, np.inf
+    with context.workers.progress.stage("interval", 3 * _USUAL_STEPS):
+        search.begin(basis.rows.part(_random(basis.heat, panels), panels))
+        directions = [pairs.images(search.step)]
+        while not settled or (error > tol and n_cycles < MOST_CYCLES):
+            lowest = plan.low
+            search.advance()
+            values = np.concatenate(search.known.ritz_values())
+            low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
+            directions.append(pairs.images(search.step))
+            plan = replace(plan, low=low, high=high)
+            n_cycles, error = _cycles_to(tol, plan, search.known, directions, pairs)
+            settled = settled or search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest
     panels.clear()
     return replace(plan, n_cycles=n_cycles, n_sweeps=context.tally.sweeps["interval"] - before, error=error)
 
 
-def _cycles_to(tol: float, basis: CoarseBasis, plan: SolverPlan, panels: Panels) -> tuple[int, float]:
-    """The number of cycles after which distances in random columns are right to `tol`, and their error then."""
-    right, pairs = basis.rows.part(_random(basis.heat, panels), panels), SampledPairs.of(basis)
-    error, before = np.inf, None
-    for found in HeatSolver(basis, plan, panels, "interval").iterates(right, None, MOST_CYCLES):
-        images = pairs.images(found.now)
-        error = np.inf if before is None else pairs.error(images, before, plan.remaining).mean
+def _cycles_to(
+    tol: float, plan: SolverPlan, known: Coefficients, directions: list[np.ndarray], pairs: SampledPairs
+) -> tuple[int, float]:
+    """The number of cycles after which distances are right to `tol`, or of those that are known, and the error then."""
+    length, ratio = np.array(known.steps), np.vstack([np.zeros(len(known.first)), known.ratios])
+    inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    later = [now - own * before for own, (before, now) in zip(ratio[1:], pairwise(directions), strict=True)]
+    corrections = np.stack([directions[0], *later])
+
+    def product(x: np.ndarray) -> np.ndarray:
+        """A cycle times I - cA in coordinates: the corrections satisfy a recurrence of three terms."""
+        out = np.zeros_like(x)
+        for i in range(len(length)):
+            step = (x[i] - ratio[i + 1] * x[i + 1]) * inverse[i]  # the coordinates along the directions
+            out[i] += step
+            out[i + 1] -= step
+        return out
+
+    now = before = np.zeros((len(corrections), directions[0].shape[1]))
+    image, error = np.zeros_like(directions[0]), np.inf
+    for number, (a, b, c) in enumerate(plan.acceleration.steps(len(corrections)), start=1):
+        change = -product(now)
+        change[0] += 1
+        now, before = a * (now + change) + b * now + c * before, now
+        last, image = image, np.einsum("ic,irc->rc", now, corrections)
+        if number > 1:
+            error = pairs.error(image, last, plan.remaining).mean
         if error <= tol:
             break
-        before = images
-    return found.step, error
-
-
-def _ritz_values(basis: CoarseBasis, cycle: Cycle, panels: Panels) -> np.ndarray:
-    """Extreme eigenvalues of a cycle times I - cA, from conjugate gradients on random vectors."""
-    heat, lowest = basis.heat, 1.0
-    laplacian = Laplacian(heat, basis.rows, c=cycle.c)
-    search = ConjugateGradients(laplacian, cycle, panels, lambda some: basis.rows.part(some, panels), "interval")
-    search.begin(basis.rows.part(_random(heat, panels), panels))
-    while search.known.n_steps < _PROBE_STEPS:
-        search.advance()
-        found = np.concatenate(search.known.ritz_values())
-        if search.known.n_steps >= _FEWEST_STEPS and found.min() > _SETTLED * lowest:
-            break
-        lowest = float(found.min())
-    return found
+    return number, error
 
 
 def _random(heat: HeatKernel, panels: Panels) -> Panel:

@@ -189,8 +189,8 @@ def test_the_horizon_follows_the_relaxation_time(normalization):
     time = slowest_time(heat_of(some_points(), normalization))
     how = {"n_neighbors": 16, "normalization": normalization, "progress": False}
     report = gpe.embed(some_points(), **how).report
-    assert report["relaxation_time"] == pytest.approx(time, rel=1e-2)
-    assert report["horizon"] == 2 ** int(np.ceil(np.log2(PER_TIME * report["relaxation_time"])))
+    assert 0.95 * time < report["relaxation_time"] <= 1.001 * time
+    assert report["horizon"] == 2 ** int(np.ceil(np.log2(PER_TIME * time)))
     assert "relaxation_time" not in report["reasons"]
 
 
