@@ -153,7 +153,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
             directions.append(pairs.images(search.step))
             plan = replace(plan, low=low, high=high)
             n_cycles, error = _cycles_to(tol, plan, search.known, directions, pairs)
-            settled = settled or search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest
+            settled = settled or (search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest)
     panels.clear()
     return replace(plan, n_cycles=n_cycles, n_sweeps=context.tally.sweeps["interval"] - before, error=error)
 
