@@ -17,7 +17,6 @@ from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.local import ScaleMetadata
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.parameters import AUTO, Parameters
-from scalable_gpe.sketch.columns import Plan
 from scalable_gpe.sketch.gaussian_process import SketchResult
 from scalable_gpe.storage import mapped
 from scalable_gpe.storage.protocol import Table
@@ -60,7 +59,6 @@ class Report:
     n_parts: int | None = None
     recall_trace: tuple[float, ...] = ()
     n_panels: int | None = None
-    interval: tuple[float, float] | None = None
     horizon: int | None = None
     first_power: int | None = None
     relaxation_time: float | None = None
@@ -80,7 +78,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
         shown = asdict(self) | {"warnings": list(self.warnings)}
-        for name in ("power", "interval", "recall_trace"):
+        for name in ("power", "recall_trace"):
             if isinstance(shown[name], tuple):
                 shown[name] = list(shown[name])
         return shown
@@ -133,7 +131,6 @@ def make_report(
         },
         n_panels=sketch.n_panels,
         lambda_min=min((plan.lambda_min for plan in plans.values() if plan.lambda_min is not None), default=None),
-        interval=_interval(plans),
         horizon=None if sketch.horizon is None else sketch.horizon.horizon,
         first_power=None if scales is None else scales.filter.first,
         relaxation_time=None if sketch.horizon is None else sketch.horizon.relaxation_time,
@@ -161,12 +158,6 @@ def make_report(
     texts += [str(Message(text)) for one in warned if (text := one.warning) is not None]
     texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
-
-
-def _interval(plans: dict[Power, Plan]) -> tuple[float, float] | None:
-    """The interval of the Chebyshev expansions, which contains the spectrum."""
-    lower = min((plan.lower for plan in plans.values() if plan.coefficients), default=None)
-    return None if lower is None else (lower, 1.0)
 
 
 def peak_memory() -> int:
@@ -204,8 +195,6 @@ def _reasons(
         reasons |= dict.fromkeys(
             ("sinkhorn_iterations", "sinkhorn_residual"), "the symmetric scaling needs no iteration"
         )
-    if not any(plan.coefficients for plan in sketch.plans.values()):
-        reasons["interval"] = "plain products need no interval"
     if all(plan.lambda_min is None for plan in sketch.plans.values()):
         reasons["lambda_min"] = "powers this small need no spectrum"
     if graph.method == "pynndescent":

@@ -144,8 +144,7 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
     began = time.perf_counter()
     points, n_rows = _points(embedding, X), embedding.graph.n_rows
     probes = Probes(embedding, points, n_probes, seed) if points is not None else None
-    lower, _ = embedding.report.get("interval") or (-1.0, 1.0)
-    exact = ExactRows(embedding.heat, n_exact, seed, lower)
+    exact = ExactRows(embedding.heat, n_exact, seed)
     dense = Dense(embedding, points, exact) if points is not None and n_rows <= _DENSE_ROWS else None
     reasons: dict[str, str] = {}
     if probes is None:

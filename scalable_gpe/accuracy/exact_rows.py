@@ -1,8 +1,7 @@
 """Sampled rows of f(A) from products with unit vectors, and some columns of the sketch again.
 
-In double precision all powers share one expansion on [-1, 1], which needs no knowledge of the spectrum. Where single
-precision is enough, rows are computed in it, with fewer products of half as many bytes. The sum of all powers is solved
-for as in the sketch, with more cycles.
+Where single precision is enough, rows are computed in it, with fewer products of half as many bytes. The sum of all
+powers is solved for as in the sketch, with more cycles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,14 +45,10 @@ class Rounding:
 
 
 class ExactRows:
-    """Sampled rows of f(A), represented by the entries of f(A)^2 between them.
+    """Sampled rows of f(A), represented by the entries of f(A)^2 between them."""
 
-    `lower` is a lower bound of the spectrum of A, as far as one is known. It makes single precision faster; if it is
-    wrong, the products show it, and double precision does without.
-    """
-
-    def __init__(self, heat: HeatKernel, n_exact: int, seed: int, lower: float = -1.0) -> None:
-        self._heat, self._lower = heat, lower
+    def __init__(self, heat: HeatKernel, n_exact: int, seed: int) -> None:
+        self._heat = heat
         n_rows = heat.shape[0]
         self.rows = np.sort(np.random.default_rng([seed, 2]).choice(n_rows, min(n_exact, n_rows), replace=False))
         self.n_exact, self.n_rows, self.seed = len(self.rows), n_rows, seed
@@ -99,12 +94,12 @@ class ExactRows:
         heat, found, removed = self._heat, dict[Power, np.ndarray](), removed_direction(self._heat, top=False)
         if not filters or _width(heat, filters, self.n_exact, 4) < self.n_exact:  # all pairs need all rows at a time
             return found
-        plans = {one.label: _single_plan(one, self._lower) for one in filters}
+        plans = {one.label: _single_plan(one) for one in filters}
         start = partial(self._units, self.points, removed, np.float32)
-        for label, panel, wrong in _iterate(heat, start, plans):
+        for label, panel in _iterate(heat, start, plans):
             covariance = _products(heat, panel)
             smallest = float(np.linalg.eigvalsh(covariance)[0])
-            if not len(wrong) and plans[label].error ** 2 <= _SINGLE_ERROR**2 * smallest:
+            if plans[label].error ** 2 <= _SINGLE_ERROR**2 * smallest:
                 found[label] = covariance
         return found
 
@@ -115,7 +110,7 @@ class ExactRows:
         squares = {one.label: _square(one) for one in filters}
         for first, stop in ranges(self.n_exact, _width(self._heat, filters, self.n_exact)) if filters else []:
             start = partial(self._units, self.points[first:stop], removed, np.float64)
-            for label, panel, _ in _iterate(self._heat, start, squares):
+            for label, panel in _iterate(self._heat, start, squares):
                 parts[label].append(_rows_of_product(self._heat, panel, self.points))
         whole = {label: np.concatenate(columns, axis=1) for label, columns in parts.items()}
         return {label: (one + one.T) / 2 for label, one in whole.items()}
@@ -189,7 +184,7 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
     removed, plans = removed_direction(heat, top=False), {one.label: _plan(one) for one in powers}
     for first, stop in ranges(len(columns), _width(heat, powers, len(columns))) if powers else []:
         start = partial(_columns, heat, sketch, columns[first:stop], removed)
-        for power, panel, _ in _iterate(heat, start, plans):
+        for power, panel in _iterate(heat, start, plans):
             compare(power, panel, columns[first:stop])
     for one in embedding.filters.values():
         if one.cumulative:
@@ -233,28 +228,28 @@ def _width(heat: HeatKernel, filters: Sequence[Filter], wanted: int, itemsize: i
 
 def _iterate(
     heat: HeatKernel, start: Callable[[Panels], Panel], plans: dict[Power, PowerPlan]
-) -> Iterator[tuple[Power, Panel, np.ndarray]]:
-    """Yield each power, its ``Z`` before the last application of A, and the columns for which the interval is wrong."""
+) -> Iterator[tuple[Power, Panel]]:
+    """Yield each power, and its ``Z`` before the last application of A."""
     panels = Panels(heat.context)
     power_of = {plan.label: power for power, plan in plans.items()}
     with heat.context.workers.progress.stage("audit", n_sweeps(list(plans.values())) - len(plans)):
         iteration = PowerIteration(heat, lambda: start(panels), list(plans.values()), panels, purpose="audit")
         for label, panel in iteration:
-            yield power_of[label], panel, iteration.wrong
+            yield power_of[label], panel
     panels.clear()
 
 
 def _plan(wanted: Filter) -> PowerPlan:
-    """The series of x^(p - 1) on [-1, 1], or plain products where they are fewer."""
-    plan = PowerPlan(wanted.power, -1.0, _cut(series(wanted.power - 1, -1.0)), _CUT)
+    """The series of x^(p - 1), or plain products where they are fewer."""
+    plan = PowerPlan(wanted.power, _cut(series(wanted.power - 1)), _CUT)
     return plan if 1 < plan.degree < wanted.power - 1 else replace(plan, coefficients=())
 
 
-def _single_plan(wanted: Filter, lower: float) -> PowerPlan:
-    """The series of x^(p - 1) on [lower, 1], without terms below single precision's rounding; or plain products."""
-    coefficients = series(wanted.power - 1, lower)
+def _single_plan(wanted: Filter) -> PowerPlan:
+    """The series of x^(p - 1) without terms below single precision's rounding; or plain products."""
+    coefficients = series(wanted.power - 1)
     noise = expansion_noise(coefficients, "single")
-    plan = PowerPlan(wanted.power, lower, error=2 * noise)
+    plan = PowerPlan(wanted.power, error=2 * noise)
     degree = max(int((tail_sums(coefficients) > noise).sum()) - 1, min(1, len(coefficients) - 1))
     if degree >= wanted.power - 1:
         return plan

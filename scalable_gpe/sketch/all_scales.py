@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
@@ -33,7 +31,6 @@ class ScalesPlan:
 
     coefficients = ()
     lambda_min = None
-    lower = -1.0
 
     @property
     def label(self) -> Power:
@@ -112,7 +109,6 @@ class ScalesIteration:
         purpose: str = "sketch",
     ) -> None:
         self._scales, self._start, self._plan, self._panels, self._purpose = scales, start, plan, panels, purpose
-        self.wrong = np.zeros(0, np.int64)
         self.n_sweeps = 0
         self.began_with: tuple[Power, ...] = (ALL,)
         self.error: SolverError | None = None

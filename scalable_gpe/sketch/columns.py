@@ -13,7 +13,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import SolverError
 from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan
-from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power, widen
+from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power
 from scalable_gpe.sketch.powers import PowerIteration, Removed, column_coefficients, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Filter, Power
@@ -23,7 +23,7 @@ from scalable_gpe.storage.keys import columns_name, filter_name
 from scalable_gpe.storage.protocol import Table
 
 _SAVE_SECONDS = 30.0
-_PLAIN_UP_TO = 8  # up to this power, finding an interval costs more than plain products
+_PLAIN_UP_TO = 8  # up to this power, a spectrum costs more than plain products
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def make_columns(
     """Compute the columns that are not stored yet; powers that can share their sweeps do."""
     done = {label: _stored_columns(context, name, plan.filter, n_components) for label, plan in plans.items()}
     edges = heat.kernel.edges
-    groups = _groups(heat, plans, {label: parts[-1].stop if parts else 0 for label, parts in done.items()})
+    groups = _groups(plans, {label: parts[-1].stop if parts else 0 for label, parts in done.items()})
     blocks_touched = edges.blocks_touched() if context.plan.maps_arrays and groups else 0
     for first, together in groups:
         if first >= n_components:
@@ -109,18 +109,14 @@ def make_columns(
 
 
 def _groups(
-    heat: HeatKernel, plans: dict[Power, Plan], n_stored: dict[Power, int]
+    plans: dict[Power, Plan], n_stored: dict[Power, int]
 ) -> list[tuple[int, list[PowerPlan] | list[ScalesPlan]]]:
-    """Powers that share their sweeps: they miss the same columns, and their series are on one interval."""
-    groups: dict[tuple[int, float], list[PowerPlan]] = {}
+    """Powers that share their sweeps: they miss the same columns."""
+    groups: dict[int, list[PowerPlan]] = {}
     for label, plan in plans.items():
         if isinstance(plan, PowerPlan):
-            groups.setdefault((n_stored[label], plan.lower if plan.coefficients else np.inf), []).append(plan)
-    for first, lower in [key for key in groups if key[1] == np.inf]:  # plain products need no interval
-        others = [key for key in groups if key[0] == first and key[1] != np.inf]
-        if others:
-            groups[others[0]] += groups.pop((first, lower))
-    grouped: list[tuple[int, list[PowerPlan] | list[ScalesPlan]]] = [(key[0], groups[key]) for key in sorted(groups)]
+            groups.setdefault(n_stored[label], []).append(plan)
+    grouped: list[tuple[int, list[PowerPlan] | list[ScalesPlan]]] = sorted(groups.items())
     return grouped + [(n_stored[label], [plan]) for label, plan in plans.items() if isinstance(plan, ScalesPlan)]
 
 
@@ -166,24 +162,16 @@ def _panel_columns(
     iteration = _iteration(heat, start, plans, panels, scales)
     by_label: dict[Power, Plan] = {plan.label: plan for plan in plans}
     made: dict[Power, Table] = {}
-    n_repeated = 0
     for label, values in iteration:
-        plan = by_label[label]
-        wrong = iteration.wrong if plan.coefficients else iteration.wrong[:0]
-        corrected, wide = None, Panels(context)
-        if len(wrong) and isinstance(plan, PowerPlan):
-            repeated = _on_wide_interval(heat, sketch, plan, columns[wrong], wide, removed)
-            corrected, n_repeated = repeated[0], n_repeated + repeated[1]
-        range_name = columns_name(name, plan.filter.name, *panel)
-        made[label] = _keep(context, values, wrong, corrected, f"{range_name}/columns")
-        wide.clear()
+        range_name = columns_name(name, by_label[label].filter.name, *panel)
+        made[label] = _keep(context, values, f"{range_name}/columns")
         means = tuple(start.coefficients.tolist())
         error = iteration.error if isinstance(iteration, ScalesIteration) else None
-        metadata = ColumnsMetadata(means, iteration.n_sweeps + n_repeated, iteration.began_with, error)
+        metadata = ColumnsMetadata(means, iteration.n_sweeps, iteration.began_with, error)
         context.store.commit(range_name, metadata)
     panels.clear()
     # every filter of a panel reports the sweeps of the whole panel
-    total = replace(metadata, n_sweeps=iteration.n_sweeps + n_repeated)
+    total = replace(metadata, n_sweeps=iteration.n_sweeps)
     return {label: SketchColumns(table, *panel, total) for label, table in made.items()}
 
 
@@ -215,26 +203,12 @@ class _Start:
         return column_coefficients(self._heat, self._sketch, self._columns, self._removed)
 
 
-def _on_wide_interval(
-    heat: HeatKernel, sketch: Sketch, plan: PowerPlan, columns: np.ndarray, panels: Panels, removed: Removed
-) -> tuple[Panel, int]:
-    """Recompute on [-1, 1] the columns for which the interval proved too short; return them and the sweeps made."""
-    start = _Start(heat, sketch, columns, panels, removed)
-    iteration = PowerIteration(heat, start, [widen(plan)], panels)
-    _, panel = next(iter(iteration))
-    return panel, iteration.n_sweeps
-
-
-def _keep(context: Context, values: Panel, wrong: np.ndarray, right: Panel | None, name: str) -> Table:
-    """Write a panel to a table of the store, with the columns `wrong` taken from the panel `right`."""
+def _keep(context: Context, values: Panel, name: str) -> Table:
+    """Write a panel to a table of the store."""
     table = context.store.table(name, values.shape, values.dtype)
 
     def keep(piece: tuple[int, int]) -> None:
-        rows = values.rows(*piece)
-        if right is not None:
-            rows = rows.copy()
-            rows[:, wrong] = right.rows(*piece)
-        table.write(piece[0], rows)
+        table.write(piece[0], values.rows(*piece))
 
     context.workers.map(keep, ranges(values.shape[0], table.shard_rows), count=False)
     return table

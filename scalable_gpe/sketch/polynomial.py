@@ -1,9 +1,10 @@
 """Plan of a power of A: plain products, or Chebyshev expansions and one plain product.
 
-x^p on [lower, 1] needs about sqrt(p) Chebyshev polynomials instead of p products. Rounding of the Chebyshev
-vectors is relative to the vector that the expansion begins with, which may be much larger than its result. If that
-error would exceed the tolerance, the power is a product of several expansions, each of which begins with what the
-one before has left. The last product is always plain: it publishes the embedding, and embeds new points.
+x^p on [-1, 1], which contains the spectrum of A, needs about sqrt(p) Chebyshev polynomials instead of p products.
+Rounding of the Chebyshev vectors is relative to the vector that the expansion begins with, which may be much larger
+than its result. If that error would exceed the tolerance, the power is a product of several expansions, each of which
+begins with what the one before has left. The last product is always plain: it publishes the embedding, and embeds new
+points.
 """
 
 from collections.abc import Sequence
@@ -39,12 +40,12 @@ class PowerPlan:
     power : int
         The power p.
     coefficients : tuple of float
-        Chebyshev coefficients of x^(p - 1), or of its first factor, on [lower, 1]; empty if all products are plain.
+        Chebyshev coefficients of x^(p - 1), or of its first factor; empty if all products are plain.
     error : float
         Estimated relative error of A^p G in the Frobenius norm over rows that are not isolated, from truncation and
         rounding.
     n_probes : int
-        Number of sweeps that found the interval.
+        Number of sweeps that measured the spectrum.
     lambda_min : float or None
         The smallest Ritz value of these sweeps.
     more : tuple of tuple of float
@@ -54,7 +55,6 @@ class PowerPlan:
     """
 
     power: int = 0
-    lower: float = -1.0
     coefficients: Coefficients = ()
     error: float = 0.0
     n_probes: int = 0
@@ -145,7 +145,7 @@ def _expand(
     expansions: list[Coefficients] = []
     for number, factor in enumerate(factors):
         before, after = factors[:number], factors[number + 1 :]
-        coefficients = series(factor, spectrum.lower)
+        coefficients = series(factor)
         tails = tail_sums(coefficients)
         passed = spectrum.size(sum(before) + sum(after))
         share = _SHARE[precision] * tol * left / len(factors)
@@ -157,27 +157,13 @@ def _expand(
         expansions.append(tuple(coefficients[: degree + 1].tolist()))
     noise = noise / left if left > 0 else np.inf
     error = noise + (truncation / left if left > 0 else np.inf) + plain.error
-    plan = replace(
-        plain, lower=spectrum.lower, coefficients=expansions[0], more=tuple(expansions[1:]), error=float(error)
-    )
+    plan = replace(plain, coefficients=expansions[0], more=tuple(expansions[1:]), error=float(error))
     return plan, float(noise)
 
 
 def expansion_noise(coefficients: np.ndarray, precision: str) -> float:
     """Rounding error of an expansion, relative to the vector that it begins with."""
     return _ROUNDING[precision] * max(1.0, float(np.sqrt((coefficients**2).sum())))
-
-
-def widen(plan: PowerPlan) -> PowerPlan:
-    """Plan the same power on [-1, 1], which always contains the spectrum, with as small truncation errors."""
-    wide = []
-    for factor, kept in zip(plan.filter.parts(len(plan.expansions)), plan.expansions, strict=True):
-        tail = float(np.abs(series(factor, plan.lower)[len(kept) :]).sum())
-        coefficients = series(factor, -1.0)
-        beyond = np.flatnonzero(tail_sums(coefficients) > max(tail, 1e-15))
-        degree = max(int(beyond[-1]) if beyond.size else 0, min(1, len(coefficients) - 1))
-        wide.append(tuple(coefficients[: degree + 1].tolist()))
-    return replace(plan, lower=-1.0, coefficients=wide[0], more=tuple(wide[1:]))
 
 
 def tail_sums(coefficients: np.ndarray) -> np.ndarray:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import chunk_products, chunk_totals, row_pieces, sum_rows
+from scalable_gpe.execution.sums import chunk_totals, row_pieces, sum_rows
 from scalable_gpe.heat.normalization import HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, Shares, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Power, power_order
 from scalable_gpe.storage.mapped import pieces
-
-GROWTH = 1.1  # |T_j G| beyond this times |G| means an eigenvalue outside the interval
 
 
 @dataclass(frozen=True)
@@ -136,18 +134,17 @@ def chebyshev(
     heat: HeatKernel,
     current: Panel,
     previous: Panel,
-    lower: float,
     sums: Sequence["Term"],
     *,
     beginning: bool = False,
     purpose: str = "sketch",
 ) -> tuple[Panel, list[Panel]]:
-    """Compute ``T_(j+1)`` on [lower, 1], which replaces T_(j-1), and add its share to each of `sums`, if it is due.
+    """Compute ``T_(j+1)``, which replaces T_(j-1), and add its share to each of `sums`, if it is due.
 
     The first step makes T_1 from T_0 and zeros; it takes half of the recurrence.
     """
     half = 0.5 if beginning else 1.0
-    loop = ChebyshevStep(StepScale(heat), half * 2 / (1 - lower), -half * (1 + lower) / (1 - lower))
+    loop = ChebyshevStep(StepScale(heat), half, 0.0)
     with ExitStack() as stack:
         fresh = stack.enter_context(replaced(previous))
         totals = [Accumulator(one.total, stack.enter_context(replaced(one.total)), one.shares) for one in sums]
@@ -182,8 +179,7 @@ class IterationState:
 
     `powers` are the filters left. `phase` is "plain", or "threes" in an expansion, whose terms are added by threes;
     `factor` is the number of the factor that is being expanded: 0 is the first one of all filters together, a later one
-    belongs to the first filter left. `length` are the squared lengths of the columns at the start of the series,
-    `grown` the columns that grew in the shared series, `own` those that grew in a later one.
+    belongs to the first filter left.
     """
 
     powers: tuple[Power, ...]
@@ -191,18 +187,14 @@ class IterationState:
     step: int
     n_sweeps: int = 0
     began_with: tuple[Power, ...] = ()
-    length: tuple[float, ...] = ()
-    grown: tuple[bool, ...] = ()
     factor: int = 0
-    own: tuple[bool, ...] = ()
 
 
 class PowerIteration:
     """Applies several filters to one panel; iterating yields ``(label, Z before the last application of A)``.
 
-    Powers by plain products come first, in ascending order, then those by expansion; all expansions are on one
-    interval. `start` makes the panel. `wrong` holds the columns of the yielded filter for which the interval proved
-    too short. `n_sweeps` counts all sweeps, including those before an interruption.
+    Powers by plain products come first, in ascending order, then those by expansion. `start` makes the panel.
+    `n_sweeps` counts all sweeps, including those before an interruption.
     """
 
     def __init__(
@@ -217,7 +209,6 @@ class PowerIteration:
         plans = sorted(plans, key=lambda plan: power_order(plan.label))
         self._plain = [plan.power for plan in plans if not plan.coefficients]
         self._expanded = [plan for plan in plans if plan.coefficients]
-        self.wrong = np.zeros(0, np.int64)
         self.n_sweeps = 0
         self.began_with: tuple[Power, ...] = tuple(plan.label for plan in plans)
 
@@ -268,51 +259,28 @@ class PowerIteration:
         A yielded panel is valid until the next one is requested.
         """
         sums = {} if state is None else {plan.label: saved[f"sum-{plan.label}"] for plan in self._expanded}
-        begun = None if state is None else _Series.restored(state, saved)
-        grown = np.zeros(0, bool) if state is None else np.array(state.grown, bool)
+        begun = None if state is None else _Series(saved["current"], saved["previous"], state.step)
         factor = 0 if state is None else state.factor
         if factor == 0:
-            grown, begun = self._sum_first_factors(begun, sums), None
+            series = begun or _Series(self._start())
+            self._sum(series, {plan.label: plan.coefficients for plan in self._expanded}, sums, 0)
+            begun = None
         while self._expanded:
             plan = self._expanded[0]
-            own = self._sum_other_factors(plan, sums, grown, max(factor, 1), begun)
-            factor, begun = 1, None
+            for number in range(max(factor, 1), len(plan.expansions)):
+                series, begun = begun or _Series(sums.pop(plan.label)), None
+                self._sum(series, {plan.label: plan.expansions[number]}, sums, number)
+            factor = 1
             self._expanded.pop(0)
-            self.wrong = np.flatnonzero(own)
             total = sums.pop(plan.label)
             yield plan.label, total
             total.retire()
 
-    def _sum_first_factors(self, begun: "_Series | None", sums: dict[Power, Panel]) -> np.ndarray:
-        """Sum the first series of all filters, or go on with one that has begun; return the columns that grew."""
-        series = begun or _Series.begun(self._heat, self._start())
-        self._sum(series, {plan.label: plan.coefficients for plan in self._expanded}, sums, 0, series.grown)
-        return series.retire()
-
-    def _sum_other_factors(
-        self, plan: PowerPlan, sums: dict[Power, Panel], grown: np.ndarray, first: int, begun: "_Series | None"
-    ) -> np.ndarray:
-        """Apply the factors of a filter from `first` on, one after another; return the columns that grew in any."""
-        own = grown.copy()
-        for factor in range(first, len(plan.expansions)):
-            series = begun or _Series.begun(self._heat, sums.pop(plan.label), own)
-            self._sum(series, {plan.label: plan.expansions[factor]}, sums, factor, grown)
-            own, begun = series.retire(), None
-        return own
-
-    def _sum(
-        self,
-        series: "_Series",
-        terms: dict[Power, Coefficients],
-        sums: dict[Power, Panel],
-        factor: int,
-        shared: np.ndarray,
-    ) -> None:
-        """Run one recurrence up to the longest of some series; check the growth of its vectors where one ends."""
+    def _sum(self, series: "_Series", terms: dict[Power, Coefficients], sums: dict[Power, Panel], factor: int) -> None:
+        """Run one recurrence up to the longest of some series."""
         if series.step == 0 and series.previous is None:
             series.previous = self._first_terms(series.current, terms, sums)
         ends = {label: len(coefficients) - 1 for label, coefficients in terms.items()}
-        lower = self._expanded[0].lower
         for degree in range(series.step + 1, max(ends.values()) + 1):
             due = {
                 label: term
@@ -324,7 +292,6 @@ class PowerIteration:
                 self._heat,
                 series.current,
                 series.previous,
-                lower,
                 list(due.values()),
                 beginning=degree == 1,
                 purpose=self._purpose,
@@ -332,22 +299,10 @@ class PowerIteration:
             series.current, series.previous, series.step = fresh, series.current, degree
             self.n_sweeps += 1
             sums |= dict(zip(due, totals, strict=True))
-            if degree in ends.values():
-                # ~(<=) and not >, because a recurrence that overflowed ends in NaN
-                series.grown |= ~(_squared_lengths(self._heat, series.current) <= GROWTH**2 * series.length)
-            state = IterationState(
-                powers=self._labels(),
-                phase="threes",
-                step=degree,
-                n_sweeps=self.n_sweeps,
-                began_with=self.began_with,
-                length=tuple(series.length.tolist()),
-                grown=tuple((shared if factor else series.grown).tolist()),
-                factor=factor,
-                own=tuple(series.grown.tolist()) if factor else (),
-            )
+            state = IterationState(self._labels(), "threes", degree, self.n_sweeps, self.began_with, factor)
             kept = {f"sum-{label}": panel for label, panel in sums.items()}
             self._panels.offer(state, {"current": series.current, "previous": series.previous, **kept})
+        series.retire()
 
     def _first_terms(self, current: Panel, terms: dict[Power, Coefficients], sums: dict[Power, Panel]) -> Panel:
         """Return zeros in place of T_(-1), and begin the sum of each series with its constant term."""
@@ -372,39 +327,14 @@ class PowerIteration:
 
 @dataclass
 class _Series:
-    """A Chebyshev recurrence: T_step and T_(step - 1) of a panel, its lengths at the start, the columns that grew."""
+    """A Chebyshev recurrence: T_step and T_(step - 1) of a panel."""
 
     current: Panel
-    previous: Panel | None
-    step: int
-    length: np.ndarray
-    grown: np.ndarray
+    previous: Panel | None = None
+    step: int = 0
 
-    @staticmethod
-    def begun(heat: HeatKernel, panel: Panel, grown: np.ndarray | None = None) -> "_Series":
-        """Begin with a panel; `grown` are columns that grew before."""
-        before = np.zeros(panel.shape[1], bool) if grown is None else grown.copy()
-        return _Series(panel, None, 0, _squared_lengths(heat, panel), before)
-
-    def retire(self) -> np.ndarray:
-        """Drop the vectors of a series that is summed; return the columns that grew."""
-        self.current.retire()
-        if self.previous is not None:
-            self.previous.retire()
-        return self.grown
-
-    @staticmethod
-    def restored(state: IterationState, saved: dict[str, Panel]) -> "_Series":
-        """Resume from a saved state."""
-        grown = np.array(state.own if state.factor else state.grown, bool)
-        return _Series(saved["current"], saved["previous"], state.step, np.array(state.length), grown)
-
-
-def _squared_lengths(heat: HeatKernel, panel: Panel) -> np.ndarray:
-    """Squared lengths of the columns of x = Z / (s sqrt(m)), the vectors in which A is symmetric."""
-
-    def lengths(start: int, stop: int) -> np.ndarray:
-        rows = panel.rows(start, stop)
-        return chunk_products(rows, rows, heat.step_scale[start:stop])
-
-    return sum_rows(heat.context, panel.shape[0], lengths)
+    def retire(self) -> None:
+        """Drop the vectors of a series that is summed."""
+        for panel in (self.current, self.previous):
+            if panel is not None:
+                panel.retire()
