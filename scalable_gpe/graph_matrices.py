@@ -155,7 +155,7 @@ class _KernelRows:
         order, edges = self.kernel.storage_order, self.kernel.edges
         if order.group is None:
             start, stop = self.rows_of(number)
-            return edges.degree[start:stop] - 1
+            return edges.degrees(start, stop) - 1
         _, bounds = order.rows_by_point
         block = edges.block(number)
         ends = np.concatenate([[0], np.cumsum(bounds[block.indices + 1] - bounds[block.indices])])

@@ -29,7 +29,7 @@ from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
-from scalable_gpe.run_log import RunLog, check_same_input, choose_run, names_to_write, publish_names
+from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding_names
 from scalable_gpe.run_store import check_writable, nothing_left, open_sound, opened, with_repairs
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn_if_few
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -270,10 +270,9 @@ def run_stages(
         tables = {power: open_sound(context.store, arrays[power]) for power in parameters.powers}
         return _embedding(heat, tables, sketch, parameters, log.finished.report, labels, keys.run)
     with log.stage("write"):
-        written = names_to_write(context.store, keys.run, parameters.powers)
-        for power, name in written.items():
+        arrays = embedding_names(context.store, keys.run, parameters.powers)
+        for power, name in arrays.items():
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
-        arrays = publish_names(context.store, keys.run, written)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
     # of a graph that was made when other columns were left out
     remarks = [warn(text, GPEWarning) for text in source.remarks if str(Message(text)) not in graph.metadata.remarks]

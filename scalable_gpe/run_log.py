@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from scalable_gpe.checks import Power
@@ -11,7 +11,6 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.build import Source
-from scalable_gpe.graph.unfinished import note_seconds, seconds_spent
 from scalable_gpe.parameters import Parameters
 from scalable_gpe.report import Report
 from scalable_gpe.storage.keys import GROUPS, RUNS, Keys, embedding_name, input_name
@@ -47,11 +46,10 @@ class RunLog:
     """
 
     def __init__(self, context: Context, keys: Keys, parameters: Parameters, *, starts_over: bool = False) -> None:
-        self._store, self._name, self._progress = context.store, keys.run_name, context.workers.progress
+        self._store, self._name = context.store, keys.run_name
         record = self._store.read(self._name, RunRecord)
         self.finished = record if record is not None and record.finished else None
-        self._has_record = record is not None
-        self.seconds = {"graph": seconds_spent(keys.graph, self._store)} if record is None else dict(record.seconds)
+        self.seconds = {} if record is None else dict(record.seconds)
         self._record = RunRecord(keys, parameters, versions=versions())
         self._waits = starts_over
         if record is not None:
@@ -59,30 +57,15 @@ class RunLog:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time one stage, and record that it is done; an interrupted one leaves its seconds to the run that resumes."""
-        began, before = time.perf_counter(), self.seconds.get(name, 0.0)
-
-        def note(*, done: bool = False) -> None:
-            self.seconds[name] = before + time.perf_counter() - began
-            self._has_record = self._has_record or done
-            if self.finished is not None:
-                return
-            if self._has_record and not self._waits:
-                self._store.commit(self._name, replace(self._record, seconds=dict(self.seconds)))
-            elif not self._has_record:
-                note_seconds(self._record.keys.graph, self.seconds[name], self._store)
-
-        try:
-            with self._progress.noting(note):
-                yield
-        except BaseException:
-            with suppress(Exception):  # the first error must not be lost
-                note()
-            raise
+        """Time one stage, and record that it is done."""
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
         if self._waits and name == "kernel":
             _remove_others(self._store, self._record.keys)
             self._waits = False
-        note(done=True)
+        if self.finished is None and not self._waits:
+            self._store.commit(self._name, replace(self._record, seconds=dict(self.seconds)))
 
     def use(self, finished: RunRecord) -> None:
         """Record that a finished run was used again, if the store can be written to."""
@@ -182,29 +165,10 @@ def _only_one(what: str, stored: bool) -> str:
     return f"stored {'with' if stored else 'without'} {what}, now {'without' if stored else 'with'}"
 
 
-def names_to_write(store: ArrayStore, key: str, powers: tuple[Power, ...]) -> dict[Power, str]:
-    """Names under which a run writes its embeddings: with its key, so that two runs never write into one array.
-
-    Where a table cannot be renamed, a run writes under the short name at once, if no other run has begun to.
-    """
-    short = {power: not store.renames and _is_free(store, embedding_name(power), key) for power in powers}
-    return {power: embedding_name(power, "" if short[power] else key) for power in powers}
-
-
-def publish_names(store: ArrayStore, key: str, written: dict[Power, str]) -> dict[Power, str]:
-    """Give complete embeddings the short names embedding/<power> that no other run has; return their names."""
-    return {power: _short_name(store, key, name, embedding_name(power)) for power, name in written.items()}
-
-
-def _short_name(store: ArrayStore, key: str, name: str, short: str) -> str:
-    if name == short or not _is_free(store, short, key):
-        return name
-    if store.rename(name, short):
-        return short
-    if not _is_free(store, short, key):  # another process was faster
-        return name
-    store.remove(short)  # what an earlier attempt of this run, or an earlier release, left behind
-    return short if store.rename(name, short) else name
+def embedding_names(store: ArrayStore, key: str, powers: tuple[Power, ...]) -> dict[Power, str]:
+    """Names of the embeddings of a run: embedding/<power>, or with its key where another run has begun that one."""
+    short = {power: embedding_name(power) for power in powers}
+    return {power: name if _is_free(store, name, key) else embedding_name(power, key) for power, name in short.items()}
 
 
 def _is_free(store: ArrayStore, name: str, key: str) -> bool:

@@ -12,12 +12,10 @@ import select
 import signal
 import sys
 import threading
-import time
 import warnings
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import GPEWarning
-from scalable_gpe.execution import progress
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.storage import lock
 
@@ -54,8 +52,6 @@ def serve(request, answer):
 
     def event(stage, done, total):
         stages.append(stage)
-        if stages.count(stage) == 1:
-            time.sleep(request.get("slow", {}).get(stage, 0))
         if len(stages) == at.get("event"):
             die()
 
@@ -68,7 +64,6 @@ def serve(request, answer):
     sys.addaudithook(operation)
     os.fsync = lambda handle: None  # for power cuts only: a killed process loses nothing that it has written
     lock.BEAT, lock.STALE = 0.1, 0.5
-    progress.NOTE_SECONDS = request.get("note", progress.NOTE_SECONDS)
     with contextlib.ExitStack() as stack:
         client = None
         if "scheduler" in request:
@@ -76,8 +71,8 @@ def serve(request, answer):
 
             client = stack.enter_context(Client(request["scheduler"]))
         where = {"store": request["store"], "storage_options": request.get("options"), "client": client}
-        done = run(request["run"], progress=event, **where)
-    answered = {"stages": stages, "n_files": n_files[0], "stage_seconds": done.report["stage_seconds"]}
+        run(request["run"], progress=event, **where)
+    answered = {"stages": stages, "n_files": n_files[0]}
     os.write(answer, json.dumps(answered).encode())
 
 

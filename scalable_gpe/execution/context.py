@@ -4,7 +4,7 @@ import itertools
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.lazy import lazy_vector
 from scalable_gpe.storage.mapped import empty_in_lines, mapped, pieces
 from scalable_gpe.storage.memory import MemoryStore
 from scalable_gpe.storage.protocol import ArrayStore, Table, read_whole
@@ -40,7 +39,7 @@ class Context:
     """Store, workers and memory plan of a computation; every result of a stage holds one.
 
     `token` is unique: it names what only this computation may use. `seconds` are those of the stages, by the names of
-    their results, where they are known. `sliced`: a worker of a cluster has opened the results, and needs some rows.
+    their results, where they are known.
     """
 
     store: ArrayStore
@@ -49,12 +48,11 @@ class Context:
     tally: Tally = field(default_factory=Tally, repr=False)
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    sliced: bool = False
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
 
     def __reduce__(self) -> Any:
         # another process gets access to the results, without threads and counts
-        return _sent, (self.store, self.workers, self.plan, self.token, self.sliced)
+        return _sent, (self.store, self.workers, self.plan, self.token)
 
     def block_rows(self, n_rows: int) -> int:
         """Rows of a block of K for `n_rows` points."""
@@ -85,20 +83,6 @@ class Context:
         """All rows of a table, in an array as `empty` makes it."""
         return read_whole(table, self.empty if self.plan.maps_arrays else np.empty)
 
-    def vector(self, table: Table) -> np.ndarray:
-        """A table of one column as a vector: all of it, or the slices that a worker with little memory reads."""
-        if self._is_lazy:
-            return lazy_vector(table.shape[0], table.dtype, table.read)
-        return self.read_whole(table)
-
-    def derived(self, n_rows: int, dtype: Any, values: Callable[[int, int], Any]) -> np.ndarray:
-        """A vector as `filled` makes it, or one whose slices a worker with little memory makes when it needs them."""
-        return lazy_vector(n_rows, dtype, values) if self._is_lazy else self.filled(n_rows, dtype, values)
-
-    @property
-    def _is_lazy(self) -> bool:
-        return self.sliced and self.plan.maps_arrays
-
     def tune_memory(self, *, searching: bool = False) -> None:
         """Set which freed arrays return to the system, and how much of mapped arrays may stay, as the plan says.
 
@@ -118,10 +102,10 @@ class Context:
         return f"work/{self.new_label()}"
 
 
-def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str, sliced: bool) -> Context:
+def _sent(store: ArrayStore, workers: Workers, plan: MemoryPlan, token: str) -> Context:
     if plan.maps_arrays and (plan.resources.given or not process.calls):
         map_large_arrays(plan.large_array(searching=True))
-    return Context(store, workers, plan, token=token, sliced=sliced)
+    return Context(store, workers, plan, token=token)
 
 
 def make_context(
@@ -178,5 +162,4 @@ class StoredResult:
 
 
 def _open_by_name(kind: Any, context: Context, name: str, made_from: Any) -> Any:
-    sliced = replace(context, sliced=True)
-    return process.once((context.token, name), lambda: kind.open(sliced, name, made_from))
+    return process.once((context.token, name), lambda: kind.open(context, name, made_from))

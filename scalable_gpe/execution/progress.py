@@ -11,7 +11,6 @@ from scalable_gpe.errors import logger
 
 Callback = Callable[[str, int, int], Any]
 
-NOTE_SECONDS = 10.0  # between two notes
 _SWEEPS = {"heat", "interval", "sketch", "audit"}  # stages whose pieces are sweeps over K
 
 
@@ -25,17 +24,6 @@ class Progress:
         self._guard = threading.Lock()
         self._stage, self._done, self._total = "", 0, 0
         self._bar: Any = None
-        self._note: Callable[[], object] | None = None
-        self._noted = 0.0
-
-    @contextmanager
-    def noting(self, note: Callable[[], object]) -> Iterator[None]:
-        """Call `note` from time to time while pieces are counted, so that a killed process leaves a recent one."""
-        self._note, self._noted = note, time.monotonic()
-        try:
-            yield
-        finally:
-            self._note = None
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[None]:
@@ -65,9 +53,6 @@ class Progress:
                 self._bar.update(pieces)
             if callable(self._show):
                 self._show(self._stage, self._done, self._total)
-            if self._note is not None and time.monotonic() - self._noted >= NOTE_SECONDS:
-                self._note()
-                self._noted = time.monotonic()
 
     def say(self, text: str) -> None:
         """Print a line to stderr; with ``progress=False`` log it instead."""

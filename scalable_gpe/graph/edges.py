@@ -13,7 +13,6 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.lazy import lazy_vector
 from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Ragged, Table
 
@@ -83,7 +82,11 @@ class Edges:
     @property
     def n_points(self) -> int:
         """Rows of the matrix."""
-        return len(self.degree)
+        return len(self.degree) if self.table is None else self.table.shape[0]
+
+    def degrees(self, start: int, stop: int) -> np.ndarray:
+        """Entries of each of some rows."""
+        return self.degree[start:stop] if self.table is None else self.table.read(start, stop)
 
     @property
     def n_blocks(self) -> int:
@@ -104,7 +107,7 @@ class Edges:
     def _lengths(self) -> np.ndarray:
         """Entries of each block."""
         rows = map(self.rows_of, range(self.n_blocks))
-        return np.array([self.degree[start:stop].sum(dtype=np.int64) for start, stop in rows])
+        return np.array([self.degrees(*block).sum(dtype=np.int64) for block in rows])
 
     def rows_of(self, number: int) -> tuple[int, int]:
         """The first row of a block, and the row after its last one."""
@@ -150,7 +153,7 @@ class Edges:
         from scalable_gpe.loops import sparse
 
         start, stop = self.rows_of(number)
-        indptr = sparse.offsets(self.degree[start:stop])
+        indptr = sparse.offsets(self.degrees(start, stop))
         length = int(indptr[-1])
         indices = self.indices.read(number, length)
         if number not in self._checked:  # once: compiled loops trust them
@@ -186,10 +189,7 @@ class Edges:
     def __getstate__(self) -> object:
         state = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
         state["resident_bytes"] = 0
-        if self.table is not None:
-            degree = lazy_vector(self.n_points, self.table.dtype, self.table.read)
-            state |= {"degree": degree, "_lengths": self._lengths}
-        return state
+        return state if self.table is None else state | {"degree": None, "_lengths": self._lengths}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _kept={}, _guard=threading.Lock(), _checked=set())
@@ -252,11 +252,10 @@ def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> E
     table = store.open_table(f"{name}/degree")
     if table.shape != (n_points,) or table.dtype != np.int32 or block_rows < 1:
         raise DamageError(f"array '{name}/degree' does not belong to {n_points} points", f"{name}/degree")
-    degree = context.vector(table)
+    degree = context.read_whole(table)
     columns, lengths = (store.open_ragged(f"{name}/{part}") for part in ("indices", "lengths"))
     edges = Edges(degree, block_rows, columns, lengths, table=_shared(table, context))
-    # a worker opens what the caller has checked
-    negative = not context.sliced and any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
+    negative = any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
     if negative or (n_points and edges.longest_block >= 2**31) or edges.indices.dtype != np.int32:
         raise wrong_numbers(f"{name}/degree")
     return edges

@@ -214,10 +214,9 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
     if metadata is None:
         raise DamageError(f"the graph {name!r} is not complete", name)
     group = context.read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
-    user_row = context.vector(store.open_table(f"{name}/user_row"))
+    user_row = context.read_whole(store.open_table(f"{name}/user_row"))
     storage_order = StorageOrder(user_row, group, context.empty)
-    # a worker opens what the caller has checked
-    if not context.sliced and not storage_order.is_sound(metadata.n_rows, metadata.n_points):
+    if not storage_order.is_sound(metadata.n_rows, metadata.n_points):
         raise wrong_numbers(f"{name}/user_row")
     scan = None
     if metadata.recall is not None and metadata.recall_error is not None:

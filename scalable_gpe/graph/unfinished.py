@@ -24,14 +24,13 @@ _IN_ORDER = ("points", "indices", "distances", "edges")
 class GraphInput:
     """Checksum of all rows (None without points), and versions of the libraries, when a graph was begun.
 
-    `complete`: the graph was committed, so that a kernel may have been made from it. `seconds`: spent on it so far.
+    `complete`: the graph was committed, so that a kernel may have been made from it.
     `n_parts`: those of its search; None in stores of earlier versions.
     """
 
     content: str | None
     versions: dict[str, str]
     complete: bool = False
-    seconds: float = 0.0
     n_parts: int | None = None
 
 
@@ -69,19 +68,6 @@ def complete(name: str, store: ArrayStore) -> None:
     begun = store.read(input_name(name), GraphInput)
     if begun is not None and not begun.complete:
         store.commit(input_name(name), replace(begun, complete=True))
-
-
-def seconds_spent(name: str, store: ArrayStore) -> float:
-    """Seconds that interrupted runs have spent on an unfinished graph."""
-    begun = store.read(input_name(name), GraphInput)
-    return 0.0 if begun is None or begun.complete else begun.seconds
-
-
-def note_seconds(name: str, seconds: float, store: ArrayStore) -> None:
-    """Record the seconds spent on an unfinished graph, once its input is known."""
-    begun = store.read(input_name(name), GraphInput)
-    if begun is not None and not begun.complete:
-        store.commit(input_name(name), replace(begun, seconds=seconds))
 
 
 def check_order(name: str, user_row: np.ndarray, store: ArrayStore) -> None:

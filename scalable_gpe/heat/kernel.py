@@ -463,7 +463,7 @@ def to_scipy(kernel: SparseKernel, scale: np.ndarray | None, root: np.ndarray | 
     """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order; `root` as in `apply`."""
     from scipy.sparse import csr_matrix
 
-    edges, n_points, degree = kernel.edges, kernel.edges.n_points, kernel.edges.degree[:]
+    edges, n_points, degree = kernel.edges, kernel.edges.n_points, kernel.edges.degree
     blocks = [edges.block(number) for number in range(edges.n_blocks)]
     indptr = np.concatenate([[0], np.cumsum(degree, dtype=np.int64)])
     columns, data = (np.concatenate([block[k] for block in blocks]) for k in (2, 3))

@@ -115,7 +115,7 @@ class HeatKernel(StoredResult):
     def step_scale(self) -> np.ndarray:
         """Diagonal of S^2 M: with Z = S x, one application of A to x is ``Z <- S^2 M K Z``."""
         scale, weights = self.scale_points, self.weights
-        return self.context.derived(
+        return self.context.filled(
             len(scale), np.float64, lambda start, stop: scale[start:stop] ** 2 * weights[start:stop]
         )
 
@@ -125,13 +125,13 @@ class HeatKernel(StoredResult):
         scale, own = self.step_scale, self.kernel.diagonal
         if own is None:
             return scale
-        return self.context.derived(len(scale), np.float64, lambda start, stop: scale[start:stop] * own[start:stop])
+        return self.context.filled(len(scale), np.float64, lambda start, stop: scale[start:stop] * own[start:stop])
 
     @cached_property
     def isolated(self) -> np.ndarray:
         """Mask (storage order) of the points that, with their duplicates, keep more than 0.99 of their heat."""
         kept = self.diagonal
-        return self.context.derived(len(kept), np.bool_, lambda start, stop: kept[start:stop] > ISOLATED)
+        return self.context.filled(len(kept), np.bool_, lambda start, stop: kept[start:stop] > ISOLATED)
 
     @property
     def n_isolated(self) -> int:
@@ -300,7 +300,7 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
     metadata = context.store.read(name, HeatMetadata)
     if metadata is None:
         raise DamageError(f"the heat kernel {name!r} is not complete", name)
-    scale = context.vector(context.store.open_table(f"{name}/scale"))
+    scale = context.read_whole(context.store.open_table(f"{name}/scale"))
     n_points = kernel.storage_order.n_points
     if scale.shape != (n_points,) or not all(np.isfinite(scale[start:stop]).all() for start, stop in pieces(n_points)):
         raise wrong_numbers(f"{name}/scale")
@@ -316,7 +316,7 @@ def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
         converged=metadata.converged,
         warning=metadata.warning,
         given_weight=_open_weight(kernel, context, name) if metadata.weighted else None,
-        last_change=context.vector(context.store.open_table(f"{name}/change")) if is_open else None,
+        last_change=context.read_whole(context.store.open_table(f"{name}/change")) if is_open else None,
     )
 
 
@@ -334,10 +334,10 @@ def _point_weights(kernel: SparseKernel, sample_weight: SampleWeight | None) -> 
     """Weights of the points: multiplicities, or sums of the sample weights of their rows."""
     order = kernel.storage_order
     if sample_weight is None and order.group is None:
-        return kernel.context.derived(order.n_points, np.float64, lambda start, stop: 1.0)
+        return kernel.context.filled(order.n_points, np.float64, lambda start, stop: 1.0)
     if sample_weight is None:
         return kernel.weights
-    return kernel.context.derived(
+    return kernel.context.filled(
         order.n_points, np.float64, lambda start, stop: sample_weight.of_points(order, start, stop)
     )
 

@@ -27,7 +27,7 @@ def ordinary_rows(heat: HeatKernel) -> np.ndarray:
     components are so small, they are not isolated.
     """
     mask, position = _ordinary_points(heat), heat.kernel.storage_order.position
-    return heat.context.derived(len(position), np.bool_, lambda a, b: take_ascending(mask, position[a:b]))
+    return heat.context.filled(len(position), np.bool_, lambda a, b: take_ascending(mask, position[a:b]))
 
 
 def _ordinary_points(heat: HeatKernel) -> np.ndarray:

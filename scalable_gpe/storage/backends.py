@@ -5,7 +5,6 @@ contains, `lock` who may write to it.
 """
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -59,7 +58,6 @@ class StorageBackend(Protocol):
     def size(self, prefix: str) -> int: ...
     def length(self, key: str) -> int: ...
     def delete(self, key: str) -> None: ...
-    def rename(self, prefix: str, to: str) -> bool: ...
     def remove(self, prefix: str, first: str) -> None: ...
     def flush(self, prefix: str, *, deep: bool = True) -> None: ...
     def remove_partial(self) -> None: ...
@@ -269,18 +267,6 @@ class LocalBackend:
             with self.io():
                 shutil.rmtree(folder)
 
-    def rename(self, prefix: str, to: str) -> bool:
-        """Rename a folder in one step, unless the new name is taken; return whether it was renamed."""
-        source, target = self._folder(prefix), self._folder(to)
-        try:
-            os.rename(source, target)
-        except OSError as error:
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                return False
-            raise
-        self.flush(to.rpartition("/")[0], deep=False)
-        return True
-
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data.
 
@@ -452,10 +438,6 @@ class FsspecBackend:
         if files:
             with self.io(), contextlib.suppress(FileNotFoundError):
                 self._fs.rm([self._path(file) for file in files])
-
-    def rename(self, prefix: str, to: str) -> bool:
-        """Return False: an object store can only copy."""
-        return False
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Nothing to do: a written object is durable."""

@@ -87,7 +87,6 @@ class MemoryStore:
 
     persistent = False
     read_only = False
-    renames = False
 
     def __init__(self) -> None:
         self._tables: dict[str, MemoryTable] = {}
@@ -156,10 +155,6 @@ class MemoryStore:
     def owner(self, name: str) -> str | None:
         """Return None: one run writes here."""
         return None
-
-    def rename(self, name: str, to: str) -> bool:
-        """Return False: one run writes here, under the final names."""
-        return False
 
     def remove(self, name: str) -> None:
         """Remove a result and all its tables."""

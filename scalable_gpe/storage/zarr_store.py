@@ -208,22 +208,11 @@ class ZarrStore:
         with self.backend.io():
             self.backend.flush(name)
 
-    @property
-    def renames(self) -> bool:
-        """Whether a table can get another name without a copy."""
-        return not self.backend.network
-
     def owner(self, name: str) -> str | None:
         """Key of the run that writes (or wrote) a table; None if there is none, or no such table."""
         described = self.handle.described(name)
         attributes = None if described is None else described.get("attributes")
         return str(attributes.get(OWNER, "")) or None if isinstance(attributes, dict) else None
-
-    def rename(self, name: str, to: str) -> bool:
-        """Give a table another name, unless another table has it; return whether it has that name now."""
-        self.handle.fence()
-        with self.backend.io():
-            return self.backend.rename(name, to)
 
     def remove(self, name: str) -> None:
         """Remove a result: its commit first, then its arrays."""

@@ -98,7 +98,7 @@ def test_heartbeats_continue_after_an_unexpected_error(store, monkeypatch, caplo
 
 
 @pytest.mark.parametrize("store", ["objects"], indirect=True)
-@pytest.mark.parametrize("action", ["leave", "remove", "repair", "discard", "rename", "forget"])
+@pytest.mark.parametrize("action", ["leave", "remove", "repair", "discard", "forget"])
 def test_a_holder_that_lost_the_lock_removes_nothing(store, monkeypatch, caplog, action):
     """Also before a heartbeat tells it, as of a process that was stopped and continues."""
     monkeypatch.setattr(lock, "BEAT", 100.0)
@@ -111,7 +111,6 @@ def test_a_holder_that_lost_the_lock_removes_nothing(store, monkeypatch, caplog,
             "remove": lambda: store.remove("work"),
             "repair": lambda: store.repair("graph/a", "damaged"),
             "discard": store.discard,
-            "rename": lambda: store.rename("work/a", "work/b"),
             "forget": store.handle.forget_damage,
         }
         if action != "leave":

@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
-from scalable_gpe import pipeline, run_log
+from scalable_gpe import run_log
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import open_store
 from scalable_gpe.run_log import RunLog
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning"
 OPTIONS = {"n_neighbors": 6, "power": 3, "n_components": 6, "progress": False, "n_jobs": 1}
 SEEDS = {"random_state": 0}, {"random_state": 1}
 WIDTHS = {"n_components": 6}, {"n_components": 5}
-MOMENTS = [(publish, "write_columns"), (pipeline, "publish_names"), (RunLog, "finish")]
+MOMENTS = [(publish, "write_columns"), (RunLog, "finish")]
 
 
 class NoLock:
