@@ -4,6 +4,7 @@ Each row is a function of ``(random_state, row)`` and the parameters of its set.
 with the values that they have in the whole set, and a longer set begins with the rows of a shorter one.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -80,10 +81,8 @@ def circle_with_outliers(
         Total number of points, outliers included.
     outliers : array_like, m x 2
         The outliers.
-    random_state : int, None or numpy generator
-        Seed.
-    rows : slice or array of int, optional
-        The rows to generate; all by default.
+    random_state, rows
+        As in `circle`.
 
     Returns
     -------
@@ -131,10 +130,8 @@ def torus(
         r, the radius of the second circle.
     noise : float
         Root mean square length of the Gaussian displacement of a point, in all dimensions of the space.
-    random_state : int, None or numpy generator
-        Seed.
-    rows : slice or array of int, optional
-        The rows to generate; all by default.
+    random_state, rows
+        As in `circle`.
     dtype : {"float64", "float32"}
         Type of the result.
 
@@ -173,10 +170,8 @@ def klein_bottle(
         Number of points of the whole set.
     a, b : float
         Radius of the ring, and of the tube.
-    random_state : int, None or numpy generator
-        Seed.
-    rows : slice or array of int, optional
-        The rows to generate; all by default.
+    random_state, rows
+        As in `circle`.
 
     Returns
     -------
@@ -219,12 +214,8 @@ def point_clouds(
         Number of clouds.
     separation : float
         s, the distance of the centres from the origin; the clouds have standard deviation 1.
-    random_state : int, None or numpy generator
-        Seed.
-    rows : slice or array of int, optional
-        The rows to generate; all by default.
-    dtype : {"float64", "float32"}
-        Type of the result.
+    random_state, rows, dtype
+        As in `torus`.
 
     Returns
     -------
@@ -279,12 +270,8 @@ def patches(
         Number of patches.
     noise : float
         Root mean square length of the Gaussian displacement of a point; a patch is about 1 wide.
-    random_state : int, None or numpy generator
-        Seed.
-    rows : slice or array of int, optional
-        The rows to generate; all by default.
-    dtype : {"float32", "float64"}
-        Type of the result.
+    random_state, rows, dtype
+        As in `torus`.
 
     Returns
     -------
@@ -332,12 +319,8 @@ def branches(
         Dimension of the space, at least 8.
     noise : float
         Root mean square length of the Gaussian displacement of a point; a branch is about 20 long.
-    random_state : int, None or numpy generator
-        Seed.
-    rows : slice or array of int, optional
-        The rows to generate; all by default.
-    dtype : {"float32", "float64"}
-        Type of the result.
+    random_state, rows, dtype
+        As in `torus`.
 
     Returns
     -------
@@ -457,38 +440,27 @@ def write(
     (1000, 12)
     """
     target = Path(path)
-    if target.suffix not in _WRITERS:
+    if target.suffix not in (".npy", ".zarr"):
         raise ValueError(Message(f"`path` must end in .npy or .zarr; got {str(path)!r}. Choose one of these formats."))
     if target.exists():
         raise ValueError(Message(f"`path` must not exist yet; {str(path)!r} does. Remove it, or choose another name."))
     pieces = blocks(dataset, n_rows, block_rows=block_rows, **parameters)
     first = next(pieces)
-    shape = (n_rows, first.shape[1])
-    _WRITERS[target.suffix](target, shape, first, pieces)
-    return shape
-
-
-def _write_npy(path: Path, shape: tuple[int, int], first: npt.NDArray[Any], rest: Iterator[npt.NDArray[Any]]) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
-    with path.open("xb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        first.tofile(file)
-        for block in rest:
-            block.tofile(file)
-
-
-def _write_zarr(path: Path, shape: tuple[int, int], first: npt.NDArray[Any], rest: Iterator[npt.NDArray[Any]]) -> None:
+    shape, start = (n_rows, first.shape[1]), 0
+    if target.suffix == ".npy":
+        header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
+        with target.open("xb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in itertools.chain([first], pieces):
+                block.tofile(file)
+        return shape
     import zarr
 
-    array = zarr.create_array(str(path), shape=shape, chunks=first.shape, dtype=first.dtype)
-    array[: len(first)] = first
-    start = len(first)
-    for block in rest:
+    array = zarr.create_array(str(target), shape=shape, chunks=first.shape, dtype=first.dtype)
+    for block in itertools.chain([first], pieces):
         array[start : start + len(block)] = block
         start += len(block)
-
-
-_WRITERS = {".npy": _write_npy, ".zarr": _write_zarr}
+    return shape
 
 
 def _points(

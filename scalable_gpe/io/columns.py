@@ -9,14 +9,14 @@ import numpy as np
 
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.io.anndata_parts import row_names
-from scalable_gpe.io.csv_files import usual_separator
+from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
-from scalable_gpe.io.optional import import_optional
+from scalable_gpe.io.parquet_files import open_parquet
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import NameColumn, is_numeric
+from scalable_gpe.io.tables import NameColumn, Table, is_numeric
 
 _BY_NAME = "rows are matched by name, with column {!r}"
 
@@ -141,9 +141,9 @@ def _read_table(path: str, column: str | None, index: str | None, named: bool) -
             raise ValueError(Message(f"`index`: {path!r} is a .npy file, which has no names of rows. Leave it out."))
         return _Table(_numpy_column(map_npy(path), column, path), {})
     if kind == "csv":
-        return _csv_column(column, path, index, named)
+        return _table_column(open_csv(path, usual_separator(path), header=True), column, index, named)
     if kind == "parquet":
-        return _parquet_column(column, path, index, named)
+        return _table_column(open_parquet(path), column, index, named)
     if kind == "h5ad":
         return _obs_column(column, path)
     raise ValueError(Message(f"`color` must be a .npy, .csv, .parquet or .h5ad file; got {path!r}."))
@@ -159,65 +159,34 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     return np.asarray(array[:, int(column)])
 
 
-def _csv_column(column: str | None, path: str, index: str | None, named: bool) -> _Table:
-    csv = import_optional("pyarrow.csv", "tables", "a .csv file")
-    import pyarrow
-
-    sep = usual_separator(path)
-    parsing = csv.ParseOptions(delimiter=sep, newlines_in_values=True)
-    try:
-        with csv.open_csv(path, parse_options=parsing) as reader:
-            schema = reader.schema
-        names = schema.names
-        found = names[_number(column, [name.strip() for name in names], path)]
-        others = _name_columns(schema, found, index, path) if named else []
-        texts = {name: pyarrow.string() for name in others}  # 007 is a name
-        options = csv.ConvertOptions(include_columns=[found, *others], column_types=texts)
-        table = csv.read_csv(path, parse_options=parsing, convert_options=options)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(
-            Message(f"`color`: {path!r} is not a table with a header and {sep!r} between its cells: {error}")
-        ) from None
-    return _Table(_values(table.column(0)), _names(table, others))
+def _table_column(table: Table, column: str | None, index: str | None, named: bool) -> _Table:
+    """A column of a table, and those that may hold the names of its rows as texts, as they are read with points."""
+    value = _number(column, [name.strip() for name in table.names], table.path)
+    others = _name_columns(table, value, index) if named else []
+    read, names = table.read(value, others), {}
+    for other in others:
+        texts = NameColumn(other)
+        for batch in read.to_batches():
+            texts.add(batch)
+        if (found := texts.array()) is not None:
+            names[table.names[other]] = found
+    return _Table(_values(read.column(str(value))), names)
 
 
-def _parquet_column(column: str | None, path: str, index: str | None, named: bool) -> _Table:
-    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    from scalable_gpe.io.parquet_files import parquet_files, sound_parquet
-
-    with sound_parquet(path, "color"):
-        dataset = parquet.ParquetDataset(parquet_files(path))
-        names = dataset.schema.names
-        found = names[_number(column, names, path)]
-        others = _name_columns(dataset.schema, found, index, path) if named else []
-        table = dataset.read(columns=[found, *others])
-        return _Table(_values(table.column(found)), _names(table, others))
-
-
-def _name_columns(schema: Any, values: str, index: str | None, path: str) -> list[str]:
+def _name_columns(table: Table, value: int, index: str | None) -> list[int]:
     """The columns that may hold names: the index if it is given, else those of texts and whole numbers."""
     import pyarrow.types as types
 
     if index is not None:
-        if schema.names.count(index) != 1:
-            raise ValueError(Message(f"`index` must be one column of {path!r}: {first_names(schema.names)}."))
-        return [] if index == values else [index]
-    counts = Counter(schema.names)
-    of_names = (types.is_integer, types.is_string, types.is_large_string, types.is_dictionary)
-    columns = [field.name for field in schema if any(is_one(field.type) for is_one in of_names)]
-    return [name for name in columns if counts[name] == 1 and name != values]
-
-
-def _names(table: Any, columns: Sequence[str]) -> dict[str, np.ndarray]:
-    """Columns of names as texts, as they are read with points."""
-    found: dict[str, np.ndarray] = {}
-    for column in columns:
-        names = NameColumn(column)
-        for batch in table.to_batches():
-            names.add(batch)
-        texts = names.array()
-        found |= {} if texts is None else {column: texts}
-    return found
+        if table.names.count(index) != 1:
+            raise ValueError(Message(f"`index` must be one column of {table.path!r}: {first_names(table.names)}."))
+        chosen = [table.names.index(index)]
+    else:
+        counts = Counter(table.names)
+        of_names = (types.is_integer, types.is_string, types.is_large_string)
+        kinds = [(column, table.type_of(column)) for column, name in enumerate(table.names) if counts[name] == 1]
+        chosen = [column for column, kind in kinds if any(is_one(kind) for is_one in of_names)]
+    return [column for column in chosen if column != value]
 
 
 def _number(column: str | None, names: Sequence[str], path: str) -> int:

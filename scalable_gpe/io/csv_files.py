@@ -6,32 +6,32 @@ says both. A first line that leaves a doubt is refused with the argument that de
 
 import csv
 import io
-import itertools
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.left_out import is_number, left_out_remarks
 from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import Points, are_whole_numbers, first_names, listed, name_array
-from scalable_gpe.io.tables import TableOptions, copy_columns, find_column, is_numeric, kept_columns, way_out, without
+from scalable_gpe.io.points import first_names
+from scalable_gpe.io.tables import is_numeric, wrong_columns
 
 _FIRST_LINES = 2**22  # bytes in which the first line of a text must end
 _BLOCK = 2**23  # bytes of a text that are parsed at once
-_OTHERS = (";", "\t", "|", ",", " ")  # separators that are recognised where another one was expected
 
 
 @dataclass(frozen=True)
-class CsvFormat:
-    """How a text table is written.
+class CsvTable:
+    """A text table; to the parser, columns are named by their numbers, because two may have one name.
 
     Attributes
     ----------
+    path : str
+        The file.
     sep : str
         The character between cells.
     names : tuple of str
@@ -42,49 +42,140 @@ class CsvFormat:
         Whether a line names the columns.
     """
 
+    path: str
     sep: str
     names: tuple[str, ...]
     n_skipped: int
     has_header: bool
 
+    @property
+    def source(self) -> str:
+        """The path, and whether a header was found."""
+        return self.path + (" below a header" if self.has_header else "")
 
-def csv_format(path: str, sep: str | None = None, header: bool | None = None) -> CsvFormat:
-    """How a text table is written."""
+    @property
+    def index(self) -> int | None:
+        """The column in which pandas has written an index without a name."""
+        return 0 if self.has_header and self.names[0] == "" else None
+
+    def type_of(self, column: int) -> Any:
+        """The type of a column, by its first rows."""
+        import pyarrow
+
+        return pyarrow.null() if self._first_rows is None else self._first_rows.column(column).type
+
+    def fault(self, column: int) -> str | None:
+        """Why a column is not one of numbers, by its first rows."""
+        import pyarrow.types as types
+
+        if is_numeric(kind := self.type_of(column)) or types.is_null(kind):
+            return None
+        texts = [str(cell) for cell in self._first_rows.column(column).to_pylist() if cell is not None]
+        only = f" (cells end at {self.sep!r}; `sep=` is another character)" if len(self.names) == 1 else ""
+        return f"holds {next((text for text in texts if not _is_number(text)), texts[0])!r}{only}"
+
+    def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]:
+        """The type of a copy of some columns."""
+        return np.float64
+
+    def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]:
+        """Record batches of columns of numbers; types guessed from the first rows can be wrong later."""
+        import pyarrow
+
+        bools = () if self._first_rows is None else [f.name for f in self._first_rows.schema if f.type == "bool"]
+        types = {str(one): pyarrow.bool_() if str(one) in bools else pyarrow.float64() for one in columns}
+        return self._parsed(types if index is None else {**types, str(index): pyarrow.string()}, list(types))
+
+    def read(self, column: int, texts: Sequence[int]) -> Any:
+        """A column with the type of all of its cells, and others as texts."""
+        import pyarrow
+        import pyarrow.csv
+
+        of_names = {str(one): pyarrow.string() for one in texts}  # 007 is a name
+        try:
+            return pyarrow.csv.read_csv(
+                self.path,
+                self._reading(),
+                self._parsing(),
+                pyarrow.csv.ConvertOptions(include_columns=[str(column), *of_names], column_types=of_names),
+            )
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(
+                Message(
+                    f"`color`: {self.path!r} is not a table with a header and {self.sep!r} between its cells: {error}"
+                )
+            ) from None
+
+    @cached_property
+    def _first_rows(self) -> Any:
+        """The first record batch, with the types of its cells; None without rows."""
+        return next(self._parsed({}, [], strings_can_be_null=True), None)
+
+    def _parsed(self, types: dict[str, Any], numbers: list[str], **converting: Any) -> Iterator[Any]:
+        """Record batches with columns of these types; all columns with those of the first rows if there are none."""
+        import pyarrow
+        import pyarrow.csv
+
+        options = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types), **converting)
+        try:
+            with pyarrow.input_stream(self.path, compression="detect") as stream:
+                yield from pyarrow.csv.open_csv(stream, self._reading(), self._parsing(), options)
+        except pyarrow.ArrowInvalid as error:
+            raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
+        except OSError as error:  # of a damaged .gz
+            raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
+
+    def _reading(self, **options: Any) -> Any:
+        import pyarrow.csv
+
+        every = [str(column) for column in range(len(self.names))]
+        return pyarrow.csv.ReadOptions(column_names=every, skip_rows=self.n_skipped, block_size=_BLOCK, **options)
+
+    def _parsing(self) -> Any:
+        import pyarrow.csv
+
+        return pyarrow.csv.ParseOptions(delimiter=self.sep, newlines_in_values=True)
+
+    def _explain(self, error: Exception) -> str:
+        """What pyarrow says, with the names of columns and the numbers of lines, and a way out."""
+        text = str(error).splitlines()[0]
+        if "invalid UTF8" in text:
+            return f"{text}. Save it with the encoding UTF-8."
+        if "CSV parse error: Expected" in text:
+            return f"{self._ragged_row(text)}. Give each line as many cells as the first one, or pass `sep=`."
+        found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
+        return wrong_columns({int(found[1]): f"holds {found[2]!r}"}, self, None) if found else text
+
+    def _ragged_row(self, text: str) -> str:
+        """What the parser says of a line with another number of cells; it counts lines in one thread only."""
+        import pyarrow
+        import pyarrow.csv
+
+        try:
+            for _ in pyarrow.csv.open_csv(self.path, self._reading(use_threads=False), self._parsing()):
+                pass
+        except pyarrow.ArrowInvalid as error:
+            return re.sub(r".*Row #(\d+)", r"line \1", str(error).splitlines()[0])
+        return text
+
+
+def open_csv(path: str, sep: str | None = None, header: bool | None = None) -> CsvTable:
+    """Find out how a text table is written, where the caller does not say it."""
+    import_optional("pyarrow.csv", "tables", "a .csv file")
     text = _first_lines(path)
     expected = usual_separator(path) if sep is None else _check_separator(sep)
     try:
-        first, second, n_lines = _records(text, expected)
+        first, n_lines = _first_record(text, expected)
     except (csv.Error, StopIteration) as error:
         raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
-    if sep is None:
-        _refuse_other_separators(text, expected, path)
     if header is None:
-        header = _names_columns(first, second)
+        header = _names_columns(first)
     if header is None:
         raise _ambiguous(path, first)
     if not isinstance(header, bool):
         raise TypeError(Message(f"`header` must be True, False or None (decided from the file); got {header!r}."))
     names = first if header else tuple(f"column {number}" for number in range(len(first)))
-    return CsvFormat(expected, names, n_lines if header else 0, header)
-
-
-def read_csv(path: str, options: TableOptions) -> Points:
-    """Read numbers as float64."""
-    import_optional("pyarrow.csv", "tables", "a .csv file")
-    written = csv_format(path, options.sep, options.header)
-    index = find_column(options.index, written.names, "index", path)
-    if index is None and written.has_header and written.names[0] == "":  # pandas writes an unnamed index so
-        index = 0
-    text = _Text(path, written, kept_columns(options, written.names, index, path), index)
-    others = text.others() if options.numeric_only else []
-    left_out = {written.names[column]: cells for column, cells in text.cells(others).items()}
-    kept = [column for column in text.kept if column not in others]
-    text = replace(text, kept=kept)
-    note = (" below a header" if written.has_header else "") + without(list(left_out))
-    points = copy_columns(text.batches(), text.columns, text.index, np.float64, path, note)
-    features = name_array([written.names[column] for column in kept]) if written.has_header else None
-    remarks, integers = left_out_remarks(left_out) + points.remarks, are_whole_numbers(points.names)
-    return replace(points, feature_names=features, remarks=remarks, integer_names=integers)
+    return CsvTable(path, expected, names, n_lines if header else 0, header)
 
 
 # --- the first lines ------------------------------------------------------------------------------
@@ -109,13 +200,11 @@ def _first_lines(path: str) -> str:
     return text
 
 
-def _records(text: str, sep: str) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """The cells of the first two lines that are not empty, and where the first of them ends."""
+def _first_record(text: str, sep: str) -> tuple[tuple[str, ...], int]:
+    """The cells of the first line that is not empty, and where it ends."""
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
     first = next(cells for cells in lines if cells)
-    n_lines = lines.line_num
-    second = next((cells for cells in lines if cells), [])
-    return tuple(cell.strip() for cell in first), tuple(second), n_lines
+    return tuple(cell.strip() for cell in first), lines.line_num
 
 
 def usual_separator(path: str) -> str:
@@ -129,60 +218,24 @@ def _check_separator(sep: object) -> str:
     return sep
 
 
-def _refuse_other_separators(text: str, expected: str, path: str) -> None:
-    """Refuse a text that another separator splits as well: its decimal commas are not separators."""
-    has_one_column = len(_records(text, expected)[0]) == 1
-    for sep in _OTHERS if has_one_column else ";\t|":
-        if sep != expected and _splits(text, sep):
-            raise ValueError(
-                Message(
-                    f"`X`: the cells of {path!r} seem to be separated by {sep!r}, not by {expected!r} as its ending "
-                    f"says. Pass `sep={sep!r}`, or `sep={expected!r}` if the ending is right."
-                )
-            )
-
-
-def _splits(text: str, sep: str) -> bool:
-    """Whether a separator splits the first two lines into as many cells, and not into one."""
-    try:
-        first, second, _ = _records(text, sep)
-    except csv.Error:  # a cell that is too long: the lines of a wide table have another separator
-        return False
-    return len(first) > 1 and len(second) in (0, len(first))
-
-
 # --- the header -----------------------------------------------------------------------------------
 
 
-def _names_columns(first: Sequence[str], second: Sequence[str]) -> bool | None:
+def _names_columns(cells: Sequence[str]) -> bool | None:
     """Whether the first line is a header; None where it may as well be a point.
 
     Examples
     --------
-    >>> _names_columns(["a", "b"], ["1", "2"]), _names_columns(["", "0", "1"], ["x", "1", "2"])
-    (True, True)
-    >>> _names_columns(["1.5", "2"], ["3", "4"]), _names_columns(["2019", "2020"], ["1.5", "2"])
-    (False, None)
-    >>> _names_columns(["1", "2", "3"], ["8", "5", "5"]), _names_columns(["1", "4", "9"], ["8", "5", "5"])
-    (None, False)
+    >>> _names_columns(["a", "b"]), _names_columns(["", "0", "1"]), _names_columns(["1.5", "2"])
+    (True, True, False)
+    >>> _names_columns(["2019", "2020"])
     """
-    numeric = [is_number(cell) for cell in first]
-    if not any(numeric):
-        return True
-    numbers = list(first if numeric[0] else first[1:])
-    if numbers == [str(number) for number in range(len(numbers))]:  # pandas, for columns without names
-        return True if len(numbers) > 1 or first[0] == "" else None
-    whole = all(map(str.isdecimal, second))
-    if not all(numeric) or (_counts_up(first) and (not whole or int(first[-1]) - int(first[0]) == len(first) - 1)):
-        return None
-    return False
-
-
-def _counts_up(cells: Sequence[str]) -> bool:
-    """Whether cells are ascending whole numbers, such as years."""
-    if len(cells) < 2 or not all(map(str.isdecimal, cells)):
-        return False
-    return all(int(left) < int(right) for left, right in itertools.pairwise(cells))
+    numeric = [_is_number(cell) for cell in cells]
+    numbers = list(cells if numeric[0] else cells[1:])
+    if numbers == [str(number) for number in range(len(numbers))] and (len(numbers) > 1 or cells[0] == ""):
+        return True  # pandas, for columns without names
+    may_name = len(set(cells)) == len(cells) and all(map(str.isdecimal, cells))
+    return None if any(numeric) and (may_name or not all(numeric)) else not any(numeric)
 
 
 def _ambiguous(path: str, cells: Sequence[str]) -> ValueError:
@@ -194,117 +247,9 @@ def _ambiguous(path: str, cells: Sequence[str]) -> ValueError:
     )
 
 
-# --- the rows -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Text:
-    """Some columns of a text, and the column of its row names, by their numbers."""
-
-    path: str
-    written: CsvFormat
-    kept: list[int]
-    names: int | None
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of numbers as the parser calls them: by number, because two may have one name."""
-        return [str(column) for column in self.kept]
-
-    @property
-    def index(self) -> str | None:
-        return None if self.names is None else str(self.names)
-
-    def batches(self) -> Iterator[Any]:
-        """Record batches; types are given, because types guessed from the first batch can be wrong later."""
-        import pyarrow
-
-        first = self._first_rows({})
-        bools = [] if first is None else [one.name for one in first.schema if one.type == pyarrow.bool_()]
-        try:
-            types = {name: pyarrow.bool_() if name in bools else pyarrow.float64() for name in self.columns}
-            yield from self._parsed(types)
-        except pyarrow.ArrowInvalid as error:
-            raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
-        except OSError as error:  # of a damaged .gz
-            raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
-
-    def others(self) -> list[int]:
-        """Columns whose first rows are neither numbers nor bools."""
-        first = self._first_rows({})
-        return [] if first is None else [one for one in self.kept if not is_numeric(first.column(str(one)).type)]
-
-    def cells(self, columns: list[int]) -> dict[int, list[str | None]]:
-        """The first cells of some columns, as texts."""
-        import pyarrow
-
-        first = self._first_rows({str(column): pyarrow.string() for column in columns}) if columns else None
-        return {} if first is None else {one: first.column(str(one)).to_pylist() for one in columns}
-
-    def _first_rows(self, types: dict[str, Any]) -> Any:
-        """The first record batch; None if it cannot be read."""
-        import pyarrow
-
-        try:
-            return next(self._parsed(types), None)
-        except (pyarrow.ArrowException, OSError):
-            return None
-
-    def _parsed(self, types: dict[str, Any]) -> Iterator[Any]:
-        """Record batches with columns of these types; other columns have those of their first rows."""
-        import pyarrow
-        import pyarrow.csv
-
-        columns = self.columns if self.index is None else [*self.columns, self.index]
-        are_texts = pyarrow.string() in types.values()
-        if self.index is not None:
-            types = {**types, self.index: pyarrow.string()}
-        every = [str(column) for column in range(len(self.written.names))]
-        with pyarrow.input_stream(self.path, compression="detect") as stream:
-            yield from pyarrow.csv.open_csv(
-                stream,
-                pyarrow.csv.ReadOptions(column_names=every, skip_rows=self.written.n_skipped, block_size=_BLOCK),
-                pyarrow.csv.ParseOptions(delimiter=self.written.sep, newlines_in_values=True),
-                pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns, strings_can_be_null=are_texts),
-            )
-
-    def _explain(self, error: Exception) -> str:
-        """What pyarrow says, with the names of all columns of text and a way out."""
-        text = str(error).splitlines()[0]
-        if "CSV parse error: Expected" in text and (row := self._ragged_row()) is not None:
-            return f"{row}. Give each line as many cells as the first one."
-        found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
-        if "invalid UTF8" in text:
-            return f"{text}. Save it with the encoding UTF-8."
-        if not found:
-            return text
-        wrong = dict(sorted({**self._first_texts(), int(found[1]): found[2]}.items()))
-        names = [self.written.names[column] for column in wrong]
-        index = None if self.names is None else self.written.names[self.names]
-        holds = (f"column {name!r} holds {cell!r}" for name, cell in zip(names, wrong.values(), strict=True))
-        return f"{listed(holds)}. {way_out(names, index)}"
-
-    def _ragged_row(self) -> str | None:
-        """What the parser says of a line with another number of cells; it counts lines in one thread only."""
-        import pyarrow
-        import pyarrow.csv
-
-        try:
-            pyarrow.csv.read_csv(
-                self.path,
-                pyarrow.csv.ReadOptions(column_names=list(map(str, range(len(self.written.names)))), use_threads=False),
-                pyarrow.csv.ParseOptions(delimiter=self.written.sep, newlines_in_values=True),
-                pyarrow.csv.ConvertOptions(include_columns=["0"], column_types={"0": pyarrow.string()}),
-            )
-        except pyarrow.ArrowInvalid as error:
-            found = re.search(r"Row #(\d+): (.*)", str(error))
-            return None if found is None else f"line {found[1]}: {found[2]}"
-        return None
-
-    def _first_texts(self) -> dict[int, str]:
-        """The columns that do not begin with numbers, and the first cell of each that is none."""
-        texts = {
-            column: [cell for cell in rows if cell is not None and not is_number(cell)]
-            for column, rows in self.cells(self.others()).items()
-        }
-        return {column: rows[0] for column, rows in texts.items() if rows}
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

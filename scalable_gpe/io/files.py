@@ -15,9 +15,11 @@ from typing import Any
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
+from scalable_gpe.io.csv_files import open_csv
 from scalable_gpe.io.npy import RemoteFile, map_npy
+from scalable_gpe.io.parquet_files import open_parquet, read_parquet
 from scalable_gpe.io.points import Points
-from scalable_gpe.io.tables import TableOptions
+from scalable_gpe.io.tables import Table, TableOptions, read_table
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
 
 ENDINGS = ".npy, .zarr, .csv, .tsv, .parquet, .h5ad"
@@ -62,10 +64,10 @@ def read_points(
         Columns of a table that do not hold points, instead of `columns`.
     header : bool, optional
         Whether the first line of a .csv or .tsv file names its columns. By default it does if it holds words, or the
-        numbers 0 to d - 1, which pandas writes for columns without names. A first line that may be either is an error.
+        numbers 0 to d - 1, which pandas writes for columns without names. One of different whole numbers, or with words
+        and numbers, is an error.
     sep : str, optional
-        The character between the cells of a .csv or .tsv file. By default a comma, in .tsv files a tab; a file that
-        seems to have another one is an error.
+        The character between the cells of a .csv or .tsv file. By default a comma, in .tsv files a tab.
     numeric_only : bool
         Leave out the columns of a table that are neither numbers nor bools (of a text, by its first rows): `source`
         names them. By default they are an error.
@@ -105,7 +107,8 @@ def read_points(
         from scalable_gpe.io.anndata_file import read_h5ad, read_zarr
 
         return read_zarr(text, key, storage_options) if kind == "zarr" else read_h5ad(text, key)
-    return _read_table(text, kind, key, TableOptions(index, columns, drop, header, sep, numeric_only))
+    options = TableOptions(index, columns, drop, numeric_only)
+    return read_table(open_csv(text, sep, header), options) if kind == "csv" else read_parquet(text, key, options)
 
 
 def read_features(path: Any, feature_names: Sequence[str], **reading: Any) -> Points:
@@ -119,23 +122,12 @@ def read_features(path: Any, feature_names: Sequence[str], **reading: Any) -> Po
 
 def _column_names(path: Any, sep: str | None, header: bool | None) -> Sequence[str]:
     """The names of the columns of a table; none of other files."""
-    from scalable_gpe.io.csv_files import csv_format
-    from scalable_gpe.io.parquet_files import parquet_columns
-
-    if is_url(path) or is_anndata(path) or not os.path.exists(text := local_path(path)):
+    kind = "" if is_url(path) or is_anndata(path) else _local_kind(local_path(path))
+    if kind not in ("csv", "parquet"):
         return []
-    kind = file_kind(text)
-    if kind == "csv":
-        written = csv_format(text, sep, header)
-        return written.names if written.has_header else []
-    return parquet_columns(text) if kind == "parquet" else []
-
-
-def _read_table(path: str, kind: str, key: str | None, options: TableOptions) -> Points:
-    from scalable_gpe.io.csv_files import read_csv
-    from scalable_gpe.io.parquet_files import read_parquet
-
-    return read_csv(path, options) if kind == "csv" else read_parquet(path, key, options)
+    text = local_path(path)
+    table: Table = open_csv(text, sep, header) if kind == "csv" else open_parquet(text)
+    return table.names if table.has_header else []
 
 
 def _check_representation(key: str | None, use_rep: str | None) -> str | None:

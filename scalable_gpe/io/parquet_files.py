@@ -4,77 +4,116 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.left_out import SAMPLE_ROWS, left_out_remarks
 from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import (
-    BATCH_ROWS,
-    Points,
-    check_disk,
-    first_names,
-    listed,
-    name_array,
-    narrowest_float,
-    spool,
-)
-from scalable_gpe.io.tables import (
-    NameColumn,
-    TableOptions,
-    copy_columns,
-    find_column,
-    is_numeric,
-    kept_columns,
-    way_out,
-    without,
-)
+from scalable_gpe.io.points import BATCH_ROWS, Points, check_disk, first_names, narrowest_float, spool
+from scalable_gpe.io.tables import NameColumn, TableOptions, find_column, is_numeric, read_table
 
 _ORDER = "the files of {!r} are read by number, 2 before 10, as dask does; pandas reads them in another order."
 _LEAST_BYTES = 4  # bytes of a number in the copy
 
 
+@dataclass(frozen=True)
+class ParquetTable:
+    """A .parquet file, or a folder of such files that counts as one."""
+
+    path: str
+    files: list[str]
+    schema: Any
+    has_header: ClassVar[bool] = True
+
+    @property
+    def source(self) -> str:
+        """The path."""
+        return self.path
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def index(self) -> int | None:
+        """The column in which pandas keeps the index, if pandas wrote the file and the index is not just counted."""
+        try:
+            columns = (self.schema.pandas_metadata or {}).get("index_columns", [])
+        except (ValueError, AttributeError, RecursionError):
+            text = f"`X`: {self.path!r} has metadata of pandas that is not sound. Write it again."
+            raise ValueError(Message(text)) from None
+        named = len(columns) == 1 and isinstance(columns[0], str)
+        return find_column(columns[0], self.names, "index", self.path) if named else None
+
+    def type_of(self, column: int) -> Any:
+        """The type of a column, of a categorical one that of its values."""
+        import pyarrow.types as types
+
+        kind = self.schema.field(column).type
+        return kind.value_type if types.is_dictionary(kind) else kind
+
+    def fault(self, column: int) -> str | None:
+        """Why a column is not one of numbers."""
+        kind = self.schema.field(column).type
+        return None if is_numeric(kind) else f"has type {kind}"
+
+    def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]:
+        """The type of a copy of some columns."""
+        return narrowest_float(self.schema.field(column).type.to_pandas_dtype() for column in columns)
+
+    def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]:
+        """Record batches of columns, which are named by their numbers."""
+        import pyarrow.parquet
+
+        chosen = [*columns, *([] if index is None else [index])]
+        names, numbers = [self.names[column] for column in chosen], [str(column) for column in chosen]
+        # names stay in the dictionary that the file has: a long one that is used often would fill the memory
+        texts = [] if index is None else [self.names[index]]
+        for path in self.files:
+            with (
+                sound_parquet(self.path),
+                pyarrow.parquet.ParquetFile(path, pre_buffer=False, read_dictionary=texts) as opened,
+            ):
+                check_disk(opened.metadata.num_rows * len(columns) * _LEAST_BYTES)
+                for batch in opened.iter_batches(batch_size=BATCH_ROWS, columns=names):
+                    yield pyarrow.RecordBatch.from_arrays([batch.column(name) for name in names], numbers)
+
+    def read(self, column: int, texts: Sequence[int]) -> Any:
+        """A column, and others."""
+        import pyarrow.parquet
+
+        names = [self.names[one] for one in (column, *texts)]
+        with sound_parquet(self.path, "color"):
+            table = pyarrow.parquet.ParquetDataset(self.files).read(columns=names)
+            return table.select(names).rename_columns([str(one) for one in (column, *texts)])
+
+
+def open_parquet(path: str) -> ParquetTable:
+    """Open a file, or a folder of files."""
+    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
+    files = parquet_files(path)
+    with sound_parquet(path):
+        return ParquetTable(path, files, parquet.read_schema(files[0]))
+
+
 def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
-    """Read columns of numbers, or one column of equally long lists; a folder of .parquet files counts as one."""
-    files, schema = _files_and_schema(path)
-    named = _pandas_index(schema, path) if options.index is None else options.index
-    number = find_column(named, schema.names, "index", path)
-    index = None if number is None else schema.names[number]
+    """Read columns of numbers, or one column of equally long lists."""
     for name, given in (("columns", options.columns), ("drop", options.drop)):
         if key is not None and given is not None:
             raise ValueError(
                 Message(f"`{name}` is about columns of numbers, `key` a column of lists. Pass one of them.")
             )
-    key = _only_lists(schema, index) if key is None and options.columns is None else key
-    order = () if index is not None or files == sorted(files) else (_ORDER.format(path),)
-    if key is not None:
-        return replace(_copy_lists(files, schema, key, index, path), remarks=order)
-    kept = [schema.names[column] for column in kept_columns(options, schema.names, number, path)]
-    others = [name for name in kept if not is_numeric(schema.field(name).type)] if options.numeric_only else []
-    kept = [name for name in kept if name not in others]
-    _check_numeric([schema.field(name) for name in kept], index, path)
-    dtype = narrowest_float(schema.field(name).type.to_pandas_dtype() for name in kept)
-    points = copy_columns(_parquet_batches(files, kept, index, path), kept, index, dtype, path, without(others))
-    remarks = left_out_remarks(_first_cells(files, schema, others, path)) + points.remarks
-    return replace(points, feature_names=name_array(kept), remarks=remarks + order)
-
-
-def parquet_columns(path: str) -> list[str]:
-    """The names of the columns of a file."""
-    return list(_files_and_schema(path)[1].names)
-
-
-def _files_and_schema(path: str) -> tuple[list[str], Any]:
-    """The files that a path stands for, and the schema of the first one."""
-    parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
-    files = parquet_files(path)
-    with sound_parquet(path):
-        return files, parquet.read_schema(files[0])
+    table = open_parquet(path)
+    index = table.index if options.index is None else find_column(options.index, table.names, "index", path)
+    key = _only_lists(table, index) if key is None and options.columns is None else key
+    points = read_table(table, options) if key is None else _copy_lists(table, key, index)
+    in_order = index is not None or table.files == sorted(table.files)
+    return points if in_order else replace(points, remarks=(*points.remarks, _ORDER.format(path)))
 
 
 def parquet_files(path: str) -> list[str]:
@@ -105,52 +144,14 @@ def sound_parquet(path: str, argument: str = "X") -> Iterator[None]:
         ) from None
 
 
-# --- columns and lists --------------------------------------------------------------------------------------
+# --- lists ------------------------------------------------------------------------------------------
 
 
-def _pandas_index(schema: Any, path: str) -> str | None:
-    """The column in which pandas keeps the index, if pandas wrote the file and the index is not just counted."""
-    try:
-        columns = (schema.pandas_metadata or {}).get("index_columns", [])
-    except (ValueError, AttributeError, RecursionError):
-        raise ValueError(Message(f"`X`: {path!r} has metadata of pandas that is not sound. Write it again.")) from None
-    return columns[0] if len(columns) == 1 and isinstance(columns[0], str) else None
-
-
-def _only_lists(schema: Any, index: str | None) -> str | None:
+def _only_lists(table: ParquetTable, index: int | None) -> str | None:
     """The one column of lists of a table that has no column of numbers."""
-    lists = [field.name for field in schema if _is_list(field.type)]
-    has_numbers = any(field.name != index and is_numeric(field.type) for field in schema)
+    lists = [field.name for field in table.schema if _is_list(field.type)]
+    has_numbers = any(column != index and table.fault(column) is None for column in range(len(table.names)))
     return lists[0] if len(lists) == 1 and not has_numbers else None
-
-
-def _parquet_batches(files: list[str], kept: list[str], index: str | None, path: str) -> Iterator[Any]:
-    import pyarrow.parquet
-
-    columns = [*kept, *([] if index is None else [index])]
-    # names stay in the dictionary that the file has: a long one that is used often would fill the memory
-    names = [] if index is None else [index]
-    for file in files:
-        with (
-            sound_parquet(path),
-            pyarrow.parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names) as opened,
-        ):
-            check_disk(opened.metadata.num_rows * len(kept) * _LEAST_BYTES)
-            yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=columns)
-
-
-def _first_cells(files: list[str], schema: Any, columns: list[str], path: str) -> dict[str, list[Any]]:
-    """The first cells of columns of text and decimals; none of others."""
-    import pyarrow.types as types
-
-    def may_be_number(kind: Any) -> bool:
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_decimal(kind))
-
-    texts = [name for name in columns if may_be_number(schema.field(name).type)]
-    batch = next(_parquet_batches(files, texts, None, path), None) if texts else None
-    cells = {} if batch is None else {name: batch.column(name)[:SAMPLE_ROWS].to_pylist() for name in texts}
-    return {name: cells.get(name, []) for name in columns}
 
 
 def _is_list(kind: Any) -> bool:
@@ -159,33 +160,28 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _check_numeric(fields: Iterable[Any], index: str | None, path: str) -> None:
-    wrong = {field.name: field.type for field in fields if not is_numeric(field.type)}
-    if wrong:
-        types = listed(f"column {name!r} has type {kind}" for name, kind in wrong.items())
-        raise TypeError(Message(f"`X`: {path!r} is not a table of numbers: {types}. {way_out(list(wrong), index)}"))
-
-
-def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path: str) -> Points:
+def _copy_lists(table: ParquetTable, key: str, index: int | None) -> Points:
     """Copy a column of lists, one point each, to one array."""
+    path, schema = table.path, table.schema
     if key not in schema.names or not _is_list(schema.field(key).type):
         raise ValueError(
             Message(f"`key` must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}.")
         )
+    number = table.names.index(key)
     inner = schema.field(key).type.value_type
     if not is_numeric(inner):
         raise TypeError(Message(f"`X`: column {key!r} of {path!r} holds lists of {inner}; they must be of numbers."))
     dtype = narrowest_float([inner.to_pandas_dtype()])
-    batches = _parquet_batches(files, [key], index, path)
+    batches = table.batches([number], index)
     first = next(batches, None)
-    if first is None or not len(first.column(key)) or first.column(key)[0].as_py() is None:
+    if first is None or not len(first.column(str(number))) or first.column(str(number))[0].as_py() is None:
         raise ValueError(Message(f"`X`: column {key!r} of {path!r} must begin with a list; it is empty."))
-    width = len(first.column(key)[0])
+    width = len(first.column(str(number))[0])
     names = NameColumn(index)
 
     def rows() -> Iterator[np.ndarray]:
         for batch in itertools.chain([first], batches):
-            lists = batch.column(key)
+            lists = batch.column(str(number))
             if set(lists.value_lengths().to_pylist()) != {width}:
                 raise ValueError(
                     Message(f"`X`: column {key!r} of {path!r} must hold lists of one length; it has others.")
@@ -194,4 +190,4 @@ def _copy_lists(files: list[str], schema: Any, key: str, index: str | None, path
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
 
     values = spool(rows(), width, dtype)
-    return Points(values, names.array(), f"column {key!r} of {path}", integer_names=names.are_integers)
+    return Points(values, names.array(), f"column {key!r} of {path}", integer_names=names.are_integers(table))

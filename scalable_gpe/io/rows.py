@@ -14,11 +14,11 @@ from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
-from scalable_gpe.io.left_out import SAMPLE_ROWS, left_out_remarks
 from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Annotations, Points, first_names, listed
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
 from scalable_gpe.io.sources import ArraySource, KeptRows, Source
+from scalable_gpe.io.tables import left_out_remarks
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
@@ -457,8 +457,7 @@ def _read(X: Any, storage_options: StorageOptions | None, numeric_only: bool) ->
         return X, ()
     are_numbers = [_is_number(dtype) for dtype in X.dtypes]
     others = [number for number, is_number in enumerate(are_numbers) if not is_number]
-    cells = {X.columns[number]: () if is_dask else _first_cells(X.iloc[:SAMPLE_ROWS, number]) for number in others}
-    return X.iloc[:, np.flatnonzero(are_numbers)], left_out_remarks(cells)
+    return X.iloc[:, np.flatnonzero(are_numbers)], left_out_remarks([X.columns[number] for number in others])
 
 
 def _with_plain_columns(frame: Any) -> Any:
@@ -474,11 +473,6 @@ def _with_plain_columns(frame: Any) -> Any:
         if infer_dtype(column, skipna=True) in _PLAIN:
             frame[frame.columns[number]] = column.convert_dtypes()
     return frame
-
-
-def _first_cells(column: Any) -> list[Any]:
-    """Cells of a column of pandas, None where missing."""
-    return list(column.astype(object).where(column.notna(), None))
 
 
 def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:

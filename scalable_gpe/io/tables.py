@@ -1,15 +1,15 @@
 """Tables (.csv, .tsv, .parquet): which columns are read, and their batches as one array and the names of its rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.points import Points, are_whole_numbers, first_names, name_array, spool
+from scalable_gpe.io.points import Points, are_whole_numbers, first_names, listed, name_array, spool
 
 _LONGEST_NAME = 2**16
 
@@ -28,10 +28,6 @@ class TableOptions:
         The columns that hold the points, in this order.
     drop : sequence of str or int, or None
         Columns that do not: the points are in all others but the index.
-    header : bool or None
-        Whether the first line of a text names its columns.
-    sep : str or None
-        The character between the cells of a text.
     numeric_only : bool
         Whether other columns than those of numbers and bools are left out, instead of an error.
     """
@@ -39,67 +35,127 @@ class TableOptions:
     index: Column | None = None
     columns: Sequence[Column] | None = None
     drop: Sequence[Column] | None = None
-    header: bool | None = None
-    sep: str | None = None
     numeric_only: bool = False
 
 
-# --- copies ---------------------------------------------------------------------------------------
+class Table(Protocol):
+    """A file of columns.
+
+    `source` describes it. `index` is the column in which pandas has written the index, if it has. `type_of` is the
+    type of pyarrow of a column, `fault` says why it is not one of numbers (None: it is). `batches` has columns of
+    numbers and one of names, some rows at a time, `read` a whole column and others as names; both call columns by
+    their numbers.
+    """
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def has_header(self) -> bool: ...
+    @property
+    def index(self) -> int | None: ...
+    def type_of(self, column: int) -> Any: ...
+    def fault(self, column: int) -> str | None: ...
+    def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]: ...
+    def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]: ...
+    def read(self, column: int, texts: Sequence[int]) -> Any: ...
 
 
-def copy_columns(
-    batches: Iterable[Any], kept: list[str], index: str | None, dtype: npt.DTypeLike, path: str, note: str = ""
-) -> Points:
+def read_table(table: Table, options: TableOptions) -> Points:
     """Copy columns of numbers to one array; another column holds the names of the rows."""
+    path, index = table.path, find_column(options.index, table.names, "index", table.path)
+    index = table.index if index is None else index
+    kept = _kept_columns(options, table.names, index, path)
+    faults = {column: fault for column in kept if (fault := table.fault(column)) is not None}
+    if faults and not options.numeric_only:
+        raise TypeError(Message(f"`X`: {path!r} is not a table of numbers: {wrong_columns(faults, table, index)}"))
+    kept = [column for column in kept if column not in faults]
     if not kept:
         raise ValueError(Message(f"`X`: {path!r} has no column of numbers beside the index. Pass at least one."))
-    names = NameColumn(index)
+    names, titles, dtype = NameColumn(index), [table.names[column] for column in kept], table.dtype(kept)
 
     def rows() -> Iterator[np.ndarray]:
-        for batch in batches:
+        for batch in table.batches(kept, index):
             names.add(batch)
-            yield _matrix(batch, kept, dtype)
+            yield _matrix(batch, kept, titles, dtype)
 
-    values = spool(rows(), len(kept), dtype)
-    source = f"{len(kept)} columns of {path}{note}"
-    return Points(values, names.array(), source, remarks=names.remarks(), integer_names=names.are_integers)
+    values, left_out = spool(rows(), len(kept), dtype), [table.names[column] for column in faults]
+    without = f", without {first_names(left_out)}" if left_out else ""
+    return Points(
+        values,
+        names.array(),
+        f"{len(kept)} columns of {table.source}{without}",
+        feature_names=name_array(titles) if table.has_header else None,
+        remarks=left_out_remarks(left_out) + names.remarks(),
+        integer_names=names.are_integers(table),
+    )
 
 
-def _matrix(batch: Any, kept: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:
+def left_out_remarks(columns: Sequence[Any]) -> tuple[str, ...]:
+    """A warning about the columns that `numeric_only` leaves out.
+
+    Examples
+    --------
+    >>> left_out_remarks(["city", "age"])
+    ("columns 'city', 'age' are left out: they do not hold numbers alone.",)
+    """
+    they = "columns {} are left out: they do" if len(columns) > 1 else "column {} is left out: it does"
+    return (f"{they.format(listed(map(repr, columns)))} not hold numbers alone.",) if len(columns) else ()
+
+
+def wrong_columns(faults: Mapping[int, str], table: Table, index: int | None) -> str:
+    """What is wrong with columns that do not hold numbers, and what to do about them."""
+    columns = [table.names[column] for column in faults]
+    text = listed(f"column {name!r} {fault}" for name, fault in zip(columns, faults.values(), strict=True))
+    others = "out with `read_points(drop=)`, or all such columns with `numeric_only=True`"
+    them = "them" if len(columns) > 1 else "it"
+    if index is not None:
+        way_out = f"{table.names[index]!r} holds the names of the rows; points must be numbers"
+        return f"{text}. Leave {them} {others}: {way_out}."
+    if len(columns) > 1:
+        return (
+            f"{text}. If one holds the names of the rows, pass it as `read_points(index=)`; leave the others {others}."
+        )
+    way_out = f"If it holds the names of the rows, pass `read_points(index={columns[0]!r})`; else leave it"
+    return f"{text}. {way_out} {others}."
+
+
+def _matrix(batch: Any, columns: Sequence[int], titles: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:
     import pyarrow
 
-    out = np.empty((batch.num_rows, len(kept)), dtype)
-    for number, name in enumerate(kept):
+    out = np.empty((batch.num_rows, len(columns)), dtype)
+    for place, (column, name) in enumerate(zip(columns, titles, strict=True)):
         try:
-            out[:, number] = batch.column(name).cast("float64").to_numpy(zero_copy_only=False)  # missing: NaN
+            values = batch.column(str(column)).cast("float64")
         except pyarrow.ArrowInvalid as error:  # of whole numbers above 2**53
             raise ValueError(Message(f"`X`: column {name!r}: {error}. Subtract its smallest value first.")) from None
+        out[:, place] = values.to_numpy(zero_copy_only=False)  # missing: NaN
     return out
 
 
 class NameColumn:
     """Names of rows, collected batch by batch from the index column, if there is one."""
 
-    def __init__(self, index: str | None) -> None:
-        self._index = index
+    def __init__(self, column: int | None) -> None:
+        self._column = column
         self._names: list[str] = []
-        self._type: Any = None
 
     def add(self, batch: Any) -> None:
-        if self._index is not None:
-            column = _texts(batch.column(self._index))
-            self._names += [str(name) for name in column.to_pylist()]
-            self._type = column.type
+        if self._column is not None:
+            self._names += [str(name) for name in _texts(batch.column(str(self._column))).to_pylist()]
 
     def array(self) -> np.ndarray | None:
         return name_array(self._names) if self._names else None
 
-    @property
-    def are_integers(self) -> bool:
-        """Whether the column holds whole numbers."""
-        import pyarrow.types
+    def are_integers(self, table: Table) -> bool:
+        """Whether the names are whole numbers in a table."""
+        import pyarrow.types as types
 
-        return self._type is not None and pyarrow.types.is_integer(self._type) and are_whole_numbers(self.array())
+        is_integer = self._column is not None and types.is_integer(table.type_of(self._column))
+        return is_integer and are_whole_numbers(self.array())
 
     def remarks(self) -> tuple[str, ...]:
         """A warning about names that several rows share."""
@@ -148,7 +204,7 @@ def find_column(column: Column | None, names: Sequence[str], argument: str, path
     return found[0]
 
 
-def kept_columns(options: TableOptions, names: Sequence[str], index: int | None, path: str) -> list[int]:
+def _kept_columns(options: TableOptions, names: Sequence[str], index: int | None, path: str) -> list[int]:
     """Numbers of the columns that hold the points: those that are named, or all but the index and those to drop."""
     columns, drop = options.columns, options.drop
     if columns is None:
@@ -191,19 +247,3 @@ def is_numeric(kind: Any) -> bool:
     import pyarrow.types as types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-def way_out(columns: Sequence[str], index: str | None) -> str:
-    """What to do about columns that are not numeric."""
-    others = "out with `read_points(drop=)`, or all such columns with `numeric_only=True`"
-    them = "them" if len(columns) > 1 else "it"
-    if index is not None:
-        return f"Leave {them} {others}: {index!r} holds the names of the rows; points must be numbers."
-    if len(columns) > 1:
-        return f"If one holds the names of the rows, pass it as `read_points(index=)`; leave the others {others}."
-    return f"If it holds the names of the rows, pass `read_points(index={columns[0]!r})`; else leave it {others}."
-
-
-def without(names: Sequence[str]) -> str:
-    """Say which columns were left out."""
-    return f", without {first_names(names)}" if names else ""

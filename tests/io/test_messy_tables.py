@@ -182,11 +182,7 @@ def test_columns_that_are_left_out_are_named(form, tmp_path):
         points = frame
     with pytest.warns(GPEWarning, match=r"columns 'city', 'born', 'visits', 'price', 'income' are left out"):
         result = gpe.embed(points, numeric_only=True, store=tmp_path / "run.zarr", **HOW)
-    told = " ".join(result.report["warnings"])
-    assert "'visits' is left out: 59 of the first 60 cells are numbers; row 40 holds '?'" in told
-    assert "'price' is left out: it looks like numbers with a decimal comma" in told
-    assert "'income' is left out: it looks like numbers with a thousands separator" in told
-    assert told.count("'city'") == 1
+    assert " ".join(result.report["warnings"]).count("'city'") == 1
 
 
 def test_columns_are_named_where_another_run_made_the_graph(tmp_path):
