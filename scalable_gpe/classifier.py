@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from scalable_gpe.transform.new_points import Extension
 Array = npt.NDArray[Any]
 
 
+@dataclass(eq=False, repr=False)
 class GraphClassifier(ClassifierMixin, BaseEstimator):
     r"""Classifier that spreads the labels of some rows along the neighbour graph of all; equivalent to `propagate`.
 
@@ -67,36 +68,20 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        method: str = "harmonic",
-        *,
-        horizon: float | str = "auto",
-        tol: float | str = "auto",
-        n_neighbors: int | None = None,
-        epsilon: float | str = "auto",
-        normalization: str = "bistochastic",
-        metric: str = "euclidean",
-        random_state: Seed = 0,
-        recall: float = 0.95,
-        store: str | os.PathLike[str] | None = None,
-        memory_limit: int | str | None = None,
-        n_jobs: int | None = None,
-        progress: Callable[[str, int, int], object] | bool | None = None,
-    ) -> None:
-        self.method = method
-        self.horizon = horizon
-        self.tol = tol
-        self.n_neighbors = n_neighbors
-        self.epsilon = epsilon
-        self.normalization = normalization
-        self.metric = metric
-        self.random_state = random_state
-        self.recall = recall
-        self.store = store
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.progress = progress
+    method: str = "harmonic"
+    _: KW_ONLY
+    horizon: float | str = "auto"
+    tol: float | str = "auto"
+    n_neighbors: int | None = None
+    epsilon: float | str = "auto"
+    normalization: str = "bistochastic"
+    metric: str = "euclidean"
+    random_state: Seed = 0
+    recall: float = 0.95
+    store: str | os.PathLike[str] | None = None
+    memory_limit: int | str | None = None
+    n_jobs: int | None = None
+    progress: Callable[[str, int, int], object] | bool | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the graph of all rows, and the probabilities.

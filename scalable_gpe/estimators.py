@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 
@@ -175,6 +176,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessEmbedding(_Estimator):
     r"""Gaussian process embedding as a scikit-learn transformer; equivalent to `embed`.
 
@@ -237,60 +239,32 @@ class GaussianProcessEmbedding(_Estimator):
 
     _dtypes = ("float32",)
 
-    def __init__(
-        self,
-        n_components: int = 32,
-        *,
-        n_neighbors: int | None = None,
-        epsilon: float | str = "auto",
-        power: int | str = "all",
-        horizon: int | str = "auto",
-        first_power: int | str = "auto",
-        n_sketch: int | None = None,
-        axes: str = "principal",
-        scale: str | None = None,
-        normalization: str = "bistochastic",
-        sketch: str = "gaussian",
-        metric: str = "euclidean",
-        random_state: Seed = 0,
-        precision: str = "single",
-        tol: Any = "auto",
-        method: str = "auto",
-        recall: float = 0.95,
-        client: Any = None,
-        store: str | os.PathLike[str] | None = None,
-        storage_options: StorageOptions | None = None,
-        memory_limit: int | str | None = None,
-        n_jobs: int | None = None,
-        resume: bool = True,
-        progress: Callable[[str, int, int], object] | bool | None = None,
-        memory: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.epsilon = epsilon
-        self.power = power
-        self.horizon = horizon
-        self.first_power = first_power
-        self.n_sketch = n_sketch
-        self.axes = axes
-        self.scale = scale
-        self.normalization = normalization
-        self.sketch = sketch
-        self.metric = metric
-        self.random_state = random_state
-        self.precision = precision
-        self.tol = tol
-        self.method = method
-        self.recall = recall
-        self.client = client
-        self.store = store
-        self.storage_options = storage_options
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.resume = resume
-        self.progress = progress
-        self.memory = memory
+    n_components: int = 32
+    _: KW_ONLY
+    n_neighbors: int | None = None
+    epsilon: float | str = "auto"
+    power: int | str = "all"
+    horizon: int | str = "auto"
+    first_power: int | str = "auto"
+    n_sketch: int | None = None
+    axes: str = "principal"
+    scale: str | None = None
+    normalization: str = "bistochastic"
+    sketch: str = "gaussian"
+    metric: str = "euclidean"
+    random_state: Seed = 0
+    precision: str = "single"
+    tol: Any = "auto"
+    method: str = "auto"
+    recall: float = 0.95
+    client: Any = None
+    store: str | os.PathLike[str] | None = None
+    storage_options: StorageOptions | None = None
+    memory_limit: int | str | None = None
+    n_jobs: int | None = None
+    resume: bool = True
+    progress: Callable[[str, int, int], object] | bool | None = None
+    memory: str | os.PathLike[str] | None = None
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         if np.ndim(self.power):
@@ -338,6 +312,7 @@ class GaussianProcessEmbedding(_Estimator):
         return np.asarray(self.result_.transform(X))
 
 
+@dataclass(eq=False, repr=False)
 class DiffusionMap(_Estimator):
     r"""Diffusion map on the same kernel as a scikit-learn transformer; equivalent to `diffusion_map`.
 
@@ -387,46 +362,25 @@ class DiffusionMap(_Estimator):
 
     _dtypes = ("float64",)
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        power: float = 1,
-        n_neighbors: int | None = None,
-        epsilon: float | str = "auto",
-        normalization: str = "bistochastic",
-        scale: str | None = None,
-        metric: str = "euclidean",
-        random_state: Seed = 0,
-        method: str = "auto",
-        recall: float = 0.95,
-        client: Any = None,
-        store: str | os.PathLike[str] | None = None,
-        storage_options: StorageOptions | None = None,
-        memory_limit: int | str | None = None,
-        n_jobs: int | None = None,
-        resume: bool = True,
-        progress: Callable[[str, int, int], object] | bool | None = None,
-        memory: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.power = power
-        self.n_neighbors = n_neighbors
-        self.epsilon = epsilon
-        self.normalization = normalization
-        self.scale = scale
-        self.metric = metric
-        self.random_state = random_state
-        self.method = method
-        self.recall = recall
-        self.client = client
-        self.store = store
-        self.storage_options = storage_options
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.resume = resume
-        self.progress = progress
-        self.memory = memory
+    n_components: int = 2
+    _: KW_ONLY
+    power: float = 1
+    n_neighbors: int | None = None
+    epsilon: float | str = "auto"
+    normalization: str = "bistochastic"
+    scale: str | None = None
+    metric: str = "euclidean"
+    random_state: Seed = 0
+    method: str = "auto"
+    recall: float = 0.95
+    client: Any = None
+    store: str | os.PathLike[str] | None = None
+    storage_options: StorageOptions | None = None
+    memory_limit: int | str | None = None
+    n_jobs: int | None = None
+    resume: bool = True
+    progress: Callable[[str, int, int], object] | bool | None = None
+    memory: str | os.PathLike[str] | None = None
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product

@@ -1,5 +1,6 @@
 """Nearest neighbours behind scikit-learn's interface, for scanpy and others that take such a transformer."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from scalable_gpe.transform.new_points import nearest_points
 _OF_SQUARES = {"cosine": 0.5, "correlation": 0.5, "hamming": 1.0, "jaccard": 1.0}
 
 
+@dataclass(eq=False, repr=False)
 class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Sparse matrix of the distances to the nearest neighbours, as scikit-learn's transformer of this name.
 
@@ -51,22 +53,13 @@ class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ((500, 500), 8000)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 15,
-        *,
-        metric: str = "euclidean",
-        method: str = "auto",
-        recall: float = 0.95,
-        random_state: Seed = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.method = method
-        self.recall = recall
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    n_neighbors: int = 15
+    _: KW_ONLY
+    metric: str = "euclidean"
+    method: str = "auto"
+    recall: float = 0.95
+    random_state: Seed = 0
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: None = None) -> Self:
         """Find the neighbours of the training rows.
