@@ -24,6 +24,7 @@ from scalable_gpe.parameters import Parameters
 from scalable_gpe.propagation.labels import check_groups, group_members
 from scalable_gpe.propagation.propagate import Propagation, propagate
 from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
+from scalable_gpe.row_values import in_order_of
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
@@ -342,7 +343,7 @@ class Embedding:
         if isinstance(labels, str):
             values = self._obs_column(labels)
         else:
-            values = checks.in_order_of(self.names, labels, "labels", partial=True, dropped=self.dropped)
+            values = in_order_of(self.names, labels, "labels", partial=True, dropped=self.dropped)
         self._check_there()
         how = {"method": method, "horizon": horizon, "tol": tol}
         return propagate(self.heat, values, **how, store=store, storage_options=storage_options)

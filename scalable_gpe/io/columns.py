@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import row_names
 from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
@@ -17,6 +17,7 @@ from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
 from scalable_gpe.io.parquet_files import open_parquet
 from scalable_gpe.io.points import first_names
 from scalable_gpe.io.tables import NameColumn, Table, is_numeric
+from scalable_gpe.row_values import NameMatch
 
 _BY_NAME = "rows are matched by name, with column {!r}"
 
@@ -61,16 +62,16 @@ def read_row_values(
             return table.values, None
         if len(texts) == rows.n_input and np.array_equal(texts[rows.kept], rows.names):
             return table.values[rows.kept], None
-    matches = {name: _match(rows.names, texts, given=name == index) for name, texts in table.names.items()}
-    sound = {name: match for name, match in matches.items() if match and match.suits(partial)}
+    matches = {name: NameMatch.of(rows.names, texts) for name, texts in table.names.items()}
+    if index is None:
+        matches = {one: match for one, match in matches.items() if _are_names(match, rows.names, table.names[one])}
+    sound = {name: match for name, match in matches.items() if match.suits(partial)}
     if len(sound) > 1:
         raise ValueError(
             Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(sound)}.")
         )
     for name, match in (sound or matches).items():
-        if match is None:
-            continue
-        if name != index and np.array_equal(table.names[name], np.arange(len(table.names[name])).astype(str)):
+        if name != index and np.array_equal(table.names[name], np.arange(match.n_values).astype(str)):
             raise ValueError(
                 Message(
                     f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
@@ -84,51 +85,17 @@ def read_row_values(
                     "one value, or leave the column out."
                 )
             )
-        there = match.numbers >= 0
-        if there.all():
-            return table.values[match.numbers], _BY_NAME.format(name)
-        if unknown := len(table.names[name]) - np.count_nonzero(there):
-            warn(f"{unknown:,} names of column {name!r} of {path!r} are in no row of the store.", GPEWarning)
-        values = np.full(len(there), None, object)
-        values[there] = table.values[match.numbers[there]].tolist()
-        return values, _BY_NAME.format(name) + f"; {np.count_nonzero(there):,} of {len(there):,} rows are in it"
+        n_found, n_rows = np.count_nonzero(match.numbers >= 0), len(match.numbers)
+        share = "" if n_found == n_rows else f"; {n_found:,} of {n_rows:,} rows are in it"
+        return match.take(table.values, f"column {name!r} of {path!r}"), _BY_NAME.format(name) + share
     return table.values, "values are taken in the order of the rows: no column of it holds their names"
 
 
-class _Match(NamedTuple):
-    """Where the names of the rows are in a column (-1: nowhere), the missing ones, and those that are there twice."""
-
-    numbers: np.ndarray
-    missing: np.ndarray
-    repeated: np.ndarray
-
-    def suits(self, partial: bool) -> bool:
-        """Whether each row, or with `partial` some of them, has one value."""
-        enough = len(self.missing) < len(self.numbers) if partial else not len(self.missing)
-        return enough and not len(self.repeated)
-
-    @property
-    def problem(self) -> str:
-        wrong, what = (self.repeated, "stand in several rows") if len(self.repeated) else (self.missing, "are missing")
-        return f"{len(wrong):,} {what}: {first_names(wrong.tolist(), 5)}"
-
-
-def _match(names: np.ndarray, texts: np.ndarray, *, given: bool) -> _Match | None:
-    """Find the names in a column; None if it holds other texts: most are no names, or most repeat others."""
-    order = np.argsort(texts, kind="stable")
-    ordered = texts[order]
-    at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
-    has = ordered[at] == names
-    most = 2 * max(np.count_nonzero(has) / len(names), np.mean(np.isin(texts, names))) > 1
-    if not given and not (most and 2 * len(np.unique(texts)) >= len(texts)):
-        return None
-    repeated = np.union1d(_repeated(np.sort(names[has])), np.intersect1d(_repeated(ordered), names))
-    return _Match(np.where(has, order[at], -1), names[~has], repeated)
-
-
-def _repeated(ordered: np.ndarray) -> np.ndarray:
-    found: np.ndarray = ordered[1:][ordered[1:] == ordered[:-1]]
-    return found
+def _are_names(match: NameMatch, names: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether a column holds names of rows: most of either are among the others, and most do not repeat."""
+    n_found = len(match.numbers) - len(match.missing)
+    most = 2 * n_found > len(match.numbers) or 2 * np.count_nonzero(np.isin(texts, names)) > len(texts)
+    return bool(most) and 2 * len(np.unique(texts)) >= len(texts)
 
 
 def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Table:

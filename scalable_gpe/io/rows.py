@@ -19,6 +19,7 @@ from scalable_gpe.io.points import Annotations, Points, first_names, listed
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
 from scalable_gpe.io.sources import ArraySource, KeptRows, Source
 from scalable_gpe.io.tables import left_out_remarks
+from scalable_gpe.row_values import just_counts
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
@@ -558,7 +559,7 @@ def _whole_columns(frame: Any) -> Any:
 
 def _frame_names(index: Any) -> np.ndarray | None:
     """Labels of a DataFrame's rows, if its index does more than count them."""
-    return None if checks.just_counts(index) else _labels(index)
+    return None if just_counts(index) else _labels(index)
 
 
 def _integer_names(X: Any) -> bool:
