@@ -151,11 +151,21 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
     return number
 
 
-def check_one_row(value: str, found: npt.NDArray[Any], what: str, name: str) -> None:
-    """Check that the value of an argument is the name of one row."""
+def check_row(value: Any, n_rows: int, names: npt.NDArray[Any] | None, name: str, what: str = "row") -> int:
+    """Return the number of a row that is given by its number, or by a name that no other row has.
+
+    Examples
+    --------
+    >>> check_row("b", 3, np.array(["a", "b", "c"]), "root"), check_row(2, 3, None, "root")
+    (1, 2)
+    """
+    if not isinstance(value, str):
+        return check_count(value, name, minimum=0, maximum=n_rows - 1)
+    found = np.zeros(0, np.int64) if names is None else np.flatnonzero(names.astype(str) == value)
     if len(found) != 1:
         others = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ", the name of none"
         raise ValueError(Message(f"`{name}` must be a row number or the name of one {what}; got {value!r}{others}."))
+    return int(found[0])
 
 
 def check_power(value: object, name: str = "power") -> int:

@@ -159,7 +159,7 @@ def _check(path: Any, endings: Sequence[str], overwrite: bool) -> tuple[Path, st
 def row_labels(rows: Any) -> RowLabels | None:
     """The names of rows, or the numbers in the input of those without names where some were dropped; else None."""
     if rows.names is not None:
-        return RowLabels("name", rows.names.astype(np.int64) if rows.integer_names else rows.names)
+        return RowLabels("name", rows.names)
     if getattr(rows, "dropped", None) is None:
         return None
     n_left = rows.graph.n_rows if isinstance(rows, Embedding) else rows.n_rows
@@ -199,7 +199,7 @@ def _dense(points: Any) -> DenseBlocks:
 
 def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all_powers: bool) -> AnnDataContent:
     """Lay an embedding out as AnnData; `context` converts its graph, which is left out without one."""
-    names = np.arange(embedding.graph.n_rows).astype(str) if embedding.names is None else embedding.names
+    names = np.arange(embedding.graph.n_rows) if embedding.names is None else embedding.names
     _warn_about_repeats(embedding.names)
     powers = embedding.by_power
     obsm = {"X_gpe": _dense(powers[power])}
@@ -217,7 +217,7 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
         graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
         uns |= {"neighbors": graph, "gpe": about | graph}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
-    return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding), obs)
+    return AnnDataContent(names.astype(str), obsm, obsp, uns, _annotations(embedding), obs)
 
 
 def _warn_about_repeats(names: np.ndarray | None) -> None:

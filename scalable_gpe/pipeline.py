@@ -353,7 +353,6 @@ def _embedding(
         report=report.as_dict(),
         settings=parameters,
         names=labels.names,
-        integer_names=labels.integer_names,
         feature_names=labels.feature_names,
         annotations=labels.annotations,
         _columns=sketch.columns,

@@ -87,6 +87,7 @@ def in_order_of(
         if not just_counts(index):
             _check_counting(index, name)
         return values
+    names = names.astype(str)
     if just_counts(index) and not _counts_names(len(index), names, dropped, name):
         return values
     match = NameMatch.of(names, np.asarray(index).astype(str))

@@ -52,6 +52,7 @@ def read_row_values(
     """
     if index is not None and rows.names is None:
         raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
+    rows = rows if rows.names is None else rows._replace(names=rows.names.astype(str))
     table = _read_table(path, column, index, rows.names is not None)
     if rows.names is None:
         return table.values, None if file_kind(
@@ -135,7 +136,7 @@ def _table_column(table: Table, column: str | None, index: str | None, named: bo
         texts = NameColumn(other)
         for batch in read.to_batches():
             texts.add(batch)
-        if (found := texts.array()) is not None:
+        if (found := texts.texts()) is not None:
             names[table.names[other]] = found
     return _Table(_values(read.column(str(value))), names)
 

@@ -190,4 +190,4 @@ def _copy_lists(table: ParquetTable, key: str, index: int | None) -> Points:
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
 
     values = spool(rows(), width, dtype)
-    return Points(values, names.array(), f"column {key!r} of {path}", integer_names=names.are_integers(table))
+    return Points(values, names.array(table), f"column {key!r} of {path}")

@@ -15,7 +15,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.io.points import Annotations, Points, first_names, listed
+from scalable_gpe.io.points import Annotations, Points, as_whole_numbers, first_names, listed
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
 from scalable_gpe.io.sources import ArraySource, KeptRows, Source
 from scalable_gpe.io.tables import left_out_remarks
@@ -63,12 +63,10 @@ class InputRows:
         The input.
     metric : str
         One of `METRICS`.
-    names : array of str or None
+    names : array of str or int, or None
         Labels of the rows, where the input has any; not sent to other processes.
     feature_names : array of str or None
         Labels of the columns, where the input has any.
-    integer_names : bool
-        Whether the names are whole numbers in the input.
     offset : (d,) float64 or None
         Subtracted from each row.
     scale : (d,) float64 or None
@@ -91,7 +89,6 @@ class InputRows:
     exponent: int = 0
     annotations: Annotations | None = None
     feature_names: np.ndarray | None = None
-    integer_names: bool = False
     scale: np.ndarray | None = None
     remarks: tuple[str, ...] = ()
 
@@ -255,7 +252,7 @@ def open_rows(
     _check_shape(source.shape, name, min_rows)
     annotations = X.annotations if isinstance(X, Points | InputRows) else None
     rows = InputRows(source, metric, names, None, name, annotations=annotations, remarks=remarks)
-    rows = replace(rows, feature_names=_feature_names(X, source.shape[1]), integer_names=_integer_names(X))
+    rows = replace(rows, feature_names=_feature_names(X, source.shape[1]))
     rows = _without_missing(rows) if missing == "drop" else rows
     _check_shape(rows.source.shape, name, min_rows)
     with naming_all_rows(rows):
@@ -559,14 +556,9 @@ def _whole_columns(frame: Any) -> Any:
 
 def _frame_names(index: Any) -> np.ndarray | None:
     """Labels of a DataFrame's rows, if its index does more than count them."""
-    return None if just_counts(index) else _labels(index)
-
-
-def _integer_names(X: Any) -> bool:
-    """Whether the names of an input's rows are whole numbers there."""
-    if isinstance(X, InputRows | Points):
-        return X.integer_names or (X.names is None and isinstance(X, Points) and _integer_names(X.values))
-    return hasattr(X, "iloc") and getattr(X.index.dtype, "kind", "O") in "iu"
+    if just_counts(index):
+        return None
+    return as_whole_numbers(_labels(index)) if getattr(index.dtype, "kind", "O") in "iu" else _labels(index)
 
 
 def _text_labels(index: Any) -> np.ndarray | None:

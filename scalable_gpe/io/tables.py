@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.points import Points, are_whole_numbers, first_names, listed, name_array, spool
+from scalable_gpe.io.points import Points, as_whole_numbers, first_names, listed, name_array, spool
 
 _LONGEST_NAME = 2**16
 
@@ -86,11 +86,10 @@ def read_table(table: Table, options: TableOptions) -> Points:
     without = f", without {first_names(left_out)}" if left_out else ""
     return Points(
         values,
-        names.array(),
+        names.array(table),
         f"{len(kept)} columns of {table.source}{without}",
         feature_names=name_array(titles) if table.has_header else None,
         remarks=left_out_remarks(left_out) + names.remarks(),
-        integer_names=names.are_integers(table),
     )
 
 
@@ -147,15 +146,17 @@ class NameColumn:
         if self._column is not None:
             self._names += [str(name) for name in _texts(batch.column(str(self._column))).to_pylist()]
 
-    def array(self) -> np.ndarray | None:
+    def texts(self) -> np.ndarray | None:
+        """All names as texts."""
         return name_array(self._names) if self._names else None
 
-    def are_integers(self, table: Table) -> bool:
-        """Whether the names are whole numbers in a table."""
+    def array(self, table: Table) -> np.ndarray | None:
+        """All names, as whole numbers where the table has such."""
         import pyarrow.types as types
 
-        is_integer = self._column is not None and types.is_integer(table.type_of(self._column))
-        return is_integer and are_whole_numbers(self.array())
+        if self._column is None or (names := self.texts()) is None:
+            return None
+        return as_whole_numbers(names) if types.is_integer(table.type_of(self._column)) else names
 
     def remarks(self) -> tuple[str, ...]:
         """A warning about names that several rows share."""
