@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
-from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
+from scalable_gpe.io.obs_columns import got_column, obs_values, plain_values
 from scalable_gpe.io.parquet_files import open_parquet
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import NameColumn, Table, is_numeric
+from scalable_gpe.io.tables import NameColumn, Table
 from scalable_gpe.row_values import NameMatch
 
 _BY_NAME = "rows are matched by name, with column {!r}"
@@ -138,7 +138,7 @@ def _table_column(table: Table, column: str | None, index: str | None, named: bo
             texts.add(batch)
         if (found := texts.texts()) is not None:
             names[table.names[other]] = found
-    return _Table(_values(read.column(str(value))), names)
+    return _Table(plain_values(read.column(str(value)).to_pandas()), names)
 
 
 def _name_columns(table: Table, value: int, index: str | None) -> list[int]:
@@ -165,15 +165,6 @@ def _number(column: str | None, names: Sequence[str], path: str) -> int:
             Message(f"`column=` must name one of {first_names(names)} of {path!r}, and only one; {got_column(column)}.")
         )
     return found[0]
-
-
-def _values(values: Any) -> np.ndarray:
-    """A column of pyarrow: numbers as they are, all else as labels."""
-    import pyarrow.compute
-
-    if is_numeric(values.type):
-        return np.asarray(values.to_numpy())
-    return np.array(pyarrow.compute.fill_null(values.cast("string"), MISSING).to_pylist())
 
 
 def _obs_column(column: str | None, path: str) -> _Table:
