@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import Message
 
 ALL = "all"  # the sum of all powers up to a horizon
 Power: TypeAlias = int | str  # a power p, or "all"
@@ -151,11 +151,21 @@ def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | No
     return number
 
 
-def check_one_row(value: str, found: npt.NDArray[Any], what: str, name: str) -> None:
-    """Check that the value of an argument is the name of one row."""
+def check_row(value: Any, n_rows: int, names: npt.NDArray[Any] | None, name: str, what: str = "row") -> int:
+    """Return the number of a row that is given by its number, or by a name that no other row has.
+
+    Examples
+    --------
+    >>> check_row("b", 3, np.array(["a", "b", "c"]), "root"), check_row(2, 3, None, "root")
+    (1, 2)
+    """
+    if not isinstance(value, str):
+        return check_count(value, name, minimum=0, maximum=n_rows - 1)
+    found = np.zeros(0, np.int64) if names is None else np.flatnonzero(names.astype(str) == value)
     if len(found) != 1:
         others = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ", the name of none"
         raise ValueError(Message(f"`{name}` must be a row number or the name of one {what}; got {value!r}{others}."))
+    return int(found[0])
 
 
 def check_power(value: object, name: str = "power") -> int:
@@ -239,125 +249,6 @@ def check_random_state(value: object, name: str = "random_state") -> int:
             Message(f"`{name}` must be between 0 and 2**64 - 1; got {int(value)}. Choose a seed in this range.")
         )
     return int(value)
-
-
-def check_row_values(
-    values: Any,
-    n_rows: int,
-    name: str,
-    dropped: npt.NDArray[Any] | None = None,
-    names: npt.NDArray[Any] | None = None,
-) -> Any:
-    """Check that there is one value for each row, or for each row of an input of which some were `dropped`.
-
-    Those of the rows that are left are returned. A pandas Series goes by its index where the rows have names.
-
-    Examples
-    --------
-    >>> check_row_values(["a", "b", "c"], 2, "color", np.array([1])).tolist()
-    ['a', 'c']
-    """
-    values = in_order_of(names, values, name, dropped=dropped)
-    shape, n_dropped = np.shape(values), 0 if dropped is None else len(dropped)
-    if dropped is not None and shape == (n_rows + n_dropped,):
-        kept = np.delete(np.arange(shape[0]), dropped)
-        values = getattr(values, "iloc", values)  # of a Series; a Categorical keeps its categories
-        return (np.asarray(values) if isinstance(values, Sequence) else values)[kept]
-    if shape != (n_rows,):
-        before = f", or for each of the {n_rows + n_dropped} of the input" if n_dropped else ""
-        raise ValueError(
-            Message(f"`{name}` must have one value for each of the {n_rows} rows{before}; got shape {shape}.")
-        )
-    return values
-
-
-def _check_counting(index: Any, name: str) -> None:
-    """Refuse an index that has the numbers of rows without names in another order."""
-    numbers, counted = np.asarray(index), np.arange(len(index))
-    if numbers.dtype.kind not in "iu" or np.array_equal(numbers, counted):
-        return
-    if np.array_equal(np.sort(numbers), counted):
-        text = (
-            f"`{name}` is a Series whose index has the numbers of the rows in another order. Pass {name}.sort_index() "
-            f"to go by it, or {name}.to_numpy() if the values are in the order of the rows."
-        )
-        raise ValueError(Message(text))
-
-
-def just_counts(index: Any) -> bool:
-    """Whether the index of a table counts its rows from 0, and so does not name them."""
-    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
-
-
-def in_order_of(
-    names: npt.NDArray[Any] | None,
-    values: Any,
-    name: str,
-    *,
-    partial: bool = False,
-    dropped: npt.NDArray[Any] | None = None,
-) -> Any:
-    """The values of a pandas Series in the order of rows that have `names`, by its index; anything else as it is.
-
-    An index that just counts goes by position, for the rows or for those of an input of which some were `dropped`. It
-    is refused if it may as well hold the names of rows in another order. With `partial`, rows that the index does not
-    name get None.
-
-    Examples
-    --------
-    >>> import pandas
-    >>> in_order_of(np.array(["a", "b"]), pandas.Series([1, 2], index=["b", "a"]), "color").tolist()
-    [2, 1]
-    """
-    if hasattr(values, "map_partitions"):  # a Series of dask
-        values = values.compute()
-    if not hasattr(values, "reindex"):
-        return values
-    index = values.index
-    if names is None:
-        if not just_counts(index):
-            _check_counting(index, name)
-        return values
-    if just_counts(index) and not _counts_names(len(index), names, dropped, name):
-        return values
-    texts = np.asarray(index).astype(str)
-    if np.array_equal(texts, names):
-        return values.reset_index(drop=True)
-    named = np.isin(names, texts)
-    if not named.any() or not (partial or named.all()):
-        raise ValueError(
-            Message(
-                f"`{name}` is a Series whose index lacks the names of {np.count_nonzero(~named)} of {len(names)} rows, "
-                f"such as {str(names[~named][0])!r}. Pass its values alone if they are in the order of the rows."
-            )
-        )
-    if np.unique(texts).size < texts.size:
-        raise ValueError(Message(f"`{name}` is a Series whose index repeats names. Give each row one value."))
-    if np.unique(names[named]).size < np.count_nonzero(named):
-        raise ValueError(Message(f"`{name}` is a Series with a name that several rows share. Rename these rows."))
-    if unknown := 0 if named.all() else np.count_nonzero(~np.isin(texts, names)):
-        warn(f"{unknown} of {len(texts)} names of `{name}` are in no row: their values are left out.", GPEWarning)
-    values = values.set_axis(texts)
-    return values.reindex(names) if named.all() else values.astype(object).reindex(names, fill_value=None)
-
-
-def _counts_names(length: int, names: npt.NDArray[Any], dropped: npt.NDArray[Any] | None, name: str) -> bool:
-    """Whether the index 0, 1, ... of so many values holds names of rows; refuse it if it may be positions too."""
-    counted = np.arange(length)
-    if not np.isin(names, counted.astype(str)).all():
-        return False
-    rows = counted if dropped is None or length == len(names) else np.delete(counted, dropped[dropped < length])
-    if len(rows) != len(names):
-        return True
-    if np.array_equal(rows.astype(str), names):
-        return False
-    raise ValueError(
-        Message(
-            f"`{name}` is a Series with the index 0 to {length - 1}, and the rows are named so in another order. Pass "
-            "its values alone, as to_numpy() gives them, if they are in the order of the rows, or give it their names "
-            "as index."
-        )
-    )
 
 
 def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np.int64]:

@@ -1,8 +1,8 @@
 """The result of a run: points, everything that led to them, and what can be asked of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +21,10 @@ from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import Parameters
-from scalable_gpe.propagation.labels import check_groups, group_members
+from scalable_gpe.propagation.labels import check_groups
 from scalable_gpe.propagation.propagate import Propagation, propagate
 from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
+from scalable_gpe.row_values import in_order_of
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
@@ -67,14 +68,12 @@ class Embedding:
         Results of the stages.
     parameters, report : dict
         The arguments of the run, and the figures that it measured.
-    names : array of str or None
-        Labels of the rows, when the input had any.
+    names : array of str or int, or None
+        Labels of the rows, when the input had any; whole numbers stay so, also in exported tables.
     kept_rows : array of int
         Number in the input of each row: all of them, unless ``missing="drop"`` left some out.
     feature_names : array of str or None
         Labels of the columns of the input, when it had any; `transform` compares them with those of new rows.
-    integer_names : bool
-        Whether the names are whole numbers in the input; tables that are exported have them as such.
     annotations : Annotations or None
         obs and var of an AnnData input, which `export` keeps.
     """
@@ -88,7 +87,6 @@ class Embedding:
     settings: Parameters = field(repr=False)
     names: np.ndarray | None = None
     feature_names: np.ndarray | None = field(default=None, repr=False)
-    integer_names: bool = field(default=False, repr=False)
     annotations: Annotations | None = field(default=None, repr=False)
     _columns: dict[Power, list[SketchColumns]] = field(default_factory=dict, repr=False)
     _axes: dict[Power, Axes] = field(default_factory=dict, repr=False)
@@ -118,11 +116,6 @@ class Embedding:
         """Numbers in the input of the rows that were left out, ascending; None without any."""
         return self.graph.dropped
 
-    @property
-    def is_rotated(self) -> bool:
-        """Whether the columns are principal axes of the sketch."""
-        return self.settings.sketching.is_rotated
-
     def sketch_columns(self, power: Power) -> list[SketchColumns]:
         """The columns of the sketch of one power, before the last application of A."""
         return self._columns[power]
@@ -130,7 +123,8 @@ class Embedding:
     def columns_of(self, power: Power, points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Some columns of the sketch of some rows of the embedding, in float64; it must have all axes."""
         points = points.astype(np.float64)
-        return self._axes[power].rotate_back(points, chosen) if self.is_rotated else points[:, chosen]
+        is_rotated = self.settings.sketching.is_rotated
+        return self._axes[power].rotate_back(points, chosen) if is_rotated else points[:, chosen]
 
     @property
     def by_power(self) -> dict[Power, Any]:
@@ -342,10 +336,11 @@ class Embedding:
         if isinstance(labels, str):
             values = self._obs_column(labels)
         else:
-            values = checks.in_order_of(self.names, labels, "labels", partial=True, dropped=self.dropped)
+            values = in_order_of(self.names, labels, "labels", partial=True, dropped=self.dropped)
         self._check_there()
-        how = {"method": method, "horizon": horizon, "tol": tol}
-        return propagate(self.heat, values, **how, store=store, storage_options=storage_options)
+        return propagate(
+            self.heat, values, method=method, horizon=horizon, tol=tol, store=store, storage_options=storage_options
+        )
 
     def fate(self, terminal: Any, *, tol: float | str = "auto", store: Any = None) -> Propagation:
         """The probability that a walk from each row reaches each terminal group first.
@@ -376,10 +371,7 @@ class Embedding:
         self._check_there()
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
-        given, n_rows = terminal if isinstance(terminal, Mapping) else {one: one for one in terminal}, self.graph.n_rows
-        members = {group: group_members(some, n_rows, self.names) for group, some in given.items()}
-        rows = {group: np.array([self._row(one, "terminal") for one in some]) for group, some in members.items()}
-        groups = check_groups(rows, n_rows, "terminal")
+        groups = check_groups(terminal, self.graph.n_rows, partial(self._row, name="terminal"), self.names)
         found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
         return replace(found, classes=np.array(groups.names))
 
@@ -417,13 +409,10 @@ class Embedding:
 
     def _row(self, root: Any, name: str = "root") -> int:
         """The number of a row that is given by number or name."""
-        if isinstance(root, str):
-            found = np.flatnonzero(self.names == root) if self.names is not None else np.zeros(0, int)
-            checks.check_one_row(root, found, "row", name)
-            return int(found[0])
-        if self.integer_names and isinstance(root, int | np.integer) and root >= self.graph.n_rows:
+        are_numbers = self.names is not None and self.names.dtype.kind == "i"
+        if are_numbers and isinstance(root, int | np.integer) and root >= self.graph.n_rows:
             raise ValueError(Message(f"`{name}` must be a row number, or the name of a row as a text: '{root}'."))
-        return checks.check_count(root, name, minimum=0, maximum=self.graph.n_rows - 1)
+        return checks.check_row(root, self.graph.n_rows, self.names, name)
 
     def _check_there(self) -> None:
         """Refuse to go on if the store holds another run by now, whose arrays have the same places."""

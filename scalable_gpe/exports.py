@@ -5,7 +5,7 @@ import logging
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -91,21 +91,16 @@ def export(
     >>> np.load(gpe.export(result, "torus.npy")).shape
     (500, 8)
     """
-    target = check_target(path, folder=os.fspath(path).lower().endswith(".zarr"))
     if not isinstance(embedding, Embedding):
         raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
-    ending = check_choice(target.suffix.lower(), FORMATS, "the ending of the path")
+    target, ending = _check(path, FORMATS, overwrite)
     holds_one = ending in TABLES  # AnnData gets each power under its name
     points, chosen = points_of(embedding, power, log_level=logging.WARNING if holds_one else logging.INFO)
-    check_installed(ending)
-    check_replaceable(target, overwrite=overwrite)
-    with replacing(target) as unfinished:
-        if holds_one:
-            _write(unfinished, ending, _dense(points), row_labels(embedding))
-        else:
-            with _with_scratch(embedding.graph.context, unfinished) as context:
-                content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)
-                write_anndata(unfinished, content)
+    if holds_one:
+        return _write(target, _dense(points), row_labels(embedding))
+    with replacing(target) as unfinished, _with_scratch(embedding.graph.context, unfinished) as context:
+        content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)
+        write_anndata(unfinished, content)
     return target
 
 
@@ -122,11 +117,8 @@ def export_transformed(
 
     With ``missing="drop"``, rows with missing values are left out.
     """
-    target = check_target(path)
-    ending = check_choice(target.suffix.lower(), TABLES, "the ending of the path")
+    target, _ = _check(path, TABLES, overwrite)
     _, chosen = points_of(embedding, power, log_level=logging.WARNING)
-    check_installed(ending)
-    check_replaceable(target, overwrite=overwrite)
     rows, batches = embedding._transformed(X_new, chosen, missing)
     if (dropped := getattr(rows, "dropped", None)) is not None:
         warn(
@@ -140,9 +132,7 @@ def export_transformed(
             n_far += found.n_far
             yield found.values[0]
 
-    with replacing(target) as unfinished:
-        matrix = DenseBlocks((rows.n_rows, embedding.settings.n_components), placed())
-        _write(unfinished, ending, matrix, row_labels(rows))
+    _write(target, DenseBlocks((rows.n_rows, embedding.settings.n_components), placed()), row_labels(rows))
     warn_if_far(n_far, rows.n_rows)
     return target
 
@@ -151,37 +141,41 @@ def export_probabilities(
     found: Propagation, path: Any, labels: RowLabels | None = None, *, overwrite: bool = False
 ) -> Path:
     """Write class probabilities, some rows at a time, as .npy, .csv or .parquet; columns are named after classes."""
-    target = check_target(path)
-    ending = check_choice(target.suffix.lower(), TABLES, "the ending of the path")
-    check_installed(ending)
-    check_replaceable(target, overwrite=overwrite)
+    target, _ = _check(path, TABLES, overwrite)
     n_rows, n_classes = (int(size) for size in found.probabilities.shape)
     parts = (np.asarray(found.probabilities[slice(*piece)]) for piece in ranges(n_rows, max(1, 2**22 // n_classes)))
-    with replacing(target) as unfinished:
-        _write(unfinished, ending, DenseBlocks((n_rows, n_classes), parts), labels, [str(one) for one in found.classes])
-    return target
+    return _write(target, DenseBlocks((n_rows, n_classes), parts), labels, [str(one) for one in found.classes])
+
+
+def _check(path: Any, endings: Sequence[str], overwrite: bool) -> tuple[Path, str]:
+    """Check that a file can be written, in a format that its path names, before the work."""
+    target = check_target(path, folder=os.fspath(path).lower().endswith(".zarr"))
+    ending = check_choice(target.suffix.lower(), endings, "the ending of the path")
+    check_installed(ending)
+    check_replaceable(target, overwrite=overwrite)
+    return target, ending
 
 
 def row_labels(rows: Any) -> RowLabels | None:
     """The names of rows, or the numbers in the input of those without names where some were dropped; else None."""
     if rows.names is not None:
-        return RowLabels("name", rows.names.astype(np.int64) if rows.integer_names else rows.names)
+        return RowLabels("name", rows.names)
     if getattr(rows, "dropped", None) is None:
         return None
     n_left = rows.graph.n_rows if isinstance(rows, Embedding) else rows.n_rows
     return RowLabels("row", np.delete(np.arange(n_left + len(rows.dropped)), rows.dropped))
 
 
-def _write(
-    path: Path, ending: str, matrix: DenseBlocks, labels: RowLabels | None, columns: list[str] | None = None
-) -> None:
+def _write(target: Path, matrix: DenseBlocks, labels: RowLabels | None, columns: list[str] | None = None) -> Path:
     """Write a matrix in a format that holds one, with the names or numbers of its rows if it can."""
-    if ending == ".npy":
-        write_npy(path, matrix)
-        return
     columns = component_names(matrix.shape[1]) if columns is None else columns
-    write_table = write_csv if ending == ".csv" else write_parquet
-    write_table(path, matrix, columns, labels)
+    with replacing(target) as unfinished:
+        if target.suffix.lower() == ".npy":
+            write_npy(unfinished, matrix)
+        else:
+            write_table = write_csv if target.suffix.lower() == ".csv" else write_parquet
+            write_table(unfinished, matrix, columns, labels)
+    return target
 
 
 @contextmanager
@@ -205,7 +199,7 @@ def _dense(points: Any) -> DenseBlocks:
 
 def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all_powers: bool) -> AnnDataContent:
     """Lay an embedding out as AnnData; `context` converts its graph, which is left out without one."""
-    names = np.arange(embedding.graph.n_rows).astype(str) if embedding.names is None else embedding.names
+    names = np.arange(embedding.graph.n_rows) if embedding.names is None else embedding.names
     _warn_about_repeats(embedding.names)
     powers = embedding.by_power
     obsm = {"X_gpe": _dense(powers[power])}
@@ -223,7 +217,7 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
         graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
         uns |= {"neighbors": graph, "gpe": about | graph}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
-    return AnnDataContent(names, obsm, obsp, uns, _annotations(embedding), obs)
+    return AnnDataContent(names.astype(str), obsm, obsp, uns, _annotations(embedding), obs)
 
 
 def _warn_about_repeats(names: np.ndarray | None) -> None:

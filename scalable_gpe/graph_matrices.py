@@ -15,7 +15,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Sorted, shuffle
-from scalable_gpe.graph.edges import check_listed
+from scalable_gpe.graph.edges import Edges, check_listed
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
@@ -94,8 +94,7 @@ class _Matrix(Protocol):
     """A sparse matrix that is stored in blocks of points."""
 
     @property
-    def n_blocks(self) -> int: ...
-    def rows_of(self, number: int) -> tuple[int, int]: ...
+    def edges(self) -> Edges: ...
     def lengths(self, number: int) -> np.ndarray: ...
     def entries(self, number: int) -> _Entries: ...
 
@@ -108,22 +107,18 @@ class _Lists:
     user_rows: Panel
 
     @property
-    def n_blocks(self) -> int:
-        """As many blocks as the edges have."""
-        return self.graph.edges.n_blocks
-
-    def rows_of(self, number: int) -> tuple[int, int]:
-        """The first point of a block, and the point after its last one."""
-        return self.graph.edges.rows_of(number)
+    def edges(self) -> Edges:
+        """The blocks of points."""
+        return self.graph.edges
 
     def lengths(self, number: int) -> np.ndarray:
         """Neighbours of each point of a block."""
-        lengths: np.ndarray = np.count_nonzero(self.graph.lists.read(*self.rows_of(number)) >= 0, axis=1)
+        lengths: np.ndarray = np.count_nonzero(self.graph.lists.read(*self.edges.rows_of(number)) >= 0, axis=1)
         return lengths
 
     def entries(self, number: int) -> _Entries:
         """Neighbours and distances of the user's rows of a block; columns of a row in any order."""
-        graph, piece = self.graph, self.rows_of(number)
+        graph, piece = self.graph, self.edges.rows_of(number)
         lists = graph.lists.read(*piece)
         check_listed(lists, graph.storage_order.n_points, graph.lists.key[1])
         rows, points = _rows_of_points(graph.storage_order, *piece)
@@ -142,19 +137,15 @@ class _KernelRows:
     user_rows: Panel
 
     @property
-    def n_blocks(self) -> int:
-        """Blocks of K."""
-        return self.kernel.edges.n_blocks
-
-    def rows_of(self, number: int) -> tuple[int, int]:
-        """The first point of a block, and the point after its last one."""
-        return self.kernel.edges.rows_of(number)
+    def edges(self) -> Edges:
+        """The blocks of K."""
+        return self.kernel.edges
 
     def lengths(self, number: int) -> np.ndarray:
         """Entries of each point of a block."""
-        order, edges = self.kernel.storage_order, self.kernel.edges
+        order, edges = self.kernel.storage_order, self.edges
         if order.group is None:
-            start, stop = self.rows_of(number)
+            start, stop = self.edges.rows_of(number)
             return edges.degrees(start, stop) - 1
         _, bounds = order.rows_by_point
         block = edges.block(number)
@@ -165,7 +156,7 @@ class _KernelRows:
     def entries(self, number: int) -> _Entries:
         """Entries of the user's rows of a block, columns ascending."""
         order = self.kernel.storage_order
-        block = self.kernel.edges.block(number)
+        block = self.edges.block(number)
         rows, points = _rows_of_points(order, block.first, block.stop)
         begin = block.indptr[points]
         lengths = block.indptr[points + 1] - begin
@@ -218,7 +209,7 @@ def _spans(begin: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def _pointers(matrix: _Matrix, order: StorageOrder, panels: Panels, context: Context) -> np.ndarray:
     """Where the entries of each of the user's rows begin, and where the last ones end."""
     lengths = panels.new((order.n_points,), np.int64)
-    context.workers.map_blocks(_Measure(matrix, lengths), matrix.n_blocks)
+    context.workers.map_blocks(_Measure(matrix, lengths), matrix.edges.n_blocks)
     by_point, position = lengths.whole(), order.position
     pointers, total = context.empty((order.n_rows + 1,), np.int64), 0
     pointers[0] = 0
@@ -237,7 +228,7 @@ class _Measure:
     lengths: Panel
 
     def __call__(self, number: int) -> None:
-        start, stop = self.matrix.rows_of(number)
+        start, stop = self.matrix.edges.rows_of(number)
         room = self.lengths.room(start, stop)
         room[:] = self.matrix.lengths(number)
         self.lengths.put(start, room)
@@ -263,11 +254,12 @@ def _pieces(
     from scalable_gpe.loops import sparse
 
     cuts = _cuts(pointers, context.plan.exported_entries())
-    block_bytes = max(1, ENTRY_BYTES * int(pointers[-1]) // matrix.n_blocks)
-    together = context.plan.exported_blocks(matrix.n_blocks, block_bytes)
-    in_memory = together == matrix.n_blocks and not context.workers.remote
+    n_blocks = matrix.edges.n_blocks
+    block_bytes = max(1, ENTRY_BYTES * int(pointers[-1]) // n_blocks)
+    together = context.plan.exported_blocks(n_blocks, block_bytes)
+    in_memory = together == n_blocks and not context.workers.remote
     shuffled = shuffle(
-        _Sort(matrix, cuts), range(matrix.n_blocks), len(cuts) - 1, context, together=together, n_held=int(in_memory)
+        _Sort(matrix, cuts), range(n_blocks), len(cuts) - 1, context, together=together, n_held=int(in_memory)
     )
     panels.clear()
     try:

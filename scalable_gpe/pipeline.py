@@ -6,7 +6,6 @@ X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 from dataclasses import replace
 from typing import Any
 
-from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.embedding import Embedding
@@ -29,6 +28,7 @@ from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
+from scalable_gpe.row_values import check_row_values, in_order_of
 from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding_names
 from scalable_gpe.run_store import check_writable, nothing_left, open_sound, opened, with_repairs
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn_if_few
@@ -352,7 +352,6 @@ def _embedding(
         report=report.as_dict(),
         settings=parameters,
         names=labels.names,
-        integer_names=labels.integer_names,
         feature_names=labels.feature_names,
         annotations=labels.annotations,
         _columns=sketch.columns,
@@ -380,8 +379,8 @@ def _of_kept(values: Any, rows: InputRows | None) -> Any:
     if rows is None or values is None:
         return values
     dropped = rows.dropped
-    values = checks.in_order_of(rows.names, values, "sample_weight", dropped=dropped)
-    return values if dropped is None else checks.check_row_values(values, rows.n_rows, "sample_weight", dropped)
+    values = in_order_of(rows.names, values, "sample_weight", dropped=dropped)
+    return values if dropped is None else check_row_values(values, rows.n_rows, "sample_weight", dropped)
 
 
 def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_jobs: int | None, resume: bool) -> None:

@@ -8,12 +8,13 @@ CellRank's; nothing else of the object is touched.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import identity
 
-from scalable_gpe.checks import ALL, NotFiniteError, Seed, check_count, check_one_row, check_random_state
+from scalable_gpe.checks import ALL, NotFiniteError, Seed, check_count, check_random_state, check_row
 from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import distances_from
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
@@ -25,7 +26,7 @@ from scalable_gpe.heat.normalization import HeatKernel, heat_kernel, top_eigenve
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.pipeline import embed as embed_points
 from scalable_gpe.projection import points_of
-from scalable_gpe.propagation.labels import check_groups, check_labels, group_members
+from scalable_gpe.propagation.labels import check_groups, check_labels
 from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.propagation.propagate import propagate as propagate_labels
 from scalable_gpe.spectral.diffusion_map import diffusion_map
@@ -444,11 +445,9 @@ def fate(
         given = check_labels(np.asarray(adata.obs[terminal], object), adata.n_obs, "terminal")
         names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
     else:
-        some = terminal if isinstance(terminal, Mapping) else {str(one): one for one in terminal}
-        obs_names = np.asarray(adata.obs_names, str)
-        members = {str(name): group_members(of, adata.n_obs, obs_names) for name, of in some.items()}
-        rows = {name: np.array([_row(adata, one, "terminal") for one in of]) for name, of in members.items()}
-        names, codes = check_groups(rows, adata.n_obs, "terminal")
+        row_of, obs_names = partial(_row, adata, name="terminal"), np.asarray(adata.obs_names, str)
+        groups, codes = check_groups(terminal, adata.n_obs, row_of, obs_names)
+        names = [str(one) for one in groups]
     found = propagate_labels(_heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
     adata = adata.copy() if copy else adata
     adata.obs["term_states_fwd"] = _categorical(adata, codes, np.array(names))
@@ -588,11 +587,7 @@ def _row(adata: Any, root: Any, name: str = "root") -> int:
                 "uns['iroot']. Pass one, or set adata.uns['iroot'] as for sc.tl.dpt."
             )
         )
-    if isinstance(root, str):
-        found = np.flatnonzero(np.asarray(adata.obs_names) == root)
-        check_one_row(root, found, "observation", name)
-        return int(found[0])
-    return check_count(root, name, minimum=0, maximum=adata.n_obs - 1)
+    return check_row(root, adata.n_obs, np.asarray(adata.obs_names), name, "observation")
 
 
 def __dir__() -> list[str]:

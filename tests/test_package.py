@@ -66,7 +66,7 @@ LAYERS = {
     "plot",
     "pl",
 }
-FOUNDATION = {"errors", "checks", "formatting", "markup"}
+FOUNDATION = {"errors", "checks", "row_values", "formatting", "markup"}
 
 
 def layer(name: str) -> str:

@@ -224,7 +224,7 @@ def test_values_with_names_go_by_name():
     for terminal, problem in (
         ({"left": masks["left"].astype(int), "right": [399]}, r"400 numbers look like a mask: use astype\(bool\)"),
         ({"left": [0, 0], "right": [399]}, "'left' has row 0 again"),
-        ({"left": masks["left"][10:], "right": [399]}, "lacks the names of 10 of 400 rows, such as 'cell 390'"),
+        ({"left": masks["left"][10:], "right": [399]}, "10 of them have no value: 'cell 390'"),
     ):
         with pytest.raises(ValueError, match=problem):
             gpe.tl.fate(adata, terminal)

@@ -70,11 +70,13 @@ class FrameAnnotations:
 
 @dataclass(frozen=True)
 class FileAnnotations:
-    """obs and var of an .h5ad file, or of an AnnData folder in zarr."""
+    """obs and var of an .h5ad file, of an AnnData folder in zarr, or of the .h5ad file whose bytes a store keeps."""
 
     source: str
     path: str
     storage_options: StorageOptions | None = field(default=None, repr=False)
+    stored: Table | None = field(default=None, repr=False)
+    n_bytes: int = 0
 
     def problem(self, names: np.ndarray | None, n_rows: int) -> str | None:
         """Why these are no longer the annotations of an embedding, or None."""
@@ -108,52 +110,21 @@ class FileAnnotations:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
-        if self.path.lower().endswith(".h5ad"):
+        if self.stored is not None:
+            with _temporary() as path:
+                with open(path, "wb") as file:
+                    for start in range(0, self.stored.shape[0], _ROWS):
+                        file.write(self.stored.read(start, min(start + _ROWS, self.stored.shape[0])).tobytes())
+                    file.truncate(self.n_bytes)
+                with open_hdf5(str(path)) as group:
+                    yield group
+        elif self.path.lower().endswith(".h5ad"):
             with open_hdf5(self.path) as group:
                 yield group
         else:
             from scalable_gpe.io.zarr_input import open_node
 
             yield open_node(self.path, self.storage_options)
-
-
-@dataclass(frozen=True)
-class StoredAnnotations:
-    """obs and var that a store keeps."""
-
-    source: str
-    table: Table
-    n_bytes: int
-
-    def problem(self, names: np.ndarray | None, n_rows: int) -> str | None:
-        """Why these are not the annotations of an embedding, or None."""
-        with self._file() as file:
-            return file.problem(names, n_rows)
-
-    def take(self, rows: np.ndarray) -> FrameAnnotations:
-        """Those of some rows."""
-        with self._file() as file:
-            return file.take(rows)
-
-    def write(self, file: Any) -> None:
-        """Write obs and var into an open .h5ad file or zarr group."""
-        with self._file() as stored:
-            stored.write(file)
-
-    def column(self, name: str) -> np.ndarray:
-        """One column of obs."""
-        with self._file() as stored:
-            return stored.column(name)
-
-    @contextlib.contextmanager
-    def _file(self) -> Iterator[FileAnnotations]:
-        """The stored bytes as a temporary file."""
-        with _temporary() as path:
-            with open(path, "wb") as file:
-                for start in range(0, self.table.shape[0], _ROWS):
-                    file.write(self.table.read(start, min(start + _ROWS, self.table.shape[0])).tobytes())
-                file.truncate(self.n_bytes)
-            yield FileAnnotations(self.source, str(path))
 
 
 # --- in a store -----------------------------------------------------------------------------------
@@ -186,10 +157,12 @@ def save_annotations(annotations: Annotations, store: ArrayStore) -> None:
         warn(f"obs and var of the input are not kept in the store: {error}", GPEWarning)
 
 
-def open_annotations(store: ArrayStore) -> StoredAnnotations | None:
+def open_annotations(store: ArrayStore) -> FileAnnotations | None:
     """The annotations that a store keeps."""
     record = store.read(ANNOTATIONS, _Record)
-    return None if record is None else StoredAnnotations(record.source, store.open_table(_TABLE), record.n_bytes)
+    if record is None:
+        return None
+    return FileAnnotations(record.source, f"{store}/{_TABLE}", None, store.open_table(_TABLE), record.n_bytes)
 
 
 def _state(annotations: Annotations) -> str | None:

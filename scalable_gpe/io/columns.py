@@ -3,20 +3,21 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import row_names
 from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
-from scalable_gpe.io.obs_columns import MISSING, got_column, obs_values
+from scalable_gpe.io.obs_columns import got_column, obs_values, plain_values
 from scalable_gpe.io.parquet_files import open_parquet
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import NameColumn, Table, is_numeric
+from scalable_gpe.io.tables import NameColumn, Table
+from scalable_gpe.row_values import NameMatch
 
 _BY_NAME = "rows are matched by name, with column {!r}"
 
@@ -51,6 +52,7 @@ def read_row_values(
     """
     if index is not None and rows.names is None:
         raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
+    rows = rows if rows.names is None else rows._replace(names=rows.names.astype(str))
     table = _read_table(path, column, index, rows.names is not None)
     if rows.names is None:
         return table.values, None if file_kind(
@@ -61,16 +63,16 @@ def read_row_values(
             return table.values, None
         if len(texts) == rows.n_input and np.array_equal(texts[rows.kept], rows.names):
             return table.values[rows.kept], None
-    matches = {name: _match(rows.names, texts, given=name == index) for name, texts in table.names.items()}
-    sound = {name: match for name, match in matches.items() if match and match.suits(partial)}
+    matches = {name: NameMatch.of(rows.names, texts) for name, texts in table.names.items()}
+    if index is None:
+        matches = {one: match for one, match in matches.items() if _are_names(match, rows.names, table.names[one])}
+    sound = {name: match for name, match in matches.items() if match.suits(partial)}
     if len(sound) > 1:
         raise ValueError(
             Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(sound)}.")
         )
     for name, match in (sound or matches).items():
-        if match is None:
-            continue
-        if name != index and np.array_equal(table.names[name], np.arange(len(table.names[name])).astype(str)):
+        if name != index and np.array_equal(table.names[name], np.arange(match.n_values).astype(str)):
             raise ValueError(
                 Message(
                     f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
@@ -84,51 +86,17 @@ def read_row_values(
                     "one value, or leave the column out."
                 )
             )
-        there = match.numbers >= 0
-        if there.all():
-            return table.values[match.numbers], _BY_NAME.format(name)
-        if unknown := len(table.names[name]) - np.count_nonzero(there):
-            warn(f"{unknown:,} names of column {name!r} of {path!r} are in no row of the store.", GPEWarning)
-        values = np.full(len(there), None, object)
-        values[there] = table.values[match.numbers[there]].tolist()
-        return values, _BY_NAME.format(name) + f"; {np.count_nonzero(there):,} of {len(there):,} rows are in it"
+        n_found, n_rows = np.count_nonzero(match.numbers >= 0), len(match.numbers)
+        share = "" if n_found == n_rows else f"; {n_found:,} of {n_rows:,} rows are in it"
+        return match.take(table.values, f"column {name!r} of {path!r}"), _BY_NAME.format(name) + share
     return table.values, "values are taken in the order of the rows: no column of it holds their names"
 
 
-class _Match(NamedTuple):
-    """Where the names of the rows are in a column (-1: nowhere), the missing ones, and those that are there twice."""
-
-    numbers: np.ndarray
-    missing: np.ndarray
-    repeated: np.ndarray
-
-    def suits(self, partial: bool) -> bool:
-        """Whether each row, or with `partial` some of them, has one value."""
-        enough = len(self.missing) < len(self.numbers) if partial else not len(self.missing)
-        return enough and not len(self.repeated)
-
-    @property
-    def problem(self) -> str:
-        wrong, what = (self.repeated, "stand in several rows") if len(self.repeated) else (self.missing, "are missing")
-        return f"{len(wrong):,} {what}: {first_names(wrong.tolist(), 5)}"
-
-
-def _match(names: np.ndarray, texts: np.ndarray, *, given: bool) -> _Match | None:
-    """Find the names in a column; None if it holds other texts: most are no names, or most repeat others."""
-    order = np.argsort(texts, kind="stable")
-    ordered = texts[order]
-    at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
-    has = ordered[at] == names
-    most = 2 * max(np.count_nonzero(has) / len(names), np.mean(np.isin(texts, names))) > 1
-    if not given and not (most and 2 * len(np.unique(texts)) >= len(texts)):
-        return None
-    repeated = np.union1d(_repeated(np.sort(names[has])), np.intersect1d(_repeated(ordered), names))
-    return _Match(np.where(has, order[at], -1), names[~has], repeated)
-
-
-def _repeated(ordered: np.ndarray) -> np.ndarray:
-    found: np.ndarray = ordered[1:][ordered[1:] == ordered[:-1]]
-    return found
+def _are_names(match: NameMatch, names: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether a column holds names of rows: most of either are among the others, and most do not repeat."""
+    n_found = len(match.numbers) - len(match.missing)
+    most = 2 * n_found > len(match.numbers) or 2 * np.count_nonzero(np.isin(texts, names)) > len(texts)
+    return bool(most) and 2 * len(np.unique(texts)) >= len(texts)
 
 
 def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Table:
@@ -168,9 +136,9 @@ def _table_column(table: Table, column: str | None, index: str | None, named: bo
         texts = NameColumn(other)
         for batch in read.to_batches():
             texts.add(batch)
-        if (found := texts.array()) is not None:
+        if (found := texts.texts()) is not None:
             names[table.names[other]] = found
-    return _Table(_values(read.column(str(value))), names)
+    return _Table(plain_values(read.column(str(value)).to_pandas()), names)
 
 
 def _name_columns(table: Table, value: int, index: str | None) -> list[int]:
@@ -197,15 +165,6 @@ def _number(column: str | None, names: Sequence[str], path: str) -> int:
             Message(f"`column=` must name one of {first_names(names)} of {path!r}, and only one; {got_column(column)}.")
         )
     return found[0]
-
-
-def _values(values: Any) -> np.ndarray:
-    """A column of pyarrow: numbers as they are, all else as labels."""
-    import pyarrow.compute
-
-    if is_numeric(values.type):
-        return np.asarray(values.to_numpy())
-    return np.array(pyarrow.compute.fill_null(values.cast("string"), MISSING).to_pylist())
 
 
 def _obs_column(column: str | None, path: str) -> _Table:

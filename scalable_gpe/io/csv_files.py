@@ -18,54 +18,28 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import is_numeric, wrong_columns
+from scalable_gpe.io.tables import Table, is_numeric, wrong_columns
 
 _FIRST_LINES = 2**22  # bytes in which the first line of a text must end
 _BLOCK = 2**23  # bytes of a text that are parsed at once
 
 
 @dataclass(frozen=True)
-class CsvTable:
-    """A text table; to the parser, columns are named by their numbers, because two may have one name.
+class CsvTable(Table):
+    """A text table: the character between its cells, and the lines before its first row.
 
-    Attributes
-    ----------
-    path : str
-        The file.
-    sep : str
-        The character between cells.
-    names : tuple of str
-        Names of the columns: those of the header, or ``"column 0"`` and so on.
-    n_skipped : int
-        Lines before the first row, the header and empty ones.
-    has_header : bool
-        Whether a line names the columns.
+    To the parser, columns are named by their numbers, because two may have one name.
     """
 
-    path: str
     sep: str
-    names: tuple[str, ...]
     n_skipped: int
-    has_header: bool
-
-    @property
-    def source(self) -> str:
-        """The path, and whether a header was found."""
-        return self.path + (" below a header" if self.has_header else "")
-
-    @property
-    def index(self) -> int | None:
-        """The column in which pandas has written an index without a name."""
-        return 0 if self.has_header and self.names[0] == "" else None
 
     def type_of(self, column: int) -> Any:
-        """The type of a column, by its first rows."""
         import pyarrow
 
         return pyarrow.null() if self._first_rows is None else self._first_rows.column(column).type
 
     def fault(self, column: int) -> str | None:
-        """Why a column is not one of numbers, by its first rows."""
         import pyarrow.types as types
 
         if is_numeric(kind := self.type_of(column)) or types.is_null(kind):
@@ -75,19 +49,17 @@ class CsvTable:
         return f"holds {next((text for text in texts if not _is_number(text)), texts[0])!r}{only}"
 
     def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]:
-        """The type of a copy of some columns."""
         return np.float64
 
     def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]:
-        """Record batches of columns of numbers; types guessed from the first rows can be wrong later."""
         import pyarrow
 
+        # types guessed from the first rows can be wrong later
         bools = () if self._first_rows is None else [f.name for f in self._first_rows.schema if f.type == "bool"]
         types = {str(one): pyarrow.bool_() if str(one) in bools else pyarrow.float64() for one in columns}
         return self._parsed(types if index is None else {**types, str(index): pyarrow.string()}, list(types))
 
     def read(self, column: int, texts: Sequence[int]) -> Any:
-        """A column with the type of all of its cells, and others as texts."""
         import pyarrow
         import pyarrow.csv
 
@@ -174,8 +146,10 @@ def open_csv(path: str, sep: str | None = None, header: bool | None = None) -> C
         raise _ambiguous(path, first)
     if not isinstance(header, bool):
         raise TypeError(Message(f"`header` must be True, False or None (decided from the file); got {header!r}."))
-    names = first if header else tuple(f"column {number}" for number in range(len(first)))
-    return CsvTable(path, expected, names, n_lines if header else 0, header)
+    names = list(first) if header else [f"column {number}" for number in range(len(first))]
+    source = path + (" below a header" if header else "")
+    index = 0 if header and names[0] == "" else None  # pandas writes an index without a name so
+    return CsvTable(path, source, names, index, header, expected, n_lines if header else 0)
 
 
 # --- the first lines ------------------------------------------------------------------------------

@@ -2,29 +2,12 @@
 
 import os
 import zipfile
-import zlib
 from typing import Any
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import read_sparse
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.points import check_memory
-
-# what zipfile, numpy and scipy raise for files that are not sound
-_UNSOUND = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def read_distances(path: str, key: str = "obsp/distances") -> Any:
@@ -54,7 +37,9 @@ def _read_npz(path: str) -> Any:
         if matrix.format != "coo":
             matrix.check_format(full_check=True)
         return matrix.tocsr()
-    except _UNSOUND as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever zipfile, numpy and scipy raise for a file that is not sound
         text = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
             Message(f"`neighbors`: {path!r} is not a sound sparse matrix: {text}. Save it with scipy.sparse.save_npz.")

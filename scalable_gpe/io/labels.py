@@ -19,27 +19,25 @@ class Labels:
     names: np.ndarray | None = None
     feature_names: np.ndarray | None = None
     annotations: Annotations | None = None
-    integer_names: bool = False
 
     @classmethod
     def of(cls, rows: InputRows | None) -> "Labels":
         """The labels of an input."""
         if rows is None:
             return cls()
-        return cls(rows.names, rows.feature_names, rows.annotations, rows.integer_names)
+        return cls(rows.names, rows.feature_names, rows.annotations)
 
     @classmethod
     def stored(cls, store: ArrayStore, rows: InputRows | None) -> "Labels":
         """The labels in a store; annotations of the input itself, if it is given, may be newer."""
         own = None if rows is None else rows.annotations
-        found, names = open_annotations(store) if own is None else own, store.read(NAMES, _NamesMetadata)
-        return cls(_open(store, NAMES), _open(store, FEATURE_NAMES), found, names is not None and names.are_integers)
+        return cls(_open(store, NAMES), _open(store, FEATURE_NAMES), open_annotations(store) if own is None else own)
 
     def save(self, store: ArrayStore) -> None:
         """Store what there is."""
         if self.annotations is not None and store.persistent:
             save_annotations(self.annotations, store)
-        _save(self.names, store, NAMES, are_integers=self.integer_names)
+        _save(self.names, store, NAMES)
         _save(self.feature_names, store, FEATURE_NAMES)
 
 
@@ -52,18 +50,18 @@ class _NamesMetadata:
     are_integers: bool = False
 
 
-def _save(names: np.ndarray | None, store: ArrayStore, group: str, *, are_integers: bool = False) -> None:
+def _save(names: np.ndarray | None, store: ArrayStore, group: str) -> None:
     """Store names, if there are any, in place of others."""
     stored = None if names is None else _open(store, group)
     if names is None or (stored is not None and np.array_equal(stored, names)):
         return
     if stored is not None:
         store.remove(group)
-    letters = np.char.encode(names, "utf-8")
+    letters = np.char.encode(names.astype(str), "utf-8")
     width = max(1, letters.dtype.itemsize)
     table = store.table(f"{group}/utf8", (len(letters), width), np.uint8)
     write_whole(table, np.frombuffer(letters.tobytes(), np.uint8).reshape(len(letters), width))
-    store.commit(group, _NamesMetadata(width, are_integers=are_integers))
+    store.commit(group, _NamesMetadata(width, are_integers=names.dtype.kind == "i"))
 
 
 def stored_feature_names(store: ArrayStore) -> list[str] | None:
@@ -81,4 +79,5 @@ def _open(store: ArrayStore, group: str) -> np.ndarray | None:
     if metadata.encoding != "utf-8" or table.shape[1:] != (metadata.width,) or table.dtype != np.uint8:
         raise DamageError(f"array '{group}/utf8' does not hold names", f"{group}/utf8")
     letters = np.ascontiguousarray(table.read(0, table.shape[0]))
-    return np.char.decode(letters.view(f"S{metadata.width}")[:, 0], metadata.encoding)
+    names = np.char.decode(letters.view(f"S{metadata.width}")[:, 0], metadata.encoding)
+    return names.astype(np.int64) if metadata.are_integers else names

@@ -6,9 +6,7 @@ Other processes are sent the name of the file and open it themselves.
 import io
 import mmap
 from collections.abc import Callable, Iterator
-from tokenize import TokenError
 from typing import Any, TypeGuard
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -16,11 +14,6 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.sources import ArraySource, At
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
-# what numpy raises for headers that are not sound
-_NOT_NPY = (
-    *(ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError, SyntaxError, BadZipFile),
-    TokenError,
-)
 _HEADER = 2**16  # bytes that hold the header of any file of numbers
 _SPAN = 2**24  # bytes of a mapped file within which rows are taken at once
 _FEW = 64  # rows that are taken at once wherever they are
@@ -31,7 +24,9 @@ def map_npy(path: str) -> np.ndarray:
     """Map a .npy file; never unpickle it."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _NOT_NPY as error:  # numpy would advise to unpickle a file that is not .npy
+    except OSError:
+        raise
+    except Exception as error:  # numpy would advise to unpickle a file that is not .npy
         raise _not_npy(path) from error
     if not isinstance(array, np.ndarray):  # an .npz under another name
         raise _not_npy(path)
@@ -160,6 +155,6 @@ def _read_header(head: io.BytesIO, url: str) -> tuple[tuple[int, ...], bool, np.
         shape, columns_first, dtype = read(head)
         if dtype.hasobject or any(isinstance(size, bool) or size < 0 for size in shape):
             raise ValueError("not an array of numbers")
-    except _NOT_NPY as error:
+    except Exception as error:  # whatever numpy raises for a header that is not sound
         raise _not_npy(url) from error
     return shape, columns_first, dtype

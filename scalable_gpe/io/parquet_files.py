@@ -7,67 +7,40 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import BATCH_ROWS, Points, check_disk, first_names, narrowest_float, spool
-from scalable_gpe.io.tables import NameColumn, TableOptions, find_column, is_numeric, read_table
+from scalable_gpe.io.tables import NameColumn, Table, TableOptions, find_column, is_numeric, read_table
 
 _ORDER = "the files of {!r} are read by number, 2 before 10, as dask does; pandas reads them in another order."
 _LEAST_BYTES = 4  # bytes of a number in the copy
 
 
 @dataclass(frozen=True)
-class ParquetTable:
+class ParquetTable(Table):
     """A .parquet file, or a folder of such files that counts as one."""
 
-    path: str
     files: list[str]
     schema: Any
-    has_header: ClassVar[bool] = True
-
-    @property
-    def source(self) -> str:
-        """The path."""
-        return self.path
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.schema.names)
-
-    @property
-    def index(self) -> int | None:
-        """The column in which pandas keeps the index, if pandas wrote the file and the index is not just counted."""
-        try:
-            columns = (self.schema.pandas_metadata or {}).get("index_columns", [])
-        except (ValueError, AttributeError, RecursionError):
-            text = f"`X`: {self.path!r} has metadata of pandas that is not sound. Write it again."
-            raise ValueError(Message(text)) from None
-        named = len(columns) == 1 and isinstance(columns[0], str)
-        return find_column(columns[0], self.names, "index", self.path) if named else None
 
     def type_of(self, column: int) -> Any:
-        """The type of a column, of a categorical one that of its values."""
         import pyarrow.types as types
 
         kind = self.schema.field(column).type
         return kind.value_type if types.is_dictionary(kind) else kind
 
     def fault(self, column: int) -> str | None:
-        """Why a column is not one of numbers."""
         kind = self.schema.field(column).type
         return None if is_numeric(kind) else f"has type {kind}"
 
     def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]:
-        """The type of a copy of some columns."""
         return narrowest_float(self.schema.field(column).type.to_pandas_dtype() for column in columns)
 
     def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]:
-        """Record batches of columns, which are named by their numbers."""
         import pyarrow.parquet
 
         chosen = [*columns, *([] if index is None else [index])]
@@ -84,7 +57,6 @@ class ParquetTable:
                     yield pyarrow.RecordBatch.from_arrays([batch.column(name) for name in names], numbers)
 
     def read(self, column: int, texts: Sequence[int]) -> Any:
-        """A column, and others."""
         import pyarrow.parquet
 
         names = [self.names[one] for one in (column, *texts)]
@@ -98,7 +70,18 @@ def open_parquet(path: str) -> ParquetTable:
     parquet = import_optional("pyarrow.parquet", "tables", "a .parquet file")
     files = parquet_files(path)
     with sound_parquet(path):
-        return ParquetTable(path, files, parquet.read_schema(files[0]))
+        schema = parquet.read_schema(files[0])
+    return ParquetTable(path, path, list(schema.names), _pandas_index(schema, path), True, files, schema)
+
+
+def _pandas_index(schema: Any, path: str) -> int | None:
+    """The column in which pandas keeps the index, if pandas wrote the file and the index is not just counted."""
+    try:
+        columns = (schema.pandas_metadata or {}).get("index_columns", [])
+    except (ValueError, AttributeError, RecursionError):
+        raise ValueError(Message(f"`X`: {path!r} has metadata of pandas that is not sound. Write it again.")) from None
+    named = len(columns) == 1 and isinstance(columns[0], str)
+    return find_column(columns[0], schema.names, "index", path) if named else None
 
 
 def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
@@ -190,4 +173,4 @@ def _copy_lists(table: ParquetTable, key: str, index: int | None) -> Points:
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
 
     values = spool(rows(), width, dtype)
-    return Points(values, names.array(), f"column {key!r} of {path}", integer_names=names.are_integers(table))
+    return Points(values, names.array(table), f"column {key!r} of {path}")

@@ -41,8 +41,8 @@ class Points:
     ----------
     values : array (N, d)
         numpy, memory-mapped, zarr or scipy sparse.
-    names : array of str or None
-        Labels of the rows, where the file has any.
+    names : array of str or int, or None
+        Labels of the rows, where the file has any; whole numbers stay so.
     source : str
         A description of what was read.
     annotations : Annotations or None
@@ -51,8 +51,6 @@ class Points:
         Labels of the columns, where the file has any.
     remarks : tuple of str
         Warnings about what was read, which `embed` gives.
-    integer_names : bool
-        Whether the names are whole numbers in the file; exports write them as such.
     """
 
     values: Any
@@ -61,7 +59,6 @@ class Points:
     annotations: Annotations | None = field(default=None, repr=False)
     feature_names: np.ndarray | None = field(default=None, repr=False)
     remarks: tuple[str, ...] = field(default=(), repr=False)
-    integer_names: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,12 +102,19 @@ def name_array(names: list[str]) -> np.ndarray:
     return np.array(names)
 
 
-def are_whole_numbers(names: np.ndarray | None) -> bool:
-    """Whether names are whole numbers as they are printed, without leading zeros."""
+def as_whole_numbers(names: np.ndarray) -> np.ndarray:
+    """Names that are all whole numbers, as they are printed, as such; others as they are.
+
+    Examples
+    --------
+    >>> as_whole_numbers(np.array(["7", "12"])), as_whole_numbers(np.array(["007", "12"]))
+    (array([ 7, 12]), array(['007', '12'], dtype='<U3'))
+    """
     try:
-        return names is not None and np.array_equal(names.astype(np.int64).astype(names.dtype), names)
+        numbers = names.astype(np.int64)
+        return numbers if np.array_equal(numbers.astype(names.dtype), names) else names
     except (ValueError, OverflowError):
-        return False
+        return names
 
 
 def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) -> np.ndarray:

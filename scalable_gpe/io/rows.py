@@ -1,7 +1,6 @@
 """Any input as float32 rows, read block by block."""
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,13 +11,10 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
-from scalable_gpe.io.anndata_object import is_anndata
-from scalable_gpe.io.files import read_points
-from scalable_gpe.io.npy import MappedFile, RemoteFile
-from scalable_gpe.io.points import Annotations, Points, first_names, listed
+from scalable_gpe.io.inputs import open_points
+from scalable_gpe.io.points import Annotations, Points, first_names
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
 from scalable_gpe.io.sources import ArraySource, KeptRows, Source
-from scalable_gpe.io.tables import left_out_remarks
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
@@ -27,7 +23,6 @@ METRICS = ("euclidean", "cosine", "correlation", "hamming", "jaccard")
 _SAMPLE = 1024  # rows that are looked at before any work
 _BYTES_AT_ONCE = 2**24
 _USUAL = (-20, 40)  # powers of two between which the largest value is left as it is: float32 holds its squares
-_PLAIN = ("boolean", "integer", "floating", "mixed-integer-float")  # as pandas calls what objects are
 _MOST = 1e120  # largest value: double precision holds epsilon, which is in squared units
 
 
@@ -62,12 +57,10 @@ class InputRows:
         The input.
     metric : str
         One of `METRICS`.
-    names : array of str or None
+    names : array of str or int, or None
         Labels of the rows, where the input has any; not sent to other processes.
     feature_names : array of str or None
         Labels of the columns, where the input has any.
-    integer_names : bool
-        Whether the names are whole numbers in the input.
     offset : (d,) float64 or None
         Subtracted from each row.
     scale : (d,) float64 or None
@@ -90,7 +83,6 @@ class InputRows:
     exponent: int = 0
     annotations: Annotations | None = None
     feature_names: np.ndarray | None = None
-    integer_names: bool = False
     scale: np.ndarray | None = None
     remarks: tuple[str, ...] = ()
 
@@ -249,12 +241,13 @@ def open_rows(
     A sample of the rows is checked; the rest is checked as it is read. With ``missing="drop"`` all rows are read first.
     """
     checks.check_choice(metric, METRICS, "metric")
-    X, remarks = _read(X, storage_options, numeric_only)
-    source, names = _open_source(X, name)
-    _check_shape(source.shape, name, min_rows)
-    annotations = X.annotations if isinstance(X, Points | InputRows) else None
-    rows = InputRows(source, metric, names, None, name, annotations=annotations, remarks=remarks)
-    rows = replace(rows, feature_names=_feature_names(X, source.shape[1]), integer_names=_integer_names(X))
+    if isinstance(X, InputRows):
+        points = Points(X.source, X.names, "", X.annotations, X.feature_names, X.remarks)
+    else:
+        points = open_points(X, name, storage_options, numeric_only)
+    _check_shape(points.shape, name, min_rows)
+    rows = InputRows(points.values, metric, points.names, name=name, remarks=points.remarks)
+    rows = replace(rows, annotations=points.annotations, feature_names=points.feature_names)
     rows = _without_missing(rows) if missing == "drop" else rows
     _check_shape(rows.source.shape, name, min_rows)
     with naming_all_rows(rows):
@@ -438,151 +431,3 @@ _MAPS: dict[str, Callable[[np.ndarray, np.ndarray, str], np.ndarray]] = {
     "hamming": _shares,
     "jaccard": _binary,
 }
-
-
-# --- kinds of input -------------------------------------------------------------------------------
-
-
-def _read(X: Any, storage_options: StorageOptions | None, numeric_only: bool) -> tuple[Any, tuple[str, ...]]:
-    """The points of a file or of an AnnData object; any other input as it is, or its columns of numbers; warnings."""
-    if isinstance(X, str | os.PathLike) or is_anndata(X):
-        X = read_points(X, storage_options=storage_options, numeric_only=numeric_only)
-    if isinstance(X, InputRows | Points):
-        return X, X.remarks
-    is_dask = hasattr(X, "to_dask_array")
-    if not is_dask and not hasattr(X, "iloc"):
-        return X, ()
-    X = X if is_dask else _with_plain_columns(X)
-    if not numeric_only:
-        return X, ()
-    are_numbers = [_is_number(dtype) for dtype in X.dtypes]
-    others = [number for number, is_number in enumerate(are_numbers) if not is_number]
-    return X.iloc[:, np.flatnonzero(are_numbers)], left_out_remarks([X.columns[number] for number in others])
-
-
-def _with_plain_columns(frame: Any) -> Any:
-    """A DataFrame whose columns of Python's bools or numbers, some missing, have such a type, as in a file."""
-    objects = [number for number, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
-    if not objects or not frame.columns.is_unique:
-        return frame
-    from pandas.api.types import infer_dtype
-
-    frame = frame.copy(deep=False)
-    for number in objects:
-        column = frame.iloc[:, number]
-        if infer_dtype(column, skipna=True) in _PLAIN:
-            frame[frame.columns[number]] = column.convert_dtypes()
-    return frame
-
-
-def _open_source(X: Any, name: str) -> tuple[Source, np.ndarray | None]:
-    """The source of an input, and the names of its rows."""
-    if isinstance(X, InputRows):
-        return X.source, X.names
-    if isinstance(X, Points):
-        source, names = _open_source(X.values, name)
-        return source, names if X.names is None else X.names
-    if hasattr(X, "to_dask_array"):
-        _check_columns(X, name)
-        X = X.map_partitions(_whole_columns, meta=X._meta)
-        return _array_source(X.to_dask_array(lengths=True), name), _text_labels(X.index.compute())
-    if hasattr(X, "iloc"):
-        _check_columns(X, name)
-        return ArraySource(X, "pandas"), _frame_names(X.index)
-    return _array_source(X, name), None
-
-
-def _array_source(X: Any, name: str) -> Source:
-    """The source of an array of any library, or of what numpy makes an array of."""
-    kind = _library(X)
-    if kind == "scipy" and hasattr(X, "tocsr"):
-        _check_dtype(X.dtype, name)
-        return ArraySource(X.tocsr(), "scipy")
-    if kind in ("dask", "zarr"):
-        _check_dtype(X.dtype, name)
-        return ArraySource(X, kind)
-    if isinstance(X, RemoteFile):
-        _check_dtype(X.dtype, name)
-        return X
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError(Message(f"`{name}` has masked entries. Drop their rows, or fill them in with filled()."))
-    try:
-        array = X if isinstance(X, np.ndarray) else np.asarray(X)
-    except ValueError as error:  # rows of different lengths
-        raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
-    _check_dtype(array.dtype, name)
-    return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
-
-
-def _library(X: Any) -> str:
-    """The library of an array, by name, so that none is imported that the user does not have; "" for numpy and others.
-
-    Views of an AnnData object are subclasses of the arrays that they show.
-    """
-    modules = (one.__module__.partition(".")[0] for one in type(X).__mro__)
-    return next((name for name in modules if name in ("scipy", "dask", "zarr")), "")
-
-
-def _check_dtype(dtype: Any, name: str) -> None:
-    if np.dtype(dtype).kind not in "fiub":
-        raise TypeError(
-            Message(
-                f"`{name}` must be real and numeric; got dtype {dtype}. Convert it to "
-                f"float32`!: {name}.astype('float32')`."
-            )
-        )
-
-
-def _check_columns(frame: Any, name: str) -> None:
-    columns = zip(frame.columns, frame.dtypes, strict=True)
-    wrong = [f"column {column!r} has dtype {one}" for column, one in columns if not _is_number(one)]
-    if wrong or not len(frame.columns):
-        they = "them" if len(wrong) > 1 else "it"
-        raise TypeError(
-            Message(
-                f"`{name}` must be numeric; {listed(wrong) or 'it has no column of numbers'}. Drop or encode {they} "
-                f"before embedding{', or pass `numeric_only=True` to embed' * (name == 'X')}."
-            )
-        )
-
-
-def _is_number(dtype: Any) -> bool:
-    return getattr(dtype, "kind", "O") in "fiub"
-
-
-def _whole_columns(frame: Any) -> Any:
-    """A part of a dask DataFrame, whose columns are about to be converted to one type."""
-    checks.check_whole(frame)
-    return frame
-
-
-def _frame_names(index: Any) -> np.ndarray | None:
-    """Labels of a DataFrame's rows, if its index does more than count them."""
-    return None if checks.just_counts(index) else _labels(index)
-
-
-def _integer_names(X: Any) -> bool:
-    """Whether the names of an input's rows are whole numbers there."""
-    if isinstance(X, InputRows | Points):
-        return X.integer_names or (X.names is None and isinstance(X, Points) and _integer_names(X.values))
-    return hasattr(X, "iloc") and getattr(X.index.dtype, "kind", "O") in "iu"
-
-
-def _text_labels(index: Any) -> np.ndarray | None:
-    """Labels of a dask DataFrame's rows, or of columns; whole numbers just count them."""
-    return None if getattr(index.dtype, "kind", "O") in "iu" else _labels(index)
-
-
-def _feature_names(X: Any, n_features: int) -> np.ndarray | None:
-    """Labels of the columns of an input, where each has one."""
-    if isinstance(X, Points) and X.feature_names is None:
-        return _feature_names(X.values, n_features)
-    if isinstance(X, InputRows | Points):
-        found = X.feature_names
-    else:
-        found = _text_labels(X.columns) if hasattr(X, "iloc") or hasattr(X, "to_dask_array") else None
-    return found if found is not None and len(found) == n_features else None
-
-
-def _labels(index: Any) -> np.ndarray:
-    return np.asarray([str(label) for label in index])

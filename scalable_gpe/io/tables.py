@@ -1,15 +1,16 @@
 """Tables (.csv, .tsv, .parquet): which columns are read, and their batches as one array and the names of its rows."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.points import Points, are_whole_numbers, first_names, listed, name_array, spool
+from scalable_gpe.io.points import Points, as_whole_numbers, first_names, listed, name_array, spool
 
 _LONGEST_NAME = 2**16
 
@@ -38,30 +39,47 @@ class TableOptions:
     numeric_only: bool = False
 
 
-class Table(Protocol):
+@dataclass(frozen=True)
+class Table(ABC):
     """A file of columns.
 
-    `source` describes it. `index` is the column in which pandas has written the index, if it has. `type_of` is the
-    type of pyarrow of a column, `fault` says why it is not one of numbers (None: it is). `batches` has columns of
-    numbers and one of names, some rows at a time, `read` a whole column and others as names; both call columns by
-    their numbers.
+    Attributes
+    ----------
+    path, source : str
+        The file, and its description.
+    names : list of str
+        Names of the columns.
+    index : int or None
+        The column in which pandas has written the index, if it has.
+    has_header : bool
+        Whether the file names its columns.
     """
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def has_header(self) -> bool: ...
-    @property
-    def index(self) -> int | None: ...
-    def type_of(self, column: int) -> Any: ...
-    def fault(self, column: int) -> str | None: ...
-    def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]: ...
-    def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]: ...
-    def read(self, column: int, texts: Sequence[int]) -> Any: ...
+    path: str
+    source: str
+    names: list[str]
+    index: int | None
+    has_header: bool
+
+    @abstractmethod
+    def type_of(self, column: int) -> Any:
+        """The type of a column, as pyarrow calls it; of a categorical one that of its values."""
+
+    @abstractmethod
+    def fault(self, column: int) -> str | None:
+        """Why a column is not one of numbers, or None."""
+
+    @abstractmethod
+    def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]:
+        """The type of a copy of some columns."""
+
+    @abstractmethod
+    def batches(self, columns: Sequence[int], index: int | None) -> Iterator[Any]:
+        """Record batches of columns of numbers and of one of names, which are called by their numbers."""
+
+    @abstractmethod
+    def read(self, column: int, texts: Sequence[int]) -> Any:
+        """A whole column as it is, and others that may hold names, which are called by their numbers."""
 
 
 def read_table(table: Table, options: TableOptions) -> Points:
@@ -86,11 +104,10 @@ def read_table(table: Table, options: TableOptions) -> Points:
     without = f", without {first_names(left_out)}" if left_out else ""
     return Points(
         values,
-        names.array(),
+        names.array(table),
         f"{len(kept)} columns of {table.source}{without}",
         feature_names=name_array(titles) if table.has_header else None,
         remarks=left_out_remarks(left_out) + names.remarks(),
-        integer_names=names.are_integers(table),
     )
 
 
@@ -147,15 +164,17 @@ class NameColumn:
         if self._column is not None:
             self._names += [str(name) for name in _texts(batch.column(str(self._column))).to_pylist()]
 
-    def array(self) -> np.ndarray | None:
+    def texts(self) -> np.ndarray | None:
+        """All names as texts."""
         return name_array(self._names) if self._names else None
 
-    def are_integers(self, table: Table) -> bool:
-        """Whether the names are whole numbers in a table."""
+    def array(self, table: Table) -> np.ndarray | None:
+        """All names, as whole numbers where the table has such."""
         import pyarrow.types as types
 
-        is_integer = self._column is not None and types.is_integer(table.type_of(self._column))
-        return is_integer and are_whole_numbers(self.array())
+        if self._column is None or (names := self.texts()) is None:
+            return None
+        return as_whole_numbers(names) if types.is_integer(table.type_of(self._column)) else names
 
     def remarks(self) -> tuple[str, ...]:
         """A warning about names that several rows share."""

@@ -9,7 +9,7 @@ import zarr
 
 from scalable_gpe.errors import Message
 from scalable_gpe.io.points import check_memory
-from scalable_gpe.io.sources import DECODING, array_name
+from scalable_gpe.io.sources import array_name
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
 
@@ -44,7 +44,9 @@ def open_node(
                 found = found[key] if isinstance(found, zarr.Group) and key in found else None
     except FileNotFoundError as error:
         raise FileNotFoundError(Message(f"`X`: there is no zarr array at {path!r}. Check the path.")) from error
-    except DECODING as error:  # what zarr raises for metadata that is not sound
+    except (OSError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # whatever zarr raises for metadata that is not sound
         text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(Message(f"`X`: {path!r} is not a sound zarr array: {text}. Write it again.")) from None
     if not isinstance(found, zarr.Array | zarr.Group):

@@ -4,18 +4,18 @@ Equal rows are one point and share their labels: a point has the sum of the weig
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.checks import check_row_values, in_order_of
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
+from scalable_gpe.row_values import check_row_values, in_order_of
 from scalable_gpe.storage.mapped import take_ascending
 
 _UNKNOWN = ("unknown", "unassigned", "unlabeled", "unlabelled", "missing", "nan", "none", "na", "n/a", "<na>", "-1")
@@ -131,32 +131,16 @@ class Groups(NamedTuple):
     codes: np.ndarray
 
 
-def group_members(some: Any, n_rows: int, names: np.ndarray | None = None, name: str = "terminal") -> Iterator[Any]:
-    """The rows of a group by number or name, which are given so, as one of them, or as a mask.
+def check_groups(
+    terminal: Any, n_rows: int, row_of: Callable[[Any], int], names: np.ndarray | None, name: str = "terminal"
+) -> Groups:
+    """Number the rows of ``{group: rows}``, or of rows that are a group each; none may be in two.
 
-    A mask that is a pandas Series goes by its index where the rows have `names`.
+    Rows are given by number, name or mask, one or several; `row_of` gives the number of one.
     """
-    if isinstance(some, str | Integral):
-        return iter([some])
-    values = np.asarray(some)
-    if values.dtype != np.bool_:
-        if values.shape == (n_rows,) and len(np.unique(values)) < n_rows:
-            raise ValueError(
-                Message(
-                    f"`{name}` must have numbers, names or masks; {n_rows} numbers look like a mask: use astype(bool)."
-                )
-            )
-        return iter(some)
-    values = np.asarray(in_order_of(names, some, name))
-    if values.shape != (n_rows,):
-        raise ValueError(Message(f"`{name}` must have masks of the {n_rows} rows; got one of {values.shape}."))
-    return iter(np.flatnonzero(values).tolist())
-
-
-def check_groups(groups: Mapping[Any, np.ndarray], n_rows: int, name: str) -> Groups:
-    """Number the rows of groups; none may be in two."""
-    codes = np.full(n_rows, -1, np.int32)
-    for number, (group, rows) in enumerate(groups.items()):
+    groups, codes = terminal if isinstance(terminal, Mapping) else {one: one for one in terminal}, np.full(n_rows, -1)
+    for number, (group, given) in enumerate(groups.items()):
+        rows = np.array([row_of(one) for one in _members(given, n_rows, names, name)])
         if not len(rows):
             raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
         if len(repeated := rows[np.isin(rows, np.flatnonzero(np.bincount(rows) > 1))]):
@@ -169,7 +153,27 @@ def check_groups(groups: Mapping[Any, np.ndarray], n_rows: int, name: str) -> Gr
         codes[rows] = number
     if len(groups) < 2:
         raise ValueError(Message(f"`{name}` must name two groups or more; got {len(groups)}."))
-    return Groups(list(groups), codes)
+    return Groups(list(groups), codes.astype(np.int32))
+
+
+def _members(given: Any, n_rows: int, names: np.ndarray | None, name: str) -> Iterable[Any]:
+    """The rows of a group; a mask that is a pandas Series goes by its index where the rows have names."""
+    if isinstance(given, str | Integral):
+        return [given]
+    values = np.asarray(given)
+    if values.dtype != np.bool_:
+        if values.shape == (n_rows,) and len(np.unique(values)) < n_rows:
+            raise ValueError(
+                Message(
+                    f"`{name}` must have numbers, names or masks; {n_rows} numbers look like a mask: use astype(bool)."
+                )
+            )
+        return given  # type: ignore[no-any-return]
+    values = np.asarray(in_order_of(names, given, name))
+    if values.shape != (n_rows,):
+        raise ValueError(Message(f"`{name}` must have masks of the {n_rows} rows; got one of {values.shape}."))
+    rows: list[int] = np.flatnonzero(values).tolist()
+    return rows
 
 
 @dataclass(frozen=True)

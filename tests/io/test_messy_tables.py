@@ -274,9 +274,9 @@ def test_labels_in_a_file_go_by_name(form, tmp_path, monkeypatch, capsys):
     other = labels.rename({"row 5": "stranger"}).sample(frac=1, random_state=0)
     probabilities(other)
     told = capsys.readouterr().err
-    assert "3 names of column" in told and "are in no row of the store" in told  # two rows were dropped
+    assert "3 of 60 names of column" in told and "are in no row" in told  # two rows were dropped
     words = ["plot", "run.zarr", "p.png", "--what", "scatter", "--color", f"labels.{form}", "--column", "kind"]
-    assert cli.main(words) == 1 and "1 are missing: 'row 5'" in capsys.readouterr().err  # a picture needs all
+    assert cli.main(words) == 1 and "1 of them have no value: 'row 5'" in capsys.readouterr().err  # a picture needs all
 
 
 def test_new_rows_take_the_features_by_name(tmp_path, monkeypatch, capsys):
@@ -406,7 +406,7 @@ def test_labels_of_a_name_that_several_rows_share_are_refused(tmp_path, monkeypa
     capsys.readouterr()
     for options in (["--index", "name"], []):
         assert cli.main(["propagate", "run.zarr", "few.csv", "out.csv", "--column", "kind", *options]) == 1
-        assert "1 stand in several rows: 'twin'" in capsys.readouterr().err
+        assert "1 of them stand in several rows: 'twin'" in capsys.readouterr().err
 
 
 def test_a_file_of_labels_that_repeats_names_is_refused(tmp_path, monkeypatch, capsys):

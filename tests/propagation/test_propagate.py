@@ -298,9 +298,9 @@ def test_labels_with_names_go_by_name(tmp_path):
     texts[[20, 280, 3]] = some
     partial = np.asarray(result.propagate(texts).probabilities[:])
     np.testing.assert_array_equal(result.propagate(some).probabilities[:], partial)
-    with pytest.raises(ValueError, match="labels is a Series whose index lacks the names of 300 of 300 rows"):
+    with pytest.raises(ValueError, match=r"labels is a Series, .* but 300 of them have no value"):
         result.propagate(labels.set_axis([f"cell {i}" for i in range(300)]))
-    with pytest.raises(ValueError, match="labels is a Series whose index repeats names"):
+    with pytest.raises(ValueError, match="but 3 of them stand in several rows"):
         result.propagate(pandas.concat([some, some]))
     column = color_column(labels[::-1].astype("category"), 300, embedding=result)
     assert column.labels == ("high", "low") and column.values[0] == 1
@@ -352,7 +352,7 @@ def test_an_index_that_is_not_clear_is_refused():
         with pytest.raises(ValueError, match=r"the numbers of the rows in another order\. Pass .*to_numpy"):
             call(labels.sample(frac=1, random_state=0))
     shared = gpe.embed(pandas.DataFrame(X, index=[f"row {i % 150}" for i in range(300)]), n_components=2, power=1)
-    with pytest.raises(ValueError, match="a name that several rows share"):
+    with pytest.raises(ValueError, match="2 of them stand in several rows"):
         shared.propagate(pandas.Series(["low", "high"], index=["row 0", "row 9"]))
 
 
