@@ -58,7 +58,6 @@ class Report:
     reasons: dict[str, str]
     finished_at: float
     n_parts: int | None = None
-    recall_trace: tuple[float, ...] = ()
     n_panels: int | None = None
     interval: tuple[float, float] | None = None
     horizon: int | None = None
@@ -80,7 +79,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
         shown = asdict(self) | {"warnings": list(self.warnings)}
-        for name in ("power", "interval", "recall_trace"):
+        for name in ("power", "interval"):
             if isinstance(shown[name], tuple):
                 shown[name] = list(shown[name])
         return shown
@@ -119,7 +118,6 @@ def make_report(
         recall=graph.recall,
         recall_error=graph.metadata.recall_error,
         n_parts=graph.metadata.n_parts,
-        recall_trace=graph.metadata.recall_trace,
         lost_mass=kernel.lost_mass,
         missing_weight=kernel.missing_weight,
         sinkhorn_iterations=heat.n_iter if bistochastic else None,

@@ -362,7 +362,6 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
     found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
-    trace = found.trace
     storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)
     straight = kind is not RowKind.JACCARD
@@ -381,7 +380,6 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
         remarks=remarks,
         n_dropped=0 if rows.dropped is None else len(rows.dropped),
         n_parts=n_parts,
-        recall_trace=trace,
     )
     return finish.commit(metadata, stored, sample, parameters.recall)
 

@@ -31,7 +31,7 @@ class GraphMetadata:
     `content` is a checksum of all rows, `offset` was subtracted from them, which were then divided by `scale`;
     `duplicates` says whether rows repeat. Points and distances are stored in units of ``2**-exponent``. `remarks` are
     the warnings about columns, `n_dropped` rows of the input were left out. `n_parts` are those of the search, None
-    where there was none; `recall_trace` is its recall after each step.
+    where there was none.
     """
 
     method: str
@@ -48,7 +48,6 @@ class GraphMetadata:
     warning: str | None = None
     exponent: int = 0
     n_parts: int | None = None
-    recall_trace: tuple[float, ...] = ()
     scale: tuple[float, ...] | None = None
     remarks: tuple[str, ...] = ()
     n_dropped: int = 0

@@ -46,14 +46,11 @@ class NeighborLists(Protocol):
     """Lists in storage order: row i is row ``order[i]`` of the source; the lists hold row numbers of the source.
 
     ``lists(start, stop)`` returns neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
-    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves. ``trace`` is the recall
-    after each step of an approximate search.
+    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves.
     """
 
     @property
     def order(self) -> np.ndarray: ...
-    @property
-    def trace(self) -> tuple[float, ...]: ...
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]: ...
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
@@ -113,7 +110,7 @@ def search(
         part_rows=-(-points.n_rows // n_parts),
     )
     rows = RowSubset(points, found.order) if found.rows is None else found.rows
-    return _StoredLists(found.order, found.neighbors, found.distances, rows, found.trace)
+    return _StoredLists(found.order, found.neighbors, found.distances, rows)
 
 
 class _Readable(Protocol):
@@ -128,7 +125,6 @@ class _StoredLists:
     neighbors: _Readable
     distances: _Readable
     source: _Readable
-    trace: tuple[float, ...]
 
     def __getstate__(self) -> object:
         return {**vars(self), "order": None}  # tasks read tables, never the whole order
@@ -158,8 +154,6 @@ class _IndexedLists:
     The storage order is computed in this process only and shared: another build of a library may order points
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
-
-    trace: tuple[float, ...] = ()
 
     def __init__(
         self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context, kind: RowKind

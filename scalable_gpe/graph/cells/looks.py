@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -34,8 +34,7 @@ class SampledRows:
     """The sampled rows of one part.
 
     `names` are their row numbers, `near` and `far` their lists of earlier rounds, `n_inside` counts the true neighbours
-    of each that the part or these lists hold. `trace` collects, after each step, the sum of their shares of all true
-    neighbours.
+    of each that the part or these lists hold.
     """
 
     goal: Goal
@@ -44,7 +43,6 @@ class SampledRows:
     far: Floats
     n_inside: np.ndarray
     reach: np.ndarray
-    trace: list[float] = field(default_factory=list)
 
     @staticmethod
     def of_part(goal: Goal, names: Ints, near: Ints, far: Floats) -> SampledRows:
@@ -63,7 +61,7 @@ class SampledRows:
 
     def look(self, X: Floats, names: Ints, places: np.ndarray, n_settled: int, lists: SortedLists) -> bool:
         """Whether the lists of the sampled rows at `places` have reached the goal; `n_settled` entries count."""
-        n_found = self._n_found_earlier
+        n_found = (self.far <= self.reach[:, None]).sum(axis=1)  # by earlier rounds
         at = np.searchsorted(self.names, names[places])
         others = rows_of(lists.entries[places, :n_settled])
         squares = np.empty(others.shape, np.float32)
@@ -71,19 +69,5 @@ class SampledRows:
         is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
         is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
         n_found[at] += is_near.sum(axis=1)
-        self._note(n_found)
         inside = self.n_inside > 0
         return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
-
-    def skip(self) -> None:
-        """Note the recall of the lists of earlier rounds, which stay as they are."""
-        self._note(self._n_found_earlier)
-
-    @property
-    def _n_found_earlier(self) -> np.ndarray:
-        n_found: np.ndarray = (self.far <= self.reach[:, None]).sum(axis=1)
-        return n_found
-
-    def _note(self, n_found: np.ndarray) -> None:
-        n_true = self.goal.sample.neighbors.shape[1]
-        self.trace.append(float(np.minimum(n_found, n_true).sum()) / n_true)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalable_gpe.execution.panels import Panel
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.descent import Labels, descend, listed_rows, start_lists
 from scalable_gpe.graph.cells.looks import Goal, SampledRows
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.quantized import in_bytes
-from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable
-from scalable_gpe.graph.cells.threads import Threads
-from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, repair, root
+from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, repair, root, run
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.mapped import inverse_order, take_rows
+
+SeedOf = Callable[..., np.uint64]
 
 _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: float32 may order the last ones wrongly
 
@@ -71,19 +73,18 @@ class Reduction:
     mean: Panel
     directions: Panel
 
-    def apply(self, X: Floats, threads: Threads) -> Floats:
+    def apply(self, X: Floats, workers: Workers) -> Floats:
         """Project rows onto the directions."""
-        return reduced(X, self.mean.whole(), self.directions.whole(), threads)
+        return reduced(X, self.mean.whole(), self.directions.whole(), workers)
 
 
 @dataclass(frozen=True)
 class PartLists:
-    """Lists of a part in the order of its cells; `trace` is that of its sampled rows."""
+    """Lists of a part in the order of its cells."""
 
     order: Ints
     neighbors: Ints
     squares: Floats
-    trace: list[float]
 
 
 def search_part(
@@ -91,40 +92,40 @@ def search_part(
     names: Ints,
     earlier: Earlier | None,
     plan: SearchPlan,
-    seeds: Seeds,
+    seed_of: SeedOf,
     reduction: Reduction | None,
     goal: Goal,
-    threads: Threads,
+    workers: Workers,
 ) -> PartLists:
     """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
     sampled = _sampled_rows(goal, names, earlier, plan.n_neighbors)
-    Z = X if reduction is None else reduction.apply(X, threads)
-    order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
+    Z = X if reduction is None else reduction.apply(X, workers)
+    order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seed_of("leaves"), 3, workers)
+    order, _ = grow(Z, order, leaves, plan.cell_rows, seed_of("cells"), 3, workers)
     loops.permute_rows(X, order)
     Z = X if reduction is None else Z[order]
 
     labels = Labels(len(X))
-    compared, is_exact = _compared(X, reduction, threads)
+    compared, is_exact = _compared(X, reduction, workers)
     # a projection ranks rows of a leaf only roughly: then they are compared again
     rough = reduction is not None and is_exact
-    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, plan, seeds, threads)
+    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, plan, seed_of, workers)
     del Z  # a part is the largest object that a search holds
     known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
-    lists = start_lists(compared, known, found, plan.effort.list_length, threads)
+    lists = start_lists(compared, known, found, plan.effort.list_length, workers)
     del known, found
     names, n_settled = names[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
-    descend(compared, labels, lists, plan.effort, seeds, threads, sampled.looking(X, names, n_settled))
-    candidates = listed_rows(lists, threads)
+    descend(compared, labels, lists, plan.effort, seed_of, workers, sampled.looking(X, names, n_settled))
+    candidates = listed_rows(lists, workers)
     del lists, compared
 
     if earlier is None:
         near, far = _empty_lists(len(X), plan.n_neighbors)
     else:
         near, far = earlier.lists(order)
-    threads.loop(loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
+    run(workers, loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     repair(X, names, near, far)
-    return PartLists(order, near, far, sampled.trace)
+    return PartLists(order, near, far)
 
 
 def mend_borders(
@@ -132,10 +133,10 @@ def mend_borders(
     names: Ints,
     earlier: Earlier,
     plan: SearchPlan,
-    seeds: Seeds,
+    seed_of: SeedOf,
     reduction: Reduction | None,
     goal: Goal,
-    threads: Threads,
+    workers: Workers,
 ) -> PartLists:
     """Search near the borders between the parts of the last round; return an order and the lists in it.
 
@@ -143,8 +144,8 @@ def mend_borders(
     know. All others keep their lists. X is reordered in place.
     """
     sampled = _sampled_rows(goal, names, earlier, plan.n_neighbors)
-    Z = X if reduction is None else reduction.apply(X, threads)
-    order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
+    Z = X if reduction is None else reduction.apply(X, workers)
+    order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seed_of("leaves"), 3, workers)
     origins, sizes = plan.part_of(earlier.positions[order]), np.diff(bounds)
     is_mixed = np.minimum.reduceat(origins, bounds[:-1]) != np.maximum.reduceat(origins, bounds[:-1])
     in_mixed = np.repeat(is_mixed, sizes)
@@ -153,8 +154,7 @@ def mend_borders(
     is_kept[touched[touched >= 0]] = True
     kept = np.flatnonzero(is_kept)
     if not len(kept):
-        sampled.skip()
-        return PartLists(order, *earlier.lists(order), sampled.trace)
+        return PartLists(order, *earlier.lists(order))
     place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
@@ -166,26 +166,26 @@ def mend_borders(
     labels = Labels(len(kept))
     labels.add(origins[kept])
     labels.add(np.repeat(np.arange(len(sizes)), sizes)[kept])
-    compared, is_exact = _compared(X, reduction, threads)
+    compared, is_exact = _compared(X, reduction, workers)
     in_leaves = reduced_rows if reduced_rows is not None and is_exact else compared
     found, far = _empty_lists(len(kept), plan.effort.list_length)
     leaves = np.concatenate([[0], np.cumsum(sizes[is_mixed])])
-    compare_leaves(threads, in_leaves, place[np.flatnonzero(in_mixed)], leaves, found, far)
+    compare_leaves(workers, in_leaves, place[np.flatnonzero(in_mixed)], leaves, found, far)
     del in_leaves, reduced_rows, far
     if is_exact:  # only what is better than a list enters it, also where some of its rows are not here
         length, most = plan.n_neighbors, earlier.farthest(order[kept]) * np.float32(1 + 1e-5)
     else:
         length, most = plan.effort.list_length, None
-    lists = start_lists(compared, known, found, length, threads, most)
+    lists = start_lists(compared, known, found, length, workers, most)
     del known, found
-    descend(compared, labels, lists, plan.effort, seeds, threads, sampled.looking(X, names, length))
-    candidates = listed_rows(lists, threads)
+    descend(compared, labels, lists, plan.effort, seed_of, workers, sampled.looking(X, names, length))
+    candidates = listed_rows(lists, workers)
     del lists, labels, compared
     near, far = earlier.lists(order)
     near_kept, far_kept = near[kept], far[kept]
-    threads.loop(loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
+    run(workers, loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
-    return PartLists(order, near, far, sampled.trace)
+    return PartLists(order, near, far)
 
 
 def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors: int) -> SampledRows:
@@ -196,9 +196,9 @@ def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors:
     return SampledRows.of_part(goal, names, near, far)
 
 
-def _compared(X: Floats, reduction: Reduction | None, threads: Threads) -> tuple[Floats | Bytes, bool]:
+def _compared(X: Floats, reduction: Reduction | None, workers: Workers) -> tuple[Floats | Bytes, bool]:
     """The rows as they are compared: wide ones in bytes if that is exact enough; and whether they are X itself."""
-    quantized = None if reduction is None else in_bytes(X, threads)
+    quantized = None if reduction is None else in_bytes(X, workers)
     return (X, True) if quantized is None else (quantized, False)
 
 
@@ -212,8 +212,8 @@ def _from_trees(
     leaves: NDArray[np.int64],
     labels: Labels | None,
     plan: SearchPlan,
-    seeds: Seeds,
-    threads: Threads,
+    seed_of: SeedOf,
+    workers: Workers,
 ) -> Ints:
     """The nearest rows of each row among those in its leaves, in the order of the first tree.
 
@@ -223,8 +223,8 @@ def _from_trees(
     rows = np.arange(len(Z), dtype=np.int32)
     for tree in range(plan.n_trees):
         if tree > 0:
-            rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
-        compare_leaves(threads, compared, rows, leaves, neighbors, distances)
+            rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seed_of("tree", tree), 1, workers)
+        compare_leaves(workers, compared, rows, leaves, neighbors, distances)
         if labels is not None:
             labels.add_leaves(rows, leaves)
     return neighbors

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,18 @@ import numpy as np
 from scalable_gpe.errors import wrong_numbers
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.graph.cells.descent import MAX_STEPS
+from scalable_gpe.execution.process import process
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.looks import Goal
 from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, mend_borders, search_part
-from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
-from scalable_gpe.graph.cells.seeds import Seeds
+from scalable_gpe.graph.cells.plan import SearchPlan, plan_search, seed_of
 from scalable_gpe.graph.cells.tables import PartedTable, PartedTables, Parts
-from scalable_gpe.graph.cells.threads import ALONE, Threads, threads
 from scalable_gpe.graph.cells.trees import Floats, Ints, fit_reduction, halve, root
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
-from scalable_gpe.storage.protocol import Table
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -64,7 +63,6 @@ class CellsResult:
 
     `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
     sorted by (distance, row); `rows` holds the rows themselves, in that order, if the store keeps a copy of them.
-    `trace` is the recall of the sampled rows before the first step of a descent, and after each step, of all rounds.
     """
 
     order: np.ndarray
@@ -73,7 +71,6 @@ class CellsResult:
     rows: PartedTable | None
     recall: float
     n_rounds: int
-    trace: tuple[float, ...]
 
 
 def search_cells(
@@ -93,9 +90,9 @@ def search_cells(
     """
     plan = plan_search(source.n_rows, source.n_features, n_neighbors, recall=recall, part_rows=part_rows)
     panels = Panels(context)
-    with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
+    with process.one_blas_thread(), context.workers.progress.stage("search", 3 * plan.n_parts):
         goal = Goal(sample, recall if plan.n_parts == 1 else (1 + recall) / 2)
-        search = _Search(source, plan, context, name, panels, Seeds(random_state), goal, team)
+        search = _Search(source, plan, context, name, panels, random_state, goal)
         found = search.round(0, None)
         measured, n_rounds, gain, borders_only = search.recall(0, sample, found), 1, 1.0, False
         while n_rounds < plan.least_rounds or (
@@ -113,8 +110,7 @@ def search_cells(
         )
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
-        trace = tuple(share for n in range(n_rounds) for share in search.trace(n))
-    return CellsResult(order, neighbors, distances, search.rows, measured.mean, n_rounds, trace)
+    return CellsResult(order, neighbors, distances, search.rows, measured.mean, n_rounds)
 
 
 @dataclass(frozen=True)
@@ -136,11 +132,11 @@ class _Search:
         context: Context,
         name: str,
         panels: Panels,
-        seeds: Seeds,
+        random_state: int,
         goal: Goal,
-        team: Threads,
     ) -> None:
-        self.source, self.plan, self.seeds, self.goal, self.team = source, plan, seeds, goal, team
+        self.source, self.plan, self.goal = source, plan, goal
+        self.seed_of, self.threads = partial(seed_of, random_state), context.workers.here
         self._context, self._panels = context, panels
         self._tables, self._parts = PartedTables(context, name, plan), Parts(context, name)
         # rows that are in memory are not copied
@@ -151,16 +147,16 @@ class _Search:
         self._reduction = self._fit_reduction() if plan.n_reduced else None
 
     def __getstate__(self) -> object:
-        # a task in another process runs without threads
-        return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "team": ALONE}
+        # a task in another process is one thread
+        return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "threads": Workers(1)}
 
     def _fit_reduction(self) -> Reduction:
-        found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seeds.of("directions"))
+        found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seed_of("directions"))
         return Reduction(self._panels.of(found[0]), self._panels.of(found[1]))
 
     def _sample(self, n: int, *names: Any) -> Floats:
         """Sample some rows, each at most once, in ascending order."""
-        draw = np.random.default_rng(int(self.seeds.of("sample", *names)))
+        draw = np.random.default_rng(int(self.seed_of("sample", *names)))
         rows = np.sort(draw.choice(self.plan.n_rows, min(n, self.plan.n_rows), replace=False))
         return np.array(self.source.take(rows), np.float32, order="C")
 
@@ -172,20 +168,6 @@ class _Search:
             known = self._measured(sample, found)
             store.commit(name, known)
         return known
-
-    def trace(self, n: int) -> list[float]:
-        """Recall of the sampled rows after each step of a round; a part that has ended keeps its last lists."""
-        shares = self._trace(n).read(0, self.plan.n_parts)
-        n_steps = int((~np.isnan(shares)).sum(axis=1).max())
-        last = np.maximum((~np.isnan(shares)).sum(axis=1) - 1, 0)
-        steps = np.minimum(np.arange(n_steps), last[:, None])
-        sums = np.nan_to_num(np.take_along_axis(shares, steps, axis=1)).sum(axis=0)
-        return [float(value) for value in sums / len(self.goal.sample.points)]
-
-    def _trace(self, n: int) -> Table:
-        """The table of the traces of all parts in one round."""
-        name, shape = self._tables.name(f"trace-{n}"), (self.plan.n_parts, MAX_STEPS + 1)
-        return self._context.store.table(name, shape, np.float64, shard_rows=1)
 
     def _measured(self, sample: ExactSample, found: Lists) -> _Recall:
         position, part_of = found.position.whole(), self.plan.part_of
@@ -224,7 +206,7 @@ class _Search:
         plan, panels = self.plan, self._panels
         inside, by_part = panels.of(inverse_order(members, self._context.empty)), panels.of(members)
         load = self._first_load(inside) if found is None else self._later_load
-        order, trace = self._tables.table(f"order-{n}", 1, np.int32), self._trace(n)
+        order = self._tables.table(f"order-{n}", 1, np.int32)
         # a part reads lists of its own rows alone, so that it may replace them where no other run resumes from them
         replaced = found if found is not None and self._tables.in_memory else None
         if replaced is None:
@@ -238,15 +220,12 @@ class _Search:
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
-            of_round, seeds = plan.of_round(n, borders_only=borders_only), self.seeds.below(n, part)
-            how = of_round, seeds, self._reduction, self.goal, self.team
+            of_round, of_part = plan.of_round(n, borders_only=borders_only), partial(self.seed_of, n, part)
+            how = of_round, of_part, self._reduction, self.goal, self.threads
             if earlier is not None and borders_only:
                 searched = mend_borders(X, ids, earlier, *how)
             else:
                 searched = search_part(X, ids, earlier, *how)
-            steps = np.full((1, MAX_STEPS + 1), np.nan)
-            steps[0, : len(searched.trace)] = searched.trace
-            trace.write(part, steps)
             cell_order, lists, squares = searched.order, searched.neighbors, searched.squares
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
@@ -324,7 +303,7 @@ class _Search:
         rows, bounds = root(len(sample))
         levels = []
         for level in range(n_levels):
-            levels.append(halve(sample, rows, bounds, 1, self.seeds.of("partition", n, level), 1, self.team))
+            levels.append(halve(sample, rows, bounds, 1, self.seed_of("partition", n, level), 1, self.threads))
             bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
         planes = [self._panels.of(np.concatenate(some)) for some in zip(*levels, strict=True)]
         cells = self._panels.new((plan.n_rows,), np.uint16)
