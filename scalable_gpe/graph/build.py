@@ -1,7 +1,6 @@
 """Make a graph: search, symmetrise, measure, commit."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -18,7 +17,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph import jaccard, sparse_rows, unfinished
+from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.duplicates import (
     DistinctRows,
@@ -40,9 +39,10 @@ from scalable_gpe.graph.neighbors import (
 )
 from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared, rows_per_shard
 from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
-from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
+from scalable_gpe.graph.products import Jaccard, Products, exact_sample, products_for
+from scalable_gpe.graph.recall import ExactSample, TrueNeighbors, measure_graph
 from scalable_gpe.graph.rounding import check_rounding, merges_others
-from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, choose_method, row_kind, search
+from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
 from scalable_gpe.io.scaling import ColumnSpread
@@ -53,15 +53,6 @@ from scalable_gpe.storage.mapped import inverse_order, take_rows
 from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
 
 _FEW = 10  # different rows that are too few to learn from, of ten times as many
-_SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
-    RowKind.DENSE: exact_sample,
-    RowKind.SPARSE: sparse_rows.exact_sample,
-    RowKind.JACCARD: jaccard.exact_sample,
-}
-_PAIR_SQUARES: dict[RowKind, PairSquares] = {
-    RowKind.SPARSE: sparse_rows.pair_squares,
-    RowKind.JACCARD: jaccard.pair_squares,
-}
 
 
 @dataclass(frozen=True)
@@ -354,24 +345,26 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     method = choose_method(parameters.method, n_points, rows.n_features, n_neighbors, parameters.metric)
     panels = Panels(context)
     points: Rows = shared if distinct is None else RowSubset(shared, panels.of(distinct.first))
-    kind = row_kind(rows)
+    products = products_for(rows)
     release_freed_memory()  # of rows that were compared with each other
     context.tune_memory(searching=True)
-    sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
+    sample = exact_sample(products, points, n_neighbors, parameters.random_state, context)
     check_rounding(rows, points, sample, context)
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
-    found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
+    found = search(points, n_neighbors, method, sample, parameters, context, name, products, n_parts)
     storage_order = _storage_order(found.order, distinct, context)
     _save_order(storage_order, context, name)
-    straight = kind is not RowKind.JACCARD
-    stored = _save_points(found, points, context, name) if straight else RowSubset(points, found.order)
+    if isinstance(products, Jaccard):
+        stored: Rows = RowSubset(points, found.order)
+    else:
+        stored = _save_points(found, points, context, name)
     _save_lists(found, n_neighbors, context, name)
     del found  # a k-d tree is large
     release_freed_memory()
     context.tune_memory()
     panels.clear()
-    finish = _Finish(context, name, storage_order, kind)
+    finish = _Finish(context, name, storage_order, products)
     if rows.dropped is not None:
         _save(context, f"{name}/dropped", rows.dropped)
     metadata = replace(
@@ -395,19 +388,19 @@ def _precomputed_graph(
     lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
-    kind = RowKind.DENSE if rows is None else row_kind(rows)
+    products = None if rows is None else products_for(rows)
     checksum = sample = None
     if rows is not None:
         shared = ensure_shared(rows, context)
         checksum = content(hash_rows(shared, context))
         # ids of the source are the user's rows here: no rows were merged
-        sample = _SAMPLES[kind](shared, lists.indices.shape[1], random_state, context)
+        sample = exact_sample(products, shared, lists.indices.shape[1], random_state, context)
         check_rounding(rows, shared, sample, context)
     unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order, None, context.empty)
     _save_order(storage_order, context, name)
-    keep = kind is not RowKind.JACCARD
+    keep = not isinstance(products, Jaccard)
     points = None if rows is None else _gather_points(rows, order, context, name, keep=keep)
     position = storage_order.by_user
     relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]
@@ -415,7 +408,7 @@ def _precomputed_graph(
     write_whole(indices, relabelled)
     for start, stop in ranges(len(order), distances.shard_rows):
         distances.write(start, lists.distances[order[start:stop]])
-    finish = _Finish(context, name, storage_order, kind)
+    finish = _Finish(context, name, storage_order, products)
     metadata = replace(finish.edges("precomputed"), content=checksum, exponent=lists.exponent)
     return finish.commit(metadata if rows is None else with_input(metadata, rows), points, sample, None)
 
@@ -427,7 +420,7 @@ class _Finish:
     context: Context
     name: str
     storage_order: StorageOrder
-    kind: RowKind = RowKind.DENSE
+    products: Products | None = None
 
     def edges(self, method: str) -> GraphMetadata:
         """Make the edges; return the metadata known so far."""
@@ -452,8 +445,7 @@ class _Finish:
         if points is not None and sample is not None:
             edges = open_edges(self.context, f"{name}/edges", metadata.n_points, metadata.block_rows)
             lengths = store.open_table(f"{name}/distances")
-            squares_of = _PAIR_SQUARES.get(self.kind)
-            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user, squares_of)
+            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user, self.products)
             _save(self.context, f"{name}/missing", scan.missing, len(scan.missing))
             _save(self.context, f"{name}/listed", scan.listed, len(scan.listed))
             _save_nearest(scan.nearest, self.context, name)
@@ -466,7 +458,7 @@ class _Finish:
                 metadata = replace(metadata, warning=warn(text, RecallWarning))
         unfinished.complete(name, store)
         store.commit(name, metadata)
-        return open_graph(self.context, name, None if self.kind is RowKind.JACCARD else points)
+        return open_graph(self.context, name, None if isinstance(self.products, Jaccard) else points)
 
 
 def _storage_order(order: np.ndarray, distinct: DistinctRows | None, context: Context) -> StorageOrder:

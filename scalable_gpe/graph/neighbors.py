@@ -10,9 +10,9 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, Message, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
-from scalable_gpe.graph import jaccard
 from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
+from scalable_gpe.graph.products import Jaccard
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -293,7 +293,7 @@ def check_search(
         n_neighbors = check_n_neighbors(n_neighbors, n_rows)
     elif n_neighbors is not None:
         n_neighbors = checks.check_count(n_neighbors, "n_neighbors")
-    if metric == "jaccard" and method in METHODS and method not in jaccard.METHODS:
+    if metric == "jaccard" and method in METHODS and method not in Jaccard.methods:
         raise ValueError(
             Message(f"`method` must be 'brute' or 'pynndescent' for `metric='jaccard'`; got {method!r}. Leave it out.")
         )

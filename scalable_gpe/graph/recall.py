@@ -4,10 +4,10 @@ There is one scan: it compares sampled points with all points, block by block, w
 defines the loop and how the results of blocks are merged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,14 @@ _MOST_PIECES = 64  # tasks of one scan
 _EDGES_AT_ONCE = 2**16
 
 Result = TypeVar("Result")
-PairSquares = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+class Products(Protocol):
+    """Squared distances of the rows of two matrices, as `matrix` makes them of rows: all pairs, or row by row."""
+
+    def matrix(self, rows: np.ndarray) -> Any: ...
+    def all_squares(self, left: Any, right: Any) -> np.ndarray: ...
+    def row_squares(self, left: Any, right: Any) -> np.ndarray: ...
 
 
 class ScanLoop(Protocol[Result]):
@@ -258,14 +265,12 @@ def measure_graph(
     edges: Edges,
     lists: Table,
     by_user: np.ndarray,
-    squares_of: PairSquares | None = None,
+    products: Products | None = None,
 ) -> Scan:
     """Compare the lists and the edges of the sampled points with the exact scan.
 
-    `squares_of` computes squared distances of pairs, as the scan did; by default those of straight lines.
+    `products` computes distances as the scan did; by default they are those of straight lines.
     """
-    from scalable_gpe.loops import scan
-
     own = by_user[sample.points].astype(np.int64)
     ascending = np.argsort(own)
     lengths = np.empty((len(own), lists.shape[1]))
@@ -276,7 +281,7 @@ def measure_graph(
         others = columns != own[i]
         rows.append(_GraphRow(i, columns[others], values[others]))
     missing = sample.histogram.copy()
-    _subtract_listed(points, [(own[i], columns) for i, columns, _ in rows], missing, squares_of or scan.pair_squares)
+    _subtract_listed(points, [(own[i], columns) for i, columns, _ in rows], missing, products)
     listed = np.concatenate([lengths for _, _, lengths in rows])
     return Scan(recall, error, np.maximum(missing, 0), listed, _true_neighbors(sample, by_user, rows))
 
@@ -303,7 +308,7 @@ def _true_neighbors(sample: ExactSample, by_user: np.ndarray, rows: Sequence[_Gr
 
 
 def _subtract_listed(
-    points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, squares_of: PairSquares
+    points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, products: Products | None
 ) -> None:
     """Subtract the pairs of the graph from a histogram of all pairs."""
     from scalable_gpe.loops import scan
@@ -314,5 +319,9 @@ def _subtract_listed(
         ids, inverse = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
         values = points.take(ids)
         squares = np.empty(stop - start, np.float32)
-        squares_of(values[inverse[: stop - start]], values[inverse[stop - start :]], squares)
+        own, others = values[inverse[: stop - start]], values[inverse[stop - start :]]
+        if products is None:
+            scan.pair_squares(own, others, squares)
+        else:
+            squares[:] = products.row_squares(products.matrix(own), products.matrix(others))
         scan.count_bins(squares, histogram, -1)

@@ -94,7 +94,7 @@ def test_without_points_and_in_a_store(X, poor_lists, tmp_path):
 
 
 def test_the_warning_says_what_low_recall_costs(monkeypatch):
-    monkeypatch.setattr(descent, "MAX_STEPS", 0)  # two trees alone miss many neighbours
+    monkeypatch.setattr(descent, "_MAX_STEPS", 0)  # two trees alone miss many neighbours
     monkeypatch.setattr(rounds, "_MAX_ROUNDS", 1)
     X = np.random.default_rng(0).standard_normal((2000, 20))
     options = {"n_neighbors": 8, "method": "cells", "power": 2, "n_components": 2}
