@@ -12,7 +12,6 @@ from scalable_gpe.execution.memory_plan import TREE_FEATURES, TREE_ROWS
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.graph.brute import AllPairs
-from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.products import Jaccard, Products, SparseRows, list_squares, nearest
 from scalable_gpe.graph.recall import ExactSample
 from scalable_gpe.io.rows import Rows
@@ -80,7 +79,7 @@ def search(
         return _IndexedLists(points, n_neighbors, method, parameters.random_state, context, products)
     from scalable_gpe.graph.cells.rounds import search_cells
 
-    found = search_cells(
+    return search_cells(
         points,
         n_neighbors,
         sample,
@@ -90,33 +89,6 @@ def search(
         recall=parameters.recall,
         part_rows=-(-points.n_rows // n_parts),
     )
-    rows = RowSubset(points, found.order) if found.rows is None else found.rows
-    return _StoredLists(found.order, found.neighbors, found.distances, rows)
-
-
-class _Readable(Protocol):
-    def read(self, start: int, stop: int) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class _StoredLists:
-    """Lists and rows that are stored in tables."""
-
-    order: np.ndarray
-    neighbors: _Readable
-    distances: _Readable
-    source: _Readable
-
-    def __getstate__(self) -> object:
-        return {**vars(self), "order": None}  # tasks read tables, never the whole order
-
-    def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lists of some rows."""
-        return self.neighbors.read(start, stop), self.distances.read(start, stop)
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Rows in storage order."""
-        return self.source.read(start, stop)
 
 
 class _Index(NamedTuple):

@@ -29,7 +29,9 @@ def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_fea
     kept = []
 
     def mend(*given):
-        before = given[2].lists(order := parts.grow(given[0], *parts.root(len(given[0])), 10**6, 0, 1, given[-1])[0])
+        before = given[2].lists(
+            order := parts.grow(given[0], *parts.root(len(given[0])), 10**6, 0, 1, given[-1].workers)[0]
+        )
         result = parts.mend_borders(*given)
         kept.append((before, order, result))
         return result

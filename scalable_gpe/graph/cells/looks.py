@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -55,19 +54,19 @@ class SampledRows:
         return SampledRows(goal, sample.points[own], near, far, n_inside, sample.reach[own] ** 2)
 
     def looking(self, X: Floats, names: Ints, n_settled: int) -> Callable[[SortedLists], bool]:
-        """Return `look` for the rows `names` of X."""
+        """Whether lists of the rows `names` of X have reached the goal: a function; `n_settled` entries count."""
         places = np.flatnonzero(np.isin(names, self.names))
-        return partial(self.look, X, names, places, n_settled)
-
-    def look(self, X: Floats, names: Ints, places: np.ndarray, n_settled: int, lists: SortedLists) -> bool:
-        """Whether the lists of the sampled rows at `places` have reached the goal; `n_settled` entries count."""
-        n_found = (self.far <= self.reach[:, None]).sum(axis=1)  # by earlier rounds
         at = np.searchsorted(self.names, names[places])
-        others = rows_of(lists.entries[places, :n_settled])
-        squares = np.empty(others.shape, np.float32)
-        loops.list_squares(X, places, np.maximum(others, 0), squares)
-        is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
-        is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
-        n_found[at] += is_near.sum(axis=1)
-        inside = self.n_inside > 0
-        return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
+
+        def is_reached(lists: SortedLists) -> bool:
+            n_found = (self.far <= self.reach[:, None]).sum(axis=1)  # by earlier rounds
+            others = rows_of(lists.entries[places, :n_settled])
+            squares = np.empty(others.shape, np.float32)
+            loops.list_squares(X, places, np.maximum(others, 0), squares)
+            is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
+            is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
+            n_found[at] += is_near.sum(axis=1)
+            inside = self.n_inside > 0
+            return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
+
+        return is_reached

@@ -26,10 +26,11 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.looks import Goal
-from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, mend_borders, search_part
+from scalable_gpe.graph.cells.parts import Earlier, Lists, PartSearch, mend_borders, search_part
 from scalable_gpe.graph.cells.plan import SearchPlan, plan_search, seed_of
-from scalable_gpe.graph.cells.tables import PartedTable, PartedTables, Parts
+from scalable_gpe.graph.cells.tables import PartedTable, PartedTables
 from scalable_gpe.graph.cells.trees import Floats, Ints, fit_reduction, halve, root
+from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
@@ -59,18 +60,29 @@ class InStorageOrder:
 
 @dataclass(frozen=True)
 class CellsResult:
-    """Result of a search, in storage order: row i is row ``order[i]`` of the source.
+    """Lists in storage order, as `NeighborLists` has them.
 
     `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
-    sorted by (distance, row); `rows` holds the rows themselves, in that order, if the store keeps a copy of them.
+    sorted by (distance, row).
     """
 
     order: np.ndarray
     neighbors: InStorageOrder
     distances: InStorageOrder
-    rows: PartedTable | None
+    points: PartedTable | RowSubset
     recall: float
     n_rounds: int
+
+    def __getstate__(self) -> object:
+        return {**vars(self), "order": None}  # tasks read tables, never the whole order
+
+    def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lists of some rows."""
+        return self.neighbors.read(start, stop), self.distances.read(start, stop)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows in storage order."""
+        return self.points.read(start, stop)
 
 
 def search_cells(
@@ -110,7 +122,8 @@ def search_cells(
         )
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
-    return CellsResult(order, neighbors, distances, search.rows, measured.mean, n_rounds)
+    points = RowSubset(source, order) if search.rows is None else search.rows
+    return CellsResult(order, neighbors, distances, points, measured.mean, n_rounds)
 
 
 @dataclass(frozen=True)
@@ -138,21 +151,22 @@ class _Search:
         self.source, self.plan, self.goal = source, plan, goal
         self.seed_of, self.threads = partial(seed_of, random_state), context.workers.here
         self._context, self._panels = context, panels
-        self._tables, self._parts = PartedTables(context, name, plan), Parts(context, name)
+        self._tables = PartedTables(context, name, plan)
         # rows that are in memory are not copied
         self.rows = None if source.resident else self._tables.input_copy("rows", plan.n_features)
         # storage order and its inverse, once the first round is done
         self.order: Panel = panels.of(np.empty(0, np.int32))
         self.position: Panel = self.order
-        self._reduction = self._fit_reduction() if plan.n_reduced else None
+        self._reduction = self._fit_reduction() if plan.n_reduced else ()
 
     def __getstate__(self) -> object:
         # a task in another process is one thread
-        return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "threads": Workers(1)}
+        return {**vars(self), "_tables": None, "_panels": None, "threads": Workers(1)}
 
-    def _fit_reduction(self) -> Reduction:
+    def _fit_reduction(self) -> tuple[Panel, ...]:
+        """The mean and the directions onto which wide rows are projected for the trees."""
         found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seed_of("directions"))
-        return Reduction(self._panels.of(found[0]), self._panels.of(found[1]))
+        return tuple(map(self._panels.of, found))
 
     def _sample(self, n: int, *names: Any) -> Floats:
         """Sample some rows, each at most once, in ascending order."""
@@ -221,11 +235,11 @@ class _Search:
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
             of_round, of_part = plan.of_round(n, borders_only=borders_only), partial(self.seed_of, n, part)
-            how = of_round, of_part, self._reduction, self.goal, self.threads
+            how = PartSearch(of_round, of_part, self.goal, self.threads, *self._reduction)
             if earlier is not None and borders_only:
-                searched = mend_borders(X, ids, earlier, *how)
+                searched = mend_borders(X, ids, earlier, how)
             else:
-                searched = search_part(X, ids, earlier, *how)
+                searched = search_part(X, ids, earlier, how)
             cell_order, lists, squares = searched.order, searched.neighbors, searched.squares
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
@@ -238,7 +252,7 @@ class _Search:
                 distances.replace(earlier.places[cell_order], squares)
 
         search_one.__name__ = "search_part"  # the task's name on a dashboard
-        self._parts.run(search_one, plan.n_parts, "part", n)
+        self._tables.run(search_one, "part", n)
         final = self._context.empty((plan.n_rows,), np.int32)
         for start, stop in map(plan.part, range(plan.n_parts)):
             final[start:stop] = order.read(start, stop)[:, 0]
@@ -272,7 +286,7 @@ class _Search:
                 rows[first:last] = self.source.read(start + first, start + last)
             moved.write(start, rows, np.argsort(parts_of(part), kind="stable"))
 
-        self._parts.run(move_part, plan.n_parts, "moved")
+        self._tables.run(move_part, "moved")
 
         def load(part: int, ids: Ints) -> Floats:
             out, filled = np.empty((len(ids), plan.n_features), np.float32), 0

@@ -105,14 +105,3 @@ def reduced(X: Floats, mean: Floats, directions: Floats, workers: Workers) -> Fl
 
     workers.map(project, cut(workers, -(-len(X) // 1024)), count=False)
     return out
-
-
-def repair(X: Floats, names: Ints, near: Ints, far: Floats) -> None:
-    """Compare rows whose lists are short with the whole part (distances that overflow leave lists short)."""
-    every = np.arange(len(X), dtype=np.int32)
-    for row in np.flatnonzero(near[:, -1] < 0):
-        others = np.delete(every, row)
-        with np.errstate(over="ignore"):
-            distances = ((X[others].astype(np.float64) - X[row]) ** 2).sum(axis=1).astype(np.float32)
-        best = np.lexsort((names[others], distances))[: near.shape[1]]
-        near[row], far[row] = names[others][best], distances[best]
