@@ -229,7 +229,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order
         points = in_stored_units(points, metadata)
-        metadata = with_input(metadata, points)
+        metadata = replace(metadata, **of_input(points))
         points = RowSubset(points, storage_order.user_row)
     return NeighborGraph(
         context=context,
@@ -253,15 +253,14 @@ def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
     return TrueNeighbors(numbers[:, 0], numbers[:, 1], pairs[:, 2], pairs[:, 3] > 0)
 
 
-def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
-    """Add the number of features, the offset, scale and units of an input, which new rows must match."""
-    return replace(
-        metadata,
-        n_features=rows.n_features,
-        offset=offset_of(rows),
-        scale=None if rows.scale is None else tuple(rows.scale.tolist()),
-        exponent=rows.exponent,
-    )
+def of_input(rows: InputRows) -> dict[str, Any]:
+    """The number of features, the offset, scale and units of an input, which new rows must match."""
+    return {
+        "n_features": rows.n_features,
+        "offset": offset_of(rows),
+        "scale": None if rows.scale is None else tuple(rows.scale.tolist()),
+        "exponent": rows.exponent,
+    }
 
 
 def offset_of(rows: InputRows) -> tuple[float, ...] | None:
