@@ -7,7 +7,7 @@ rows, in memory or in scratch files; then one piece after another is put togethe
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Sorted, shuffle
-from scalable_gpe.graph.edges import Edges, check_listed
+from scalable_gpe.graph.edges import check_listed
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.io.export import CsrPieces
 from scalable_gpe.storage.mapped import mapped, pieces
+
+Source = TypeVar("Source", NeighborGraph, SparseKernel)
 
 _MOST_ENTRIES = 2**33  # of a matrix that is mostly duplicates
 _MOST_REPEATS = 8  # entries for each one between distinct points, from which it is mostly duplicates
@@ -58,7 +60,7 @@ def distances(graph: NeighborGraph, context: Context) -> CsrPieces:
     """Neighbour lists as CSR rows; `context` has workers, memory plan, and a store for scratch files."""
     panels = Panels(context)
     lists = _Lists(graph, panels.of(graph.storage_order.user_row))
-    pointers = _pointers(lists, graph.storage_order, panels, context)
+    pointers = _pointers(lists, panels, context)
     found = _pieces(lists, pointers, panels, context)
     converted = ((columns, graph.in_user_units(lengths)) for columns, lengths in found)
     return CsrPieces(pointers, converted, np.float64 if graph.exponent else np.float32)
@@ -68,7 +70,7 @@ def connectivities(kernel: SparseKernel, context: Context) -> CsrPieces:
     """K without its diagonal as CSR rows; `context` has workers, memory plan, and a store for scratch files."""
     panels = Panels(context)
     rows = _KernelRows(kernel, panels.of(kernel.storage_order.user_row))
-    pointers = _pointers(rows, kernel.storage_order, panels, context)
+    pointers = _pointers(rows, panels, context)
     if pointers[-1] > max(_MOST_ENTRIES, _MOST_REPEATS * kernel.edges.nnz):
         raise ValueError(
             Message(
@@ -90,35 +92,42 @@ class _Entries(NamedTuple):
     values: np.ndarray
 
 
-class _Matrix(Protocol):
-    """A sparse matrix that is stored in blocks of points."""
-
-    @property
-    def edges(self) -> Edges: ...
-    def lengths(self, number: int) -> np.ndarray: ...
-    def entries(self, number: int) -> _Entries: ...
-
-
 @dataclass(frozen=True)
-class _Lists:
-    """The neighbour lists: each of the user's rows has the list of its point."""
+class _Matrix(Generic[Source]):
+    """A sparse matrix that is stored in blocks of points; `user_rows` are the user's rows of these."""
 
-    graph: NeighborGraph
+    source: Source
     user_rows: Panel
 
     @property
-    def edges(self) -> Edges:
-        """The blocks of points."""
-        return self.graph.edges
+    def n_blocks(self) -> int:
+        """As many blocks as the edges have."""
+        return self.source.edges.n_blocks
+
+    def rows_of(self, number: int) -> tuple[int, int]:
+        """The first point of a block, and the point after its last one."""
+        return self.source.edges.rows_of(number)
+
+    def lengths(self, number: int) -> np.ndarray:
+        """Entries of each point of a block."""
+        raise NotImplementedError
+
+    def entries(self, number: int) -> _Entries:
+        """Entries of the user's rows of a block."""
+        raise NotImplementedError
+
+
+class _Lists(_Matrix[NeighborGraph]):
+    """The neighbour lists: each of the user's rows has the list of its point."""
 
     def lengths(self, number: int) -> np.ndarray:
         """Neighbours of each point of a block."""
-        lengths: np.ndarray = np.count_nonzero(self.graph.lists.read(*self.edges.rows_of(number)) >= 0, axis=1)
+        lengths: np.ndarray = np.count_nonzero(self.source.lists.read(*self.rows_of(number)) >= 0, axis=1)
         return lengths
 
     def entries(self, number: int) -> _Entries:
         """Neighbours and distances of the user's rows of a block; columns of a row in any order."""
-        graph, piece = self.graph, self.edges.rows_of(number)
+        graph, piece = self.source, self.rows_of(number)
         lists = graph.lists.read(*piece)
         check_listed(lists, graph.storage_order.n_points, graph.lists.key[1])
         rows, points = _rows_of_points(graph.storage_order, *piece)
@@ -129,23 +138,14 @@ class _Lists:
         return _Entries(np.repeat(rows, np.count_nonzero(present, axis=1)), columns, lengths[present])
 
 
-@dataclass(frozen=True)
-class _KernelRows:
+class _KernelRows(_Matrix[SparseKernel]):
     """K without its diagonal; an entry between two points is one between any two rows that are equal to them."""
-
-    kernel: SparseKernel
-    user_rows: Panel
-
-    @property
-    def edges(self) -> Edges:
-        """The blocks of K."""
-        return self.kernel.edges
 
     def lengths(self, number: int) -> np.ndarray:
         """Entries of each point of a block."""
-        order, edges = self.kernel.storage_order, self.edges
+        order, edges = self.source.storage_order, self.source.edges
         if order.group is None:
-            start, stop = self.edges.rows_of(number)
+            start, stop = self.rows_of(number)
             return edges.degrees(start, stop) - 1
         _, bounds = order.rows_by_point
         block = edges.block(number)
@@ -155,8 +155,8 @@ class _KernelRows:
 
     def entries(self, number: int) -> _Entries:
         """Entries of the user's rows of a block, columns ascending."""
-        order = self.kernel.storage_order
-        block = self.edges.block(number)
+        order = self.source.storage_order
+        block = self.source.edges.block(number)
         rows, points = _rows_of_points(order, block.first, block.stop)
         begin = block.indptr[points]
         lengths = block.indptr[points + 1] - begin
@@ -206,10 +206,18 @@ def _spans(begin: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 # --- from blocks of points to pieces of rows -------------------------------------------------------
 
 
-def _pointers(matrix: _Matrix, order: StorageOrder, panels: Panels, context: Context) -> np.ndarray:
+def _pointers(matrix: _Matrix[Any], panels: Panels, context: Context) -> np.ndarray:
     """Where the entries of each of the user's rows begin, and where the last ones end."""
+    order = matrix.source.storage_order
     lengths = panels.new((order.n_points,), np.int64)
-    context.workers.map_blocks(_Measure(matrix, lengths), matrix.edges.n_blocks)
+
+    def measure(number: int) -> None:
+        start, stop = matrix.rows_of(number)
+        room = lengths.room(start, stop)
+        room[:] = matrix.lengths(number)
+        lengths.put(start, room)
+
+    context.workers.map_blocks(measure, matrix.n_blocks)
     by_point, position = lengths.whole(), order.position
     pointers, total = context.empty((order.n_rows + 1,), np.int64), 0
     pointers[0] = 0
@@ -220,47 +228,23 @@ def _pointers(matrix: _Matrix, order: StorageOrder, panels: Panels, context: Con
     return pointers
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """Task: the lengths of the rows of a block."""
-
-    matrix: _Matrix
-    lengths: Panel
-
-    def __call__(self, number: int) -> None:
-        start, stop = self.matrix.edges.rows_of(number)
-        room = self.lengths.room(start, stop)
-        room[:] = self.matrix.lengths(number)
-        self.lengths.put(start, room)
-
-
-@dataclass(frozen=True)
-class _Sort:
-    """Task: the entries of a block, sorted by the pieces of the user's rows that they belong to."""
-
-    matrix: _Matrix
-    cuts: np.ndarray
-
-    def __call__(self, number: int) -> Sorted:
-        rows, columns, values = self.matrix.entries(number)
-        offsets = np.searchsorted(rows, self.cuts)
-        return Sorted(offsets, rows.astype(np.int32), columns.astype(np.int32), values)
-
-
 def _pieces(
-    matrix: _Matrix, pointers: np.ndarray, panels: Panels, context: Context
+    matrix: _Matrix[Any], pointers: np.ndarray, panels: Panels, context: Context
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Columns and values of consecutive rows, as many at a time as the memory plan allows."""
     from scalable_gpe.loops import sparse
 
     cuts = _cuts(pointers, context.plan.exported_entries())
-    n_blocks = matrix.edges.n_blocks
-    block_bytes = max(1, ENTRY_BYTES * int(pointers[-1]) // n_blocks)
-    together = context.plan.exported_blocks(n_blocks, block_bytes)
-    in_memory = together == n_blocks and not context.workers.remote
-    shuffled = shuffle(
-        _Sort(matrix, cuts), range(n_blocks), len(cuts) - 1, context, together=together, n_held=int(in_memory)
-    )
+    block_bytes = max(1, ENTRY_BYTES * int(pointers[-1]) // matrix.n_blocks)
+    together = context.plan.exported_blocks(matrix.n_blocks, block_bytes)
+    in_memory = together == matrix.n_blocks and not context.workers.remote
+
+    def sort(number: int) -> Sorted:
+        rows, columns, values = matrix.entries(number)
+        offsets = np.searchsorted(rows, cuts)
+        return Sorted(offsets, rows.astype(np.int32), columns.astype(np.int32), values)
+
+    shuffled = shuffle(sort, range(matrix.n_blocks), len(cuts) - 1, context, together=together, n_held=int(in_memory))
     panels.clear()
     try:
         for number, (start, stop) in enumerate(pairwise(cuts)):

@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.graph.recall import NearestLoop, recall_half_width, scan_points, scan_samples
+from scalable_gpe.graph.recall import NearestLoop, SumsLoop, recall_half_width, scan_points, scan_samples
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import top_eigenvector
@@ -81,7 +81,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class _Counts:
+class _Counts(SumsLoop):
     """Counts the points between consecutive limits of each sample."""
 
     limits: np.ndarray
@@ -97,15 +97,6 @@ class _Counts:
         from scalable_gpe.loops import scan
 
         scan.count_closer(columns, own, block, ids, self.limits[lane], into[lane])
-
-    def pack(self, found: np.ndarray) -> np.ndarray:
-        """Return the counts as they are: they are small."""
-        return found
-
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Add the counts of two pieces."""
-        total: np.ndarray = left + right
-        return total
 
 
 class _EmbeddedPoints:

@@ -405,11 +405,6 @@ class MemoryPlan:
         """Number of buckets in which rows are compared with each other by their hashes."""
         return max(1, -(-64 * n_rows // max(1, self._beside_maps // 2))) if self.maps_arrays else 1
 
-    def gathered_rows(self, n_features: int) -> int:
-        """Number of rows that one streaming pass over the input collects."""
-        room = self._beside_maps if self.maps_arrays else self.workspace
-        return max(1, room // 2 // (4 * max(n_features, 1)))
-
     def shuffled_blocks(self, n_blocks: int, block_bytes: int) -> int:
         """Number of blocks of neighbour lists whose edges are reversed together."""
         if not self.resources.persistent:

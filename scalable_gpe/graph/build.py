@@ -1,7 +1,5 @@
 """Make a graph: search, symmetrise, measure, commit."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -9,17 +7,15 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import GPEWarning, Message, RecallWarning, StoreError, warn
+from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
 from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
 from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.process import process
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph import jaccard, sparse_rows, unfinished
-from scalable_gpe.graph.components import count_components
+from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.duplicates import (
     DistinctRows,
     RowsFingerprint,
@@ -29,39 +25,29 @@ from scalable_gpe.graph.duplicates import (
     fingerprint,
     hash_rows,
 )
-from scalable_gpe.graph.edges import open_edges, union_edges
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
     NeighborGraph,
     check_search,
+    of_input,
     offset_of,
     open_graph,
-    with_input,
 )
-from scalable_gpe.graph.points import RowSubset, TableRows, ensure_shared, rows_per_shard
-from scalable_gpe.graph.precomputed import ListsFingerprint, check_lists, fingerprint_lists
-from scalable_gpe.graph.recall import ExactSample, PairSquares, TrueNeighbors, exact_sample, measure_graph
+from scalable_gpe.graph.points import RowSubset, ensure_shared
+from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
+from scalable_gpe.graph.products import Jaccard, exact_sample, products_for
 from scalable_gpe.graph.rounding import check_rounding, merges_others
-from scalable_gpe.graph.search import NeighborLists, RowKind, SearchParameters, choose_method, row_kind, search
+from scalable_gpe.graph.search import SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
+from scalable_gpe.graph.stored_graph import finish_graph, list_tables, save_lists, save_order, save_points
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
 from scalable_gpe.io.scaling import ColumnSpread
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.blocks import block_rows, ranges
+from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import graph_name
-from scalable_gpe.storage.mapped import inverse_order, take_rows
-from scalable_gpe.storage.protocol import ArrayStore, Table, write_whole
+from scalable_gpe.storage.protocol import ArrayStore, write_whole
 
 _FEW = 10  # different rows that are too few to learn from, of ten times as many
-_SAMPLES: dict[RowKind, Callable[[Rows, int, int, Context], ExactSample]] = {
-    RowKind.DENSE: exact_sample,
-    RowKind.SPARSE: sparse_rows.exact_sample,
-    RowKind.JACCARD: jaccard.exact_sample,
-}
-_PAIR_SQUARES: dict[RowKind, PairSquares] = {
-    RowKind.SPARSE: sparse_rows.pair_squares,
-    RowKind.JACCARD: jaccard.pair_squares,
-}
 
 
 @dataclass(frozen=True)
@@ -70,27 +56,6 @@ class Source:
 
     rows: RowsFingerprint | None = None
     neighbors: ListsFingerprint | None = None
-
-
-@dataclass(frozen=True)
-class PrecomputedLists:
-    """Precomputed neighbour lists, as `check_lists` returns them; distances are multiplied by ``2**exponent``."""
-
-    indices: np.ndarray
-    distances: np.ndarray
-    exponent: int = 0
-
-    @property
-    def largest(self) -> float:
-        """Largest distance, as the user gave it."""
-        used = self.distances[self.indices >= 0]
-        return math.ldexp(float(used.max(initial=0)), -self.exponent)
-
-    def with_exponent(self, exponent: int) -> "PrecomputedLists":
-        """The same lists in other units."""
-        if exponent == self.exponent:
-            return self
-        return PrecomputedLists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
 
 
 def neighbor_graph(
@@ -257,7 +222,7 @@ class GraphStage:
         rows, lists = self.rows, self.lists
         return Source(
             rows=None if rows is None else self.unscaled or fingerprint(rows),
-            neighbors=None if lists is None else fingerprint_lists(lists.indices, lists.distances, lists.exponent),
+            neighbors=None if lists is None else lists.fingerprint,
         )
 
     @property
@@ -304,7 +269,7 @@ class GraphStage:
 def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | None) -> PrecomputedLists | None:
     """Check precomputed lists; without them, there must be points."""
     if neighbors is not None:
-        return PrecomputedLists(*check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors))
+        return check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors)
     if rows is None:
         raise ValueError(Message("embed needs `X` or `neighbors`; got neither."))
     return None
@@ -354,36 +319,43 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     method = choose_method(parameters.method, n_points, rows.n_features, n_neighbors, parameters.metric)
     panels = Panels(context)
     points: Rows = shared if distinct is None else RowSubset(shared, panels.of(distinct.first))
-    kind = row_kind(rows)
+    products = products_for(rows)
     release_freed_memory()  # of rows that were compared with each other
     context.tune_memory(searching=True)
-    sample = _SAMPLES[kind](points, n_neighbors, parameters.random_state, context)
+    sample = exact_sample(products, points, n_neighbors, parameters.random_state, context)
     check_rounding(rows, points, sample, context)
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
-    found = search(points, n_neighbors, method, sample, parameters, context, name, kind, n_parts)
-    trace = found.trace
+    found = search(points, n_neighbors, method, sample, parameters, context, name, products, n_parts)
     storage_order = _storage_order(found.order, distinct, context)
-    _save_order(storage_order, context, name)
-    straight = kind is not RowKind.JACCARD
-    stored = _save_points(found, points, context, name) if straight else RowSubset(points, found.order)
-    _save_lists(found, n_neighbors, context, name)
+    save_order(storage_order, context, name)
+    stored: Rows = RowSubset(points, found.order)
+    if not isinstance(products, Jaccard):
+        stored = save_points(found.rows, stored, context, name)
+    save_lists(found, n_neighbors, context, name)
+    trace = found.trace
     del found  # a k-d tree is large
     release_freed_memory()
     context.tune_memory()
     panels.clear()
-    finish = _Finish(context, name, storage_order, kind)
     if rows.dropped is not None:
-        _save(context, f"{name}/dropped", rows.dropped)
-    metadata = replace(
-        with_input(finish.edges(method), rows),
+        write_whole(context.store.table(f"{name}/dropped", rows.dropped.shape, rows.dropped.dtype), rows.dropped)
+    return finish_graph(
+        storage_order,
+        stored,
+        sample,
+        context,
+        name,
+        products=products,
+        recall=parameters.recall,
+        method=method,
         content=checksum,
         remarks=remarks,
         n_dropped=0 if rows.dropped is None else len(rows.dropped),
         n_parts=n_parts,
         recall_trace=trace,
+        **of_input(rows),
     )
-    return finish.commit(metadata, stored, sample, parameters.recall)
 
 
 def _few_different(n_points: int, rows: InputRows) -> list[str]:
@@ -397,78 +369,43 @@ def _precomputed_graph(
     lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
     """Make the graph from precomputed lists."""
-    kind = RowKind.DENSE if rows is None else row_kind(rows)
-    checksum = sample = None
+    products = None if rows is None else products_for(rows)
+    checksum = sample = shared = None
     if rows is not None:
         shared = ensure_shared(rows, context)
         checksum = content(hash_rows(shared, context))
         # ids of the source are the user's rows here: no rows were merged
-        sample = _SAMPLES[kind](shared, lists.indices.shape[1], random_state, context)
+        sample = exact_sample(products, shared, lists.indices.shape[1], random_state, context)
         check_rounding(rows, shared, sample, context)
     unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order, None, context.empty)
-    _save_order(storage_order, context, name)
-    keep = kind is not RowKind.JACCARD
-    points = None if rows is None else _gather_points(rows, order, context, name, keep=keep)
+    save_order(storage_order, context, name)
+    points: Rows | None = None
+    if rows is not None and shared is not None:
+        points, panels = RowSubset(rows, order), Panels(context)
+        if not isinstance(products, Jaccard):
+            points = save_points(RowSubset(shared, panels.of(order)).read, points, context, name)
+        panels.clear()
     position = storage_order.by_user
     relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]
-    indices, distances = _list_tables(lists.indices.shape, context, name)
+    indices, distances = list_tables(lists.indices.shape, context, name)
     write_whole(indices, relabelled)
     for start, stop in ranges(len(order), distances.shard_rows):
         distances.write(start, lists.distances[order[start:stop]])
-    finish = _Finish(context, name, storage_order, kind)
-    metadata = replace(finish.edges("precomputed"), content=checksum, exponent=lists.exponent)
-    return finish.commit(metadata if rows is None else with_input(metadata, rows), points, sample, None)
-
-
-@dataclass(frozen=True)
-class _Finish:
-    """Symmetrise and measure the lists of a graph, and commit it."""
-
-    context: Context
-    name: str
-    storage_order: StorageOrder
-    kind: RowKind = RowKind.DENSE
-
-    def edges(self, method: str) -> GraphMetadata:
-        """Make the edges; return the metadata known so far."""
-        context, name, n_points = self.context, self.name, self.storage_order.n_points
-        lists, lengths = (context.store.open_table(f"{name}/{table}") for table in ("indices", "distances"))
-        with context.workers.progress.stage("edges", -(-n_points // context.block_rows(n_points))):
-            edges = union_edges(lists, lengths, self.storage_order.user_row, context, f"{name}/edges")
-        return GraphMetadata(
-            method=method,
-            n_rows=self.storage_order.n_rows,
-            n_points=n_points,
-            block_rows=edges.block_rows,
-            n_connected_components=count_components(edges, context),
-            duplicates=self.storage_order.group is not None,
-        )
-
-    def commit(
-        self, metadata: GraphMetadata, points: Rows | None, sample: ExactSample | None, target: float | None
-    ) -> NeighborGraph:
-        """Measure the graph if there are points, and commit it."""
-        store, name = self.context.store, self.name
-        if points is not None and sample is not None:
-            edges = open_edges(self.context, f"{name}/edges", metadata.n_points, metadata.block_rows)
-            lengths = store.open_table(f"{name}/distances")
-            squares_of = _PAIR_SQUARES.get(self.kind)
-            scan = measure_graph(sample, points, edges, lengths, self.storage_order.by_user, squares_of)
-            _save(self.context, f"{name}/missing", scan.missing, len(scan.missing))
-            _save(self.context, f"{name}/listed", scan.listed, len(scan.listed))
-            _save_nearest(scan.nearest, self.context, name)
-            metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
-            if target is not None and scan.recall + scan.recall_error < target:
-                text = (
-                    f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below `recall={target}`. "
-                    "Raise `n_neighbors`, or choose `method='brute'`; missing_weight of the report says what it costs."
-                )
-                metadata = replace(metadata, warning=warn(text, RecallWarning))
-        unfinished.complete(name, store)
-        store.commit(name, metadata)
-        return open_graph(self.context, name, None if self.kind is RowKind.JACCARD else points)
+    known = {"exponent": lists.exponent} if rows is None else of_input(rows)
+    return finish_graph(
+        storage_order,
+        points,
+        sample,
+        context,
+        name,
+        products=products,
+        recall=None,
+        method="precomputed",
+        content=checksum,
+        **known,
+    )
 
 
 def _storage_order(order: np.ndarray, distinct: DistinctRows | None, context: Context) -> StorageOrder:
@@ -489,104 +426,3 @@ def _graph_order(indices: np.ndarray) -> np.ndarray:
     counts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
     graph = csr_matrix((np.ones(counts[-1], np.int8), indices[kept], counts), shape=(n_rows, n_rows))
     return np.asarray(reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)).astype(np.int64)
-
-
-def _save(context: Context, name: str, values: np.ndarray, shard_rows: int | None = None) -> None:
-    write_whole(context.store.table(name, values.shape, values.dtype, shard_rows), values)
-
-
-def _save_nearest(nearest: TrueNeighbors, context: Context, name: str) -> None:
-    pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
-    _save(context, f"{name}/nearest", pairs.astype(np.float64), len(pairs))
-
-
-def _save_order(storage_order: StorageOrder, context: Context, name: str) -> None:
-    unfinished.check_order(name, storage_order.user_row, context.store)
-    _save(context, f"{name}/user_row", storage_order.user_row)
-    if storage_order.group is not None:
-        _save(context, f"{name}/group", storage_order.group)
-
-
-def _points_table(n_points: int, n_features: int, context: Context, name: str) -> Table | None:
-    shard = min(block_rows(n_points), rows_per_shard(n_features))
-    return context.store.input_copy(f"{name}/points", (n_points, n_features), shard)
-
-
-def _save_points(found: NeighborLists, points: Rows, context: Context, name: str) -> Rows:
-    """Return the points in storage order: from a table if the store keeps a copy, else from the input."""
-    table = _points_table(len(found.order), points.n_features, context, name)
-    if table is None:
-        return RowSubset(points, found.order)
-
-    def save_points(piece: tuple[int, int]) -> None:
-        if not table.has(piece[0]):
-            table.write(piece[0], found.rows(*piece))
-
-    pieces = ranges(table.shape[0], table.shard_rows)
-    with context.workers.progress.stage("points", len(pieces)):
-        context.workers.map(save_points, pieces)
-    return TableRows(table)
-
-
-def _gather_points(source: Rows, order: np.ndarray, context: Context, name: str, *, keep: bool) -> Rows:
-    """Return the points of an input in a given order; with `keep` from a table, if the store keeps a copy.
-
-    A table is filled in as few streaming passes over the input as memory allows, because taking rows by number would
-    read a whole chunked input once per shard.
-    """
-    n_points, n_features = len(order), source.n_features
-    table = _points_table(n_points, n_features, context, name) if keep else None
-    if table is None:
-        return RowSubset(source, order)
-    missing = [piece for piece in ranges(n_points, table.shard_rows) if not table.has(piece[0])]
-    together = max(1, context.plan.gathered_rows(n_features) // table.shard_rows)
-    position = inverse_order(order, context.empty)
-    with context.workers.progress.stage("points", len(missing)):
-        for first in range(0, len(missing), together):
-            _collect_rows(table, missing[first : first + together], source, position, context)
-    return TableRows(table)
-
-
-def _collect_rows(
-    table: Table, pieces: list[tuple[int, int]], source: Rows, position: np.ndarray, context: Context
-) -> None:
-    """Collect the rows of some shards in one pass over the input."""
-    low, high = pieces[0][0], pieces[-1][1]
-    buffer = np.empty((high - low, source.n_features), np.float32)
-
-    def collect(piece: tuple[int, int]) -> None:
-        to = position[piece[0] : piece[1]]
-        wanted = (to >= low) & (to < high)
-        if wanted.any():
-            buffer[to[wanted] - low] = source.read(*piece)[wanted]
-
-    step = max(256, min(65_536, 2**22 // source.n_features))
-    context.workers.here.map(collect, ranges(source.n_rows, step), count=False)
-    context.workers.here.map(lambda piece: table.write(piece[0], buffer[piece[0] - low : piece[1] - low]), pieces)
-
-
-def _list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[Table, Table]:
-    store = context.store
-    return store.table(f"{name}/indices", shape, np.int32), store.table(f"{name}/distances", shape, np.float32)
-
-
-def _save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: str) -> None:
-    """Write the lists as numbers in storage order, with distances."""
-    order = found.order
-    lists, lengths = _list_tables((len(order), n_neighbors), context, name)
-    panels = Panels(context)
-    position = panels.of(inverse_order(order, context.empty))
-
-    def save_lists(piece: tuple[int, int]) -> None:
-        if not (lists.has(piece[0]) and lengths.has(piece[0])):
-            neighbors, squared = found.lists(*piece)
-            lists.write(piece[0], take_rows(position.whole(), neighbors))
-            lengths.write(piece[0], np.sqrt(squared))
-
-    pieces = ranges(len(order), lists.shard_rows)
-    with context.workers.progress.stage("lists", len(pieces)), process.one_blas_thread():
-        context.workers.map(save_lists, pieces)
-    panels.clear()
-    # first what says that parts are finished: a run that is killed now must not trust tables that are half removed
-    context.store.remove(f"{name}/search/done")
-    context.store.remove(f"{name}/search")

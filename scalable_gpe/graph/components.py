@@ -39,23 +39,16 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The components inside each block: the first point of that of each point, and their number."""
+    """The components inside each block, and those of them that belong together, ascending by their first points.
+
+    `first` is the first point of the component of each point inside its block; `root` is the first point of the whole
+    component of each one in `merged`.
+    """
 
     first: Panel
-    count: int
-
-
-@dataclass(frozen=True)
-class _Merged:
-    """Parts that belong together, ascending by their first points; `root` is the first point of the component."""
-
-    first: np.ndarray
+    merged: np.ndarray
     root: np.ndarray
-
-    @property
-    def n_fewer(self) -> int:
-        """How many fewer components than parts there are."""
-        return len(self.first) - len(np.unique(self.root))
+    n_components: int
 
 
 def count_components(
@@ -65,9 +58,8 @@ def count_components(
 
     `values_of` gives the values of a block where they are not those of `edges`.
     """
-    panels, chosen = Panels(context), _Chosen(least, most, values_of)
-    parts = _join_inside(edges, chosen, context, panels)
-    count = parts.count - _join_between(edges, chosen, context, parts).n_fewer
+    panels = Panels(context)
+    count = _join(edges, _Chosen(least, most, values_of), context, panels).n_components
     panels.clear()
     return count
 
@@ -79,13 +71,11 @@ def component_roots(
 
     `values_of` gives the values of a block where they are not those of `edges`.
     """
-    chosen = _Chosen(least, np.inf, values_of)
-    parts = _join_inside(edges, chosen, context, panels)
-    merged = _join_between(edges, chosen, context, parts)
-    n_merged = len(merged.first)
+    parts = _join(edges, _Chosen(least, np.inf, values_of), context, panels)
+    n_merged = len(parts.merged)
     if n_merged == 0:
         return parts.first
-    merged_first, merged_root = panels.of(merged.first), panels.of(merged.root)
+    merged_first, merged_root = panels.of(parts.merged), panels.of(parts.root)
     with replaced(parts.first) as roots:
 
         def name_roots(number: int) -> None:
@@ -99,8 +89,11 @@ def component_roots(
     return roots
 
 
-def _join_inside(edges: Edges, chosen: _Chosen, context: Context, panels: Panels) -> _Parts:
-    """Join the points of each block."""
+def _join(edges: Edges, chosen: _Chosen, context: Context, panels: Panels) -> _Parts:
+    """Join the points of each block, then merge what edges between blocks connect."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     from scalable_gpe.loops import sparse
 
     first = panels.new((edges.n_points,), np.int32)
@@ -114,31 +107,24 @@ def _join_inside(edges: Edges, chosen: _Chosen, context: Context, panels: Panels
         first.put(start, out)
         return int(np.count_nonzero(parent == np.arange(stop - start)))
 
-    return _Parts(first, sum(context.workers.map_blocks(join_inside, edges.n_blocks)))
-
-
-def _join_between(edges: Edges, chosen: _Chosen, context: Context, parts: _Parts) -> _Merged:
-    """Merge the parts of different blocks along the edges between them."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     def join_between(number: int) -> np.ndarray:
         start, stop = edges.rows_of(number)
         block = edges.block(number, values=not chosen.are_all)
         columns = chosen.columns(block)
         leaving = np.flatnonzero(columns >= stop)
         rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
-        own = parts.first.rows(start, stop)[rows].astype(np.int64)
-        pairs: np.ndarray = np.unique(own << 32 | parts.first.whole(others)[others])
+        own = first.rows(start, stop)[rows].astype(np.int64)
+        pairs: np.ndarray = np.unique(own << 32 | first.whole(others)[others])
         return pairs
 
+    n_inside = sum(context.workers.map_blocks(join_inside, edges.n_blocks))
     pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))
-    first, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)
+    merged, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)
     one, other = ends.reshape(2, -1).astype(np.int32)  # earlier versions of scipy take no other numbers
-    joined = coo_array((np.ones(len(one), np.bool_), (one, other)), shape=(len(first), len(first)))
+    joined = coo_array((np.ones(len(one), np.bool_), (one, other)), shape=(len(merged), len(merged)))
     _, labels = connected_components(joined, directed=False)
-    _, roots = np.unique(labels, return_index=True)  # `first` ascends
-    return _Merged(first, first[roots[labels]])
+    _, roots = np.unique(labels, return_index=True)  # `merged` ascends
+    return _Parts(first, merged, merged[roots[labels]], n_inside - len(merged) + len(roots))
 
 
 def _roots(parent: np.ndarray) -> np.ndarray:

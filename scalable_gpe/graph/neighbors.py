@@ -10,9 +10,9 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, Message, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
-from scalable_gpe.graph import jaccard
 from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset, TableRows
+from scalable_gpe.graph.products import Jaccard
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -31,7 +31,7 @@ class GraphMetadata:
     `content` is a checksum of all rows, `offset` was subtracted from them, which were then divided by `scale`;
     `duplicates` says whether rows repeat. Points and distances are stored in units of ``2**-exponent``. `remarks` are
     the warnings about columns, `n_dropped` rows of the input were left out. `n_parts` are those of the search, None
-    where there was none; `recall_trace` is its recall after each step.
+    where there was none.
     """
 
     method: str
@@ -229,7 +229,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order
         points = in_stored_units(points, metadata)
-        metadata = with_input(metadata, points)
+        metadata = replace(metadata, **of_input(points))
         points = RowSubset(points, storage_order.user_row)
     return NeighborGraph(
         context=context,
@@ -253,15 +253,14 @@ def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
     return TrueNeighbors(numbers[:, 0], numbers[:, 1], pairs[:, 2], pairs[:, 3] > 0)
 
 
-def with_input(metadata: GraphMetadata, rows: InputRows) -> GraphMetadata:
-    """Add the number of features, the offset, scale and units of an input, which new rows must match."""
-    return replace(
-        metadata,
-        n_features=rows.n_features,
-        offset=offset_of(rows),
-        scale=None if rows.scale is None else tuple(rows.scale.tolist()),
-        exponent=rows.exponent,
-    )
+def of_input(rows: InputRows) -> dict[str, Any]:
+    """The number of features, the offset, scale and units of an input, which new rows must match."""
+    return {
+        "n_features": rows.n_features,
+        "offset": offset_of(rows),
+        "scale": None if rows.scale is None else tuple(rows.scale.tolist()),
+        "exponent": rows.exponent,
+    }
 
 
 def offset_of(rows: InputRows) -> tuple[float, ...] | None:
@@ -293,7 +292,7 @@ def check_search(
         n_neighbors = check_n_neighbors(n_neighbors, n_rows)
     elif n_neighbors is not None:
         n_neighbors = checks.check_count(n_neighbors, "n_neighbors")
-    if metric == "jaccard" and method in METHODS and method not in jaccard.METHODS:
+    if metric == "jaccard" and method in METHODS and method not in Jaccard.methods:
         raise ValueError(
             Message(f"`method` must be 'brute' or 'pynndescent' for `metric='jaccard'`; got {method!r}. Leave it out.")
         )

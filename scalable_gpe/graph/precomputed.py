@@ -1,6 +1,7 @@
 """Precomputed neighbour lists: checked, and put into one form."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,51 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.rows import choose_exponent
 
 
-def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return indices and distances, N x m, nearest first, without the rows themselves; -1 and infinity end a list.
+@dataclass(frozen=True)
+class ListsFingerprint:
+    """Fingerprint of precomputed lists: their shape and a checksum."""
 
-    The third result is an exponent: distances are multiplied by ``2**exponent``, so that float32 holds their squares.
+    shape: tuple[int, ...]
+    content: str
 
-    `neighbors` is such a pair with lists in any order, or a sparse N x N matrix of distances whose stored
-    entries are the edges (a stored 0 is an edge of length 0).
+
+@dataclass(frozen=True)
+class PrecomputedLists:
+    """Precomputed neighbour lists, N x m, nearest first, without the rows themselves; -1 and infinity end a list.
+
+    Distances are multiplied by ``2**exponent``, so that float32 holds their squares.
+    """
+
+    indices: np.ndarray
+    distances: np.ndarray
+    exponent: int = 0
+
+    @property
+    def largest(self) -> float:
+        """Largest distance, as the user gave it."""
+        used = self.distances[self.indices >= 0]
+        return math.ldexp(float(used.max(initial=0)), -self.exponent)
+
+    def with_exponent(self, exponent: int) -> "PrecomputedLists":
+        """The same lists in other units."""
+        if exponent == self.exponent:
+            return self
+        return PrecomputedLists(self.indices, np.ldexp(self.distances, exponent - self.exponent), exponent)
+
+    @property
+    def fingerprint(self) -> ListsFingerprint:
+        """Shape and checksum of the lists, and of their units where these are not the user's."""
+        digest = hashlib.sha256(f"{self.exponent}".encode() if self.exponent else b"")
+        for array in (self.indices, self.distances):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return ListsFingerprint(tuple(int(size) for size in self.indices.shape), digest.hexdigest()[:16])
+
+
+def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> PrecomputedLists:
+    """Check neighbour lists, and put them into one form.
+
+    `neighbors` is a pair (indices, distances) with lists in any order, or a sparse N x N matrix of distances whose
+    stored entries are the edges (a stored 0 is an edge of length 0).
     """
     if hasattr(neighbors, "tocsr"):
         indices, distances = _from_sparse(neighbors.tocsr())
@@ -34,7 +73,7 @@ def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> 
     exponent = choose_exponent(float(distances[indices >= 0].max(initial=0)), "neighbors")
     with np.errstate(over="ignore", under="ignore"):  # unused entries may hold anything
         lengths = (np.ldexp(distances.astype(np.float64), exponent) if exponent else distances).astype(np.float32)
-    return *_tidy(indices.astype(np.int64), lengths, n_neighbors), exponent
+    return PrecomputedLists(*_tidy(indices.astype(np.int64), lengths, n_neighbors), exponent)
 
 
 def _from_sparse(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -98,19 +137,3 @@ def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -
             )
         )
     return indices[:, : n_neighbors or longest], distances[:, : n_neighbors or longest]
-
-
-@dataclass(frozen=True)
-class ListsFingerprint:
-    """Fingerprint of precomputed lists: their shape and a checksum."""
-
-    shape: tuple[int, ...]
-    content: str
-
-
-def fingerprint_lists(indices: np.ndarray, distances: np.ndarray, exponent: int = 0) -> ListsFingerprint:
-    """Shape and checksum of lists as `check_lists` returns them, and of their units where these are not the user's."""
-    digest = hashlib.sha256(f"{exponent}".encode() if exponent else b"")
-    for array in (indices, distances):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return ListsFingerprint(tuple(int(size) for size in indices.shape), digest.hexdigest()[:16])

@@ -4,10 +4,10 @@ There is one scan: it compares sampled points with all points, block by block, w
 defines the loop and how the results of blocks are merged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,22 +24,37 @@ _MOST_PIECES = 64  # tasks of one scan
 _EDGES_AT_ONCE = 2**16
 
 Result = TypeVar("Result")
-PairSquares = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+class Products(Protocol):
+    """Squared distances of the rows of two matrices, as `matrix` makes them of rows: all pairs, or row by row."""
+
+    def matrix(self, rows: np.ndarray) -> Any: ...
+    def all_squares(self, left: Any, right: Any) -> np.ndarray: ...
+    def row_squares(self, left: Any, right: Any) -> np.ndarray: ...
 
 
 class ScanLoop(Protocol[Result]):
     """A compiled loop over samples and blocks of points, with its results.
 
-    ``begin`` makes empty results for a piece, ``update`` adds a block to the results of the samples in `lane`, ``pack``
-    makes the results of a piece small, ``merge`` joins the packed results of two pieces, in order.
+    ``begin`` makes empty results for a piece, ``update`` adds a block to the results of the samples in `lane`,
+    ``merge`` joins the results of two pieces, in order.
     """
 
     def begin(self, n_samples: int) -> Result: ...
     def update(
         self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: Result
     ) -> None: ...
-    def pack(self, found: Result) -> Result: ...
     def merge(self, left: Result, right: Result) -> Result: ...
+
+
+class SumsLoop:
+    """A scan whose results are arrays of sums or counts."""
+
+    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Add the sums of two pieces."""
+        total: np.ndarray = left + right
+        return total
 
 
 def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = "") -> Result:
@@ -67,7 +82,7 @@ def scan_samples(
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
                 loop.update(some, sample_ids[lane], block, ids, lane, found)
-        return loop.pack(found)
+        return found
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
@@ -85,7 +100,6 @@ class NearestPoints:
 
     squares: np.ndarray
     ids: np.ndarray
-    bins: np.ndarray
     counts: np.ndarray
 
 
@@ -100,7 +114,7 @@ class NearestLoop:
         """Start with empty lists."""
         squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
         ids = np.full((n_samples, self.n_keep), -1, np.int64)
-        return NearestPoints(squares, ids, np.arange(self.n_bins), np.zeros(self.n_bins, np.int64))
+        return NearestPoints(squares, ids, np.zeros(self.n_bins, np.int64))
 
     def update(
         self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: NearestPoints
@@ -110,21 +124,13 @@ class NearestLoop:
 
         scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
 
-    def pack(self, found: NearestPoints) -> NearestPoints:
-        """Drop empty bins."""
-        filled = np.flatnonzero(found.counts)
-        return NearestPoints(found.squares, found.ids, found.bins[filled], found.counts[filled])
-
     def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
         """Keep the nearest points of both pieces."""
         squares = np.concatenate([left.squares, right.squares], axis=1)
         ids = np.concatenate([left.ids, right.ids], axis=1)
         best = np.lexsort((ids, squares))[:, : self.n_keep]
         squares, ids = np.take_along_axis(squares, best, 1), np.take_along_axis(ids, best, 1)
-        bins, inverse = np.unique(np.concatenate([left.bins, right.bins]), return_inverse=True)
-        counts = np.zeros(len(bins), np.int64)
-        np.add.at(counts, inverse, np.concatenate([left.counts, right.counts]))
-        return NearestPoints(squares, ids, bins, counts)
+        return NearestPoints(squares, ids, left.counts + right.counts)
 
 
 def recall_half_width(shares: np.ndarray) -> float:
@@ -193,9 +199,7 @@ def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Con
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
     found = scan_points(points, own, NearestLoop(n_neighbors, N_BINS), context, "recall")
-    histogram = np.zeros(N_BINS, np.int64)
-    histogram[found.bins] = found.counts
-    return ExactSample(own, found.squares, found.ids, histogram, n_points)
+    return ExactSample(own, found.squares, found.ids, found.counts, n_points)
 
 
 @dataclass(frozen=True)
@@ -258,14 +262,12 @@ def measure_graph(
     edges: Edges,
     lists: Table,
     by_user: np.ndarray,
-    squares_of: PairSquares | None = None,
+    products: Products | None = None,
 ) -> Scan:
     """Compare the lists and the edges of the sampled points with the exact scan.
 
-    `squares_of` computes squared distances of pairs, as the scan did; by default those of straight lines.
+    `products` computes distances as the scan did; by default they are those of straight lines.
     """
-    from scalable_gpe.loops import scan
-
     own = by_user[sample.points].astype(np.int64)
     ascending = np.argsort(own)
     lengths = np.empty((len(own), lists.shape[1]))
@@ -276,7 +278,7 @@ def measure_graph(
         others = columns != own[i]
         rows.append(_GraphRow(i, columns[others], values[others]))
     missing = sample.histogram.copy()
-    _subtract_listed(points, [(own[i], columns) for i, columns, _ in rows], missing, squares_of or scan.pair_squares)
+    _subtract_listed(points, [(own[i], columns) for i, columns, _ in rows], missing, products)
     listed = np.concatenate([lengths for _, _, lengths in rows])
     return Scan(recall, error, np.maximum(missing, 0), listed, _true_neighbors(sample, by_user, rows))
 
@@ -303,7 +305,7 @@ def _true_neighbors(sample: ExactSample, by_user: np.ndarray, rows: Sequence[_Gr
 
 
 def _subtract_listed(
-    points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, squares_of: PairSquares
+    points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, products: Products | None
 ) -> None:
     """Subtract the pairs of the graph from a histogram of all pairs."""
     from scalable_gpe.loops import scan
@@ -314,5 +316,9 @@ def _subtract_listed(
         ids, inverse = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
         values = points.take(ids)
         squares = np.empty(stop - start, np.float32)
-        squares_of(values[inverse[: stop - start]], values[inverse[stop - start :]], squares)
+        own, others = values[inverse[: stop - start]], values[inverse[stop - start :]]
+        if products is None:
+            scan.pair_squares(own, others, squares)
+        else:
+            squares[:] = products.row_squares(products.matrix(own), products.matrix(others))
         scan.count_bins(squares, histogram, -1)

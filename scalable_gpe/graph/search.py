@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -12,11 +11,10 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.memory_plan import TREE_FEATURES, TREE_ROWS
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
-from scalable_gpe.graph import jaccard, sparse_rows
 from scalable_gpe.graph.brute import AllPairs
-from scalable_gpe.graph.points import RowSubset
+from scalable_gpe.graph.products import Jaccard, Products, SparseRows, list_squares, nearest
 from scalable_gpe.graph.recall import ExactSample
-from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.mapped import Empty, pieces
 
 METHODS = ("auto", "kdtree", "brute", "cells", "pynndescent")
@@ -27,7 +25,6 @@ _BRUTE_ROWS = 20_000
 _ARRANGED_ROWS = 2**18  # beyond, the rows of a k-d tree are arranged by the cells of a grid
 _QUERIED = 8192  # rows that a k-d tree is asked for at a time: its answers take four times the memory of the lists
 _READ_ENTRIES = 2**22  # entries of rows that are read at a time
-_WIDE = 2000  # features from which sparse rows stay sparse in a search by brute force
 
 
 @dataclass(frozen=True)
@@ -58,23 +55,6 @@ class NeighborLists(Protocol):
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
-class RowKind(Enum):
-    """How distances between rows are computed: in compiled loops, or by products of matrices."""
-
-    DENSE = "dense"
-    SPARSE = "sparse"
-    JACCARD = "jaccard"
-
-
-def row_kind(rows: InputRows) -> RowKind:
-    """The kind of an input; sparse rows that are not wide are read as dense ones."""
-    if rows.metric == "jaccard":
-        return RowKind.JACCARD
-    # centred rows have no zeros
-    sparse = rows.is_sparse and rows.n_features > _WIDE and rows.metric != "correlation"
-    return RowKind.SPARSE if sparse else RowKind.DENSE
-
-
 def choose_method(method: str, n_points: int, n_features: int, n_neighbors: int, metric: str = "euclidean") -> str:
     """Choose the search for these points: an exact one if that is affordable."""
     if method != "auto":
@@ -94,15 +74,15 @@ def search(
     parameters: SearchParameters,
     context: Context,
     name: str,
-    kind: RowKind = RowKind.DENSE,
+    products: Products | None = None,
     n_parts: int = 1,
 ) -> NeighborLists:
     """Find `n_neighbors` other rows for each row of `points` (float32, all distinct)."""
     if method != "cells":
-        return _IndexedLists(points, n_neighbors, method, parameters.random_state, context, kind)
+        return _IndexedLists(points, n_neighbors, method, parameters.random_state, context, products)
     from scalable_gpe.graph.cells.rounds import search_cells
 
-    found = search_cells(
+    return search_cells(
         points,
         n_neighbors,
         sample,
@@ -112,34 +92,6 @@ def search(
         recall=parameters.recall,
         part_rows=-(-points.n_rows // n_parts),
     )
-    rows = RowSubset(points, found.order) if found.rows is None else found.rows
-    return _StoredLists(found.order, found.neighbors, found.distances, rows, found.trace)
-
-
-class _Readable(Protocol):
-    def read(self, start: int, stop: int) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class _StoredLists:
-    """Lists and rows that are stored in tables."""
-
-    order: np.ndarray
-    neighbors: _Readable
-    distances: _Readable
-    source: _Readable
-    trace: tuple[float, ...]
-
-    def __getstate__(self) -> object:
-        return {**vars(self), "order": None}  # tasks read tables, never the whole order
-
-    def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lists of some rows."""
-        return self.neighbors.read(start, stop), self.distances.read(start, stop)
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Rows in storage order."""
-        return self.source.read(start, stop)
 
 
 class _Index(NamedTuple):
@@ -159,13 +111,19 @@ class _IndexedLists:
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
 
-    trace: tuple[float, ...] = ()
+    trace = ()
 
     def __init__(
-        self, points: Rows, n_neighbors: int, method: str, random_state: int, context: Context, kind: RowKind
+        self,
+        points: Rows,
+        n_neighbors: int,
+        method: str,
+        random_state: int,
+        context: Context,
+        products: Products | None,
     ) -> None:
         self._points, self._n_neighbors, self._method = points, n_neighbors, method
-        self._kind = RowKind.DENSE if kind is RowKind.SPARSE and method != "brute" else kind
+        self._products = None if isinstance(products, SparseRows) and method != "brute" else products
         self._random_state, self._n_jobs, self._empty = random_state, context.workers.n_jobs, context.empty
         self._key = (context.token, context.scratch())
         self._found: Panel | None = None
@@ -181,8 +139,9 @@ class _IndexedLists:
 
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
-        X, search = self._read(), _SEARCHES[self._kind][self._method]
-        order, indices = search(X, _Parameters(self._n_neighbors, self._random_state, self._n_jobs, self._empty))
+        X = self._read()
+        parameters = _Parameters(self._n_neighbors, self._random_state, self._n_jobs, self._empty, self._products)
+        order, indices = _SEARCHES[self._method](X, parameters)
         return _Index(X, indices), order
 
     def _named(self, rows: np.ndarray) -> np.ndarray:
@@ -191,8 +150,8 @@ class _IndexedLists:
 
     def _read(self) -> Any:
         """All rows as an array, or as a sparse matrix, as the index has them."""
-        if self._kind is RowKind.SPARSE:
-            return sparse_rows.read_sparse(self._points)
+        if isinstance(self._products, SparseRows):
+            return self._products.read(self._points)
         X = self._read_rows()
         if self._arranged is None:
             return X
@@ -229,7 +188,7 @@ class _IndexedLists:
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows in storage order."""
         X, order = self._index.X, self._shared_order.rows(start, stop)
-        return X[order].toarray().astype(np.float32) if self._kind is RowKind.SPARSE else np.take(X, order, axis=0)
+        return np.take(X, order, axis=0) if isinstance(X, np.ndarray) else X[order].toarray().astype(np.float32)
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists with exact distances."""
@@ -239,9 +198,11 @@ class _IndexedLists:
         rows = self._shared_order.rows(start, stop)
         neighbors = np.ascontiguousarray(indices(rows))
         squared = np.empty(neighbors.shape, np.float32)
-        squares = {RowKind.JACCARD: jaccard.list_squares, RowKind.SPARSE: sparse_rows.list_squares}
-        squares.get(self._kind, loops.list_squares)(X, rows, neighbors, squared)
-        if self._method != "brute" or self._kind is not RowKind.DENSE:  # dense lists of brute force are in order
+        if self._products is None:
+            loops.list_squares(X, rows, neighbors, squared)
+        else:
+            list_squares(self._products, X, rows, neighbors, squared)
+        if self._method != "brute" or self._products is not None:  # dense lists of brute force are in order
             rank = np.arange(X.shape[0], dtype=np.int32) if self._arranged is None else self._arranged.whole()
             loops.order_lists(neighbors, squared, rank)
         return self._named(neighbors), squared
@@ -254,6 +215,7 @@ class _Parameters(NamedTuple):
     random_state: int
     n_jobs: int
     empty: Empty
+    products: Products | None
 
 
 def _kdtree(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
@@ -274,55 +236,33 @@ def _kdtree(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
     return np.asarray(tree.indices), indices
 
 
-def _brute(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    return np.arange(len(X)), AllPairs(X, given.n_neighbors).neighbors
+def _brute(X: Any, given: _Parameters) -> tuple[np.ndarray, Indices]:
+    return np.arange(X.shape[0]), _exactly(X, given)
 
 
-def _brute_sparse(X: Any, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(sparse_rows.nearest(X, rows, given.n_neighbors + 1), rows)
-
-    return np.arange(X.shape[0]), indices
-
-
-def _brute_jaccard(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    def indices(rows: np.ndarray) -> np.ndarray:
-        return drop_self(jaccard.nearest(X, rows, given.n_neighbors + 1), rows)
-
-    return np.arange(len(X)), indices
+def _exactly(X: Any, given: _Parameters) -> Indices:
+    """The function that finds the neighbours of some rows among all rows."""
+    products, m = given.products, given.n_neighbors
+    if products is None:
+        return AllPairs(X, m).neighbors
+    return lambda rows: drop_self(nearest(products, X, rows, m + 1), rows)
 
 
 def _pynndescent(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    found = repair(X, _descent(X, given, "euclidean"))
-    return locality(X), found.__getitem__
-
-
-def _pynndescent_jaccard(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    found = _descent(X, given, "jaccard")
-    rows = unsound_rows(found)
-    if len(rows):
-        found = found.copy()
-        found[rows] = drop_self(jaccard.nearest(X, rows, given.n_neighbors + 1), rows)
-    return locality(X), found.__getitem__
-
-
-def _descent(X: np.ndarray, given: _Parameters, metric: str) -> np.ndarray:
-    """Lists of pynndescent, without the rows themselves."""
     from pynndescent import NNDescent
 
-    seed = given.random_state % 2**31
-    writable = np.array(X, order="C")  # a read-only array makes it compile a second time
     index = NNDescent(
-        writable, n_neighbors=given.n_neighbors + 1, metric=metric, random_state=seed, n_jobs=given.n_jobs
+        np.array(X, order="C"),  # a read-only array makes it compile a second time
+        n_neighbors=given.n_neighbors + 1,
+        metric="jaccard" if isinstance(given.products, Jaccard) else "euclidean",
+        random_state=given.random_state % 2**31,
+        n_jobs=given.n_jobs,
     )
-    return drop_self(index.neighbor_graph[0], np.arange(len(X)))
+    found = repair(drop_self(index.neighbor_graph[0], np.arange(len(X))), _exactly(X, given))
+    return locality(X), found.__getitem__
 
 
-_SEARCHES: dict[RowKind, dict[str, Callable[[Any, _Parameters], tuple[np.ndarray, Indices]]]] = {
-    RowKind.DENSE: {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent},
-    RowKind.SPARSE: {"brute": _brute_sparse},
-    RowKind.JACCARD: {"brute": _brute_jaccard, "pynndescent": _pynndescent_jaccard},
-}
+_SEARCHES = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
 
 
 def by_grid_cell(X: np.ndarray, empty: Empty) -> np.ndarray:
@@ -355,22 +295,15 @@ def drop_self(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return kept.astype(np.int32)
 
 
-def repair(X: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def repair(found: np.ndarray, exactly: Indices) -> np.ndarray:
     """Search again, exactly, for rows whose list has a -1, a repeat or the row itself."""
-    rows = unsound_rows(indices)
-    if not len(rows):
-        return indices
-    indices = indices.copy()
-    indices[rows] = AllPairs(X, indices.shape[1]).neighbors(rows)
-    return indices
-
-
-def unsound_rows(indices: np.ndarray) -> np.ndarray:
-    """Rows whose list has a -1, a repeat or the row itself."""
-    ranked = np.sort(indices, axis=1)
-    bad = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
-    bad |= (indices == np.arange(len(indices))[:, None]).any(axis=1)
-    return np.flatnonzero(bad)
+    ranked = np.sort(found, axis=1)
+    unsound = (ranked[:, 0] < 0) | (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    rows = np.flatnonzero(unsound | (found == np.arange(len(found))[:, None]).any(axis=1))
+    if len(rows):
+        found = found.copy()
+        found[rows] = exactly(rows)
+    return found
 
 
 def locality(X: np.ndarray) -> np.ndarray:

@@ -7,24 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, Message, TruncationWarning, warn
-from scalable_gpe.execution.context import Context, StoredResult, local_context
+from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.graph.components import component_roots, count_components
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
-from scalable_gpe.graph.recall import N_SAMPLES, scan_points
+from scalable_gpe.graph.recall import N_SAMPLES, SumsLoop, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.bandwidth import check_epsilon, check_resolution, choose_epsilon, intrinsic_dimension, is_uneven
 from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
-from scalable_gpe.storage.keys import kernel_name, matrix_name
+from scalable_gpe.storage.keys import kernel_name
 
 JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
-_LEAST = 1e-25  # of the diagonal of the user's own matrix: weights far below it must not underflow
 
 
 @dataclass(frozen=True)
@@ -281,7 +279,7 @@ def _missing_weight(kernel: SparseKernel) -> float | None:
 
 
 @dataclass(frozen=True)
-class _DenseMass:
+class _DenseMass(SumsLoop):
     """Sums rows of the dense kernel; the bandwidth of a pair is the sample's factor times the point's factor."""
 
     epsilon: np.ndarray
@@ -299,15 +297,6 @@ class _DenseMass:
 
         scale = np.ones(len(ids), np.float32) if self.scales is None else self.scales.sigma[ids]
         scan.dense_mass(columns, own, block, ids, self.epsilon[lane], scale, into[lane])
-
-    def pack(self, found: np.ndarray) -> np.ndarray:
-        """Return the sums as they are: they are small."""
-        return found
-
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Add the sums of two pieces."""
-        total: np.ndarray = left + right
-        return total
 
 
 def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -389,46 +378,6 @@ def _unit_diagonal(root: np.ndarray) -> Callable[[Block], np.ndarray]:
         return scaled
 
     return values_of
-
-
-def from_scipy(matrix: Any) -> SparseKernel:
-    """Make a kernel from a symmetric scipy matrix with positive diagonal and no negative entries."""
-    csr = matrix.tocsr().astype(np.float64)
-    csr.sum_duplicates()
-    csr.sort_indices()
-    _check_matrix(csr)
-    csr = csr.astype(np.float32)
-    n_rows = csr.shape[0]
-    context, name = local_context(n_rows), matrix_name(b"".join(map(bytes, (csr.indptr, csr.indices, csr.data))))
-    rows = context.block_rows(n_rows)
-    columns = context.store.ragged(f"{name}/indices", -(-n_rows // rows), csr.nnz, np.int32)
-    weights = context.store.ragged(f"{name}/weights", -(-n_rows // rows), csr.nnz, np.float32)
-    for block, start in enumerate(range(0, n_rows, rows)):
-        at = slice(csr.indptr[start], csr.indptr[min(start + rows, n_rows)])
-        columns.write(block, csr.indices[at])
-        weights.write(block, csr.data[at])
-    edges = Edges(np.diff(csr.indptr).astype(np.int32), rows, columns, weights)
-    return SparseKernel(context, name, StorageOrder(np.arange(n_rows, dtype=np.int64)), edges, None, None)
-
-
-def _check_matrix(csr: Any) -> None:
-    if csr.shape[0] != csr.shape[1]:
-        raise ValueError(f"kernel must be a square matrix; got shape {csr.shape}.")
-    if not np.isfinite(csr.data).all() or (csr.data < 0).any():
-        raise ValueError("kernel must have finite entries of at least 0; some are negative, infinite or NaN.")
-    zero = np.flatnonzero(csr.diagonal() <= 0)
-    if zero.size:
-        raise ValueError(
-            f"kernel must have a positive diagonal; none in {checks.rows_named(zero)}. Set it to 1: without it the "
-            "scaling may not exist."
-        )
-    if csr.diagonal().min() < _LEAST or csr.data.max() > 1 / _LEAST:
-        raise ValueError(
-            f"kernel must have a diagonal above {_LEAST:g} and entries below {1 / _LEAST:g}, for single precision; got "
-            f"{csr.diagonal().min():.3g} and {csr.data.max():.3g}. Divide it by a constant: A does not depend on it."
-        )
-    if abs(csr - csr.T).max() > 1e-6 * csr.data.max():
-        raise ValueError("kernel must be symmetric; it is not. Use (kernel + kernel.T) / 2.")
 
 
 def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None, root: np.ndarray | None = None) -> np.ndarray:

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
 from scalable_gpe.storage.mapped import Empty, pieces
@@ -63,17 +61,9 @@ class LocalScales:
 def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScales:
     """Compute the length scales of all points of a graph, and store them as the table `name`."""
     n_points = graph.storage_order.n_points
-    panels = Panels(context)
-    found = panels.new((n_points,), np.float32)
-
-    def local_reach(piece: tuple[int, int]) -> None:
-        out = found.room(*piece)
-        out[:] = _at_rank(graph.list_distances.read(*piece), RANK)
-        found.put(piece[0], out)
-
-    context.workers.map(local_reach, row_pieces(context, n_points), count=False)
-    reach = found.rows(0, n_points)
-    panels.clear()
+    reach = context.filled(
+        n_points, np.float32, lambda start, stop: _at_rank(graph.list_distances.read(start, stop), RANK)
+    )
     lengths = graph.sampled_distances()
     own = _at_rank(lengths, RANK)[:, None]
     # a row whose list is empty or all zeros has no scale of its own

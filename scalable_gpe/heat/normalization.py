@@ -11,7 +11,8 @@ from scalable_gpe.errors import ConvergenceWarning, DamageError, warn, wrong_num
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panels, replaced
 from scalable_gpe.execution.stages import complete_alone
-from scalable_gpe.heat.kernel import SparseKernel, apply, from_scipy, to_scipy
+from scalable_gpe.heat.given_matrix import from_scipy
+from scalable_gpe.heat.kernel import SparseKernel, apply, to_scipy
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
 from scalable_gpe.storage.keys import heat_name

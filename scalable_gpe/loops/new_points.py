@@ -9,28 +9,16 @@ row depends on nothing but the row and the points.
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
-from scalable_gpe.loops.sorting import sort_by_rank
+from scalable_gpe.loops.sorting import insert_nearest, is_nearer
 
 
 @njit(nogil=True, cache=True)
-def box_leaves(leaves, first, n_points, low, high, heads):
-    """Bounding box and first point of each leaf, feature by feature."""
-    size = leaves.shape[2]
-    for b in range(leaves.shape[0]):
-        count = min(size, n_points - (first + b) * size)
-        for f in range(leaves.shape[1]):
-            least = most = leaves[b, f, 0]
-            for m in range(1, count):
-                least, most = min(least, leaves[b, f, m]), max(most, leaves[b, f, m])
-            low[f, first + b], high[f, first + b], heads[f, first + b] = least, most, leaves[b, f, 0]
-
-
-@njit(nogil=True, cache=True)
-def seed_limits(rows, heads, sums, best, limits):
+def seed_limits(rows, heads, sums, nearest, best, limits):
     """First search limit of each row: squared distance to its n-th nearest among the first points of the leaves."""
     n_leaves, n_keep, width = heads.shape[1], best.shape[1], len(sums)
     for r in range(rows.shape[0]):
         best[r] = np.inf
+        nearest[:] = -1
         for start in range(0, n_leaves, width):
             count = min(width, n_leaves - start)
             for m in range(len(sums)):
@@ -42,11 +30,7 @@ def seed_limits(rows, heads, sums, best, limits):
                     sums[m] += step * step
             for m in range(count):
                 if sums[m] < best[r, n_keep - 1]:
-                    c = n_keep - 1
-                    while c > 0 and best[r, c - 1] > sums[m]:
-                        best[r, c] = best[r, c - 1]
-                        c -= 1
-                    best[r, c] = sums[m]
+                    insert_nearest(nearest, best[r], start + m, sums[m])
         limits[r] = best[r, n_keep - 1]
 
 
@@ -104,88 +88,10 @@ def search_leaves(
                 if np.sqrt(np.float32(total)) <= radius[j]:
                     hits[n_hits, 0], hits[n_hits, 1], squares[n_hits] = r, j, total
                     n_hits += 1
-                if _before(total, j, best[r, last], nearest[r, last], user_row):
-                    c = last
-                    while c > 0 and _before(total, j, best[r, c - 1], nearest[r, c - 1], user_row):
-                        best[r, c], nearest[r, c] = best[r, c - 1], nearest[r, c - 1]
-                        c -= 1
-                    best[r, c], nearest[r, c] = total, j
+                if is_nearer(total, j, best[r, last], nearest[r, last], user_row):
+                    insert_nearest(nearest[r], best[r], j, total, user_row)
                     limits[r] = min(limits[r], best[r, last])
     return n_hits
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _before(square, point, other_square, other, user_row):
-    if square != other_square or other < 0:
-        return square < other_square
-    return user_row[point] < user_row[other]
-
-
-@njit(nogil=True, cache=True)
-def join_rows(best, nearest, hits, hit_squares, user_row, indptr, points, squares):
-    """CSR rows of nearest points and hits together, each point once, in ascending order of the user's rows.
-
-    ``points`` and ``squares`` must have room for all; ``indptr`` tells how much of them is used.
-    """
-    n_rows, n_keep = nearest.shape
-    place = np.zeros(n_rows + 1, np.int64)
-    for r in range(n_rows):
-        for c in range(n_keep):
-            if nearest[r, c] >= 0:
-                place[r + 1] += 1
-    for e in range(hits.shape[0]):
-        place[hits[e, 0] + 1] += 1
-    for r in range(n_rows):
-        place[r + 1] += place[r]
-    fill = place.copy()
-    for r in range(n_rows):
-        for c in range(n_keep):
-            if nearest[r, c] >= 0:
-                points[fill[r]], squares[fill[r]] = nearest[r, c], best[r, c]
-                fill[r] += 1
-    for e in range(hits.shape[0]):
-        r = hits[e, 0]
-        points[fill[r]], squares[fill[r]] = hits[e, 1], hit_squares[e]
-        fill[r] += 1
-    kept = 0
-    indptr[0] = 0
-    for r in range(n_rows):
-        start, stop = place[r], place[r + 1]
-        sort_by_rank(points, squares, start, stop, user_row)
-        for e in range(start, stop):
-            if kept == indptr[r] or points[kept - 1] != points[e]:
-                points[kept], squares[kept] = points[e], squares[e]
-                kept += 1
-        indptr[r + 1] = kept
-
-
-@njit(nogil=True, cache=True)
-def exponents(indptr, squares, epsilon):
-    """``squares <- -(squares - smallest of the row) / epsilon``: its exp gives a row's weights, up to a factor."""
-    for r in range(len(indptr) - 1):
-        least = np.inf
-        for e in range(indptr[r], indptr[r + 1]):
-            least = min(least, squares[e])
-        for e in range(indptr[r], indptr[r + 1]):
-            squares[e] = -(squares[e] - least) / epsilon
-
-
-@njit(nogil=True, cache=True)
-def local_squares(indptr, points, own, sigma, squares):
-    """``squares <- squares / (own_r sigma_j)``: squared distances in units of the local length scales."""
-    for r in range(len(indptr) - 1):
-        for e in range(indptr[r], indptr[r + 1]):
-            squares[e] /= own[r] * np.float64(sigma[points[e]])
-
-
-@njit(nogil=True, cache=True)
-def weighted_sums(indptr, points, data, vector, out):
-    """``out[r] = sum_e data[e] * vector[points[e]]``."""
-    for r in range(len(indptr) - 1):
-        total = 0.0
-        for e in range(indptr[r], indptr[r + 1]):
-            total += data[e] * vector[points[e]]
-        out[r] = total
 
 
 @njit(nogil=True, cache=True)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.sorting import insert_nearest
 from scalable_gpe.loops.vectors import exact_square
 
 _ODD_1, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -33,22 +34,7 @@ def list_squares(points, rows, indices, out):
 
 @njit(nogil=True, cache=True)
 def order_lists(indices, lengths, rank):
-    """Sort each list in place by (length, rank of the neighbour); entries of -1 go last."""
-    n_neighbors = indices.shape[1]
+    """Sort each list in place by (length, rank of the neighbour)."""
     for i in range(indices.shape[0]):
-        for c in range(1, n_neighbors):
-            j, d = indices[i, c], lengths[i, c]
-            e = c
-            while e > 0 and _after(indices[i, e - 1], lengths[i, e - 1], j, d, rank):
-                indices[i, e], lengths[i, e] = indices[i, e - 1], lengths[i, e - 1]
-                e -= 1
-            indices[i, e], lengths[i, e] = j, d
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _after(a, a_length, b, b_length, rank):
-    if b < 0:
-        return False
-    if a < 0 or a_length > b_length:
-        return True
-    return a_length == b_length and rank[a] > rank[b]
+        for c in range(1, indices.shape[1]):
+            insert_nearest(indices[i, : c + 1], lengths[i, : c + 1], indices[i, c], lengths[i, c], rank)

@@ -6,6 +6,7 @@ Samples are stored feature by feature, so that the inner loop runs over samples;
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
+from scalable_gpe.loops.sorting import insert_nearest, is_nearer
 from scalable_gpe.loops.vectors import TILE, tile_squares
 
 _BIN_SHIFT = np.int64(16)  # of the bits of a float32: 128 bins per octave
@@ -30,21 +31,6 @@ def _squares(samples, block, first, squares):
     return n
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _before(square, number, other_square, other):
-    return square < other_square or (square == other_square and (other < 0 or number < other))
-
-
-@njit(nogil=True, cache=True)
-def _keep(d, j, m, squares_kept, ids_kept):
-    """Insert a row into the list of sample m, which is sorted by (distance, number); the last one is dropped."""
-    c = ids_kept.shape[1] - 1
-    while c > 0 and _before(d, j, squares_kept[m, c - 1], ids_kept[m, c - 1]):
-        squares_kept[m, c], ids_kept[m, c] = squares_kept[m, c - 1], ids_kept[m, c - 1]
-        c -= 1
-    squares_kept[m, c], ids_kept[m, c] = d, j
-
-
 @njit(nogil=True, cache=True)
 def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
     """Keep the nearest rows of a block for each sample, except the sample itself.
@@ -58,8 +44,9 @@ def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
             i, square = first + r, squares[r]
             for m in range(samples.shape[1]):
                 if ids[i] != own[m]:
-                    if _before(square[m], ids[i], squares_kept[m, last], ids_kept[m, last]):
-                        _keep(square[m], ids[i], m, squares_kept, ids_kept)
+                    worst = squares_kept[m, last]
+                    if square[m] <= worst and is_nearer(square[m], ids[i], worst, ids_kept[m, last]):
+                        insert_nearest(ids_kept[m], squares_kept[m], ids[i], square[m])
                     if counting and square[m] > 0:
                         histogram[_bin(square[m])] += 1
 

@@ -9,6 +9,7 @@ returned are float64 sums of float32 rows (`vectors.exact_square`).
 import numpy as np
 
 from scalable_gpe.loops.compiled import inner_loop, search_loop
+from scalable_gpe.loops.sorting import insert_nearest, is_nearer
 from scalable_gpe.loops.vectors import exact_square, four_squares, projection
 
 _NODE_SAMPLE = 64  # rows that choose the direction of a split
@@ -157,18 +158,6 @@ def _lists(neighbors, row):
 
 
 @inner_loop
-def _insert(neighbors, distances, row, distance):
-    """Insert `row` into a list sorted by (distance, row) that does not hold it; the last one is dropped."""
-    t = neighbors.shape[0] - 1
-    while t > 0 and (distances[t - 1] > distance or (distances[t - 1] == distance and neighbors[t - 1] > row)):
-        distances[t] = distances[t - 1]
-        neighbors[t] = neighbors[t - 1]
-        t -= 1
-    distances[t] = distance
-    neighbors[t] = row
-
-
-@inner_loop
 def _n_lanes(n_neighbors):
     """Number of minima that bound the k-th distance: enough for a tight bound, a multiple of 64 for the compiler."""
     return 64 * (1 + 2 * (n_neighbors + 1) // 64)
@@ -237,9 +226,9 @@ def _offer(x, square, product, block, squares, candidates, own, neighbors, dista
                     if distance < _UNSAFE * square:
                         distance = _difference(x, block[j])
                     row = candidates[j]
-                    nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
+                    nearer = is_nearer(distance, row, distances[last], neighbors[last])
                     if nearer and (fresh or not _lists(neighbors, row)):
-                        _insert(neighbors, distances, row, distance)
+                        insert_nearest(neighbors, distances, row, distance)
                         if distances[last] < np.inf:
                             limit = min(limit, distances[last] - square + slack)
 
@@ -350,9 +339,9 @@ def compare_byte_leaves(Q, rows, bounds, first, last, neighbors, distances):
 def _consider(neighbors, distances, row, distance):
     """Insert `row` into a list unless the list holds it or is better throughout."""
     last = neighbors.shape[0] - 1
-    nearer = distance < distances[last] or (distance == distances[last] and row < neighbors[last])
-    if nearer and not _lists(neighbors, row):
-        _insert(neighbors, distances, row, distance)
+    near = distance <= distances[last] and is_nearer(distance, row, distances[last], neighbors[last])
+    if near and not _lists(neighbors, row):
+        insert_nearest(neighbors, distances, row, distance)
 
 
 @search_loop
@@ -369,10 +358,8 @@ def settle_rows(X, names, first, last, candidates, n_candidates, neighbors, dist
             other = candidates[row, t]
             if other >= 0 and (fresh or not _lists(neighbors[row], names[other])):
                 distance = np.float32(exact_square(X, row, other))
-                if distance < distances[row, end] or (
-                    distance == distances[row, end] and (neighbors[row, end] < 0 or names[other] < neighbors[row, end])
-                ):
-                    _insert(neighbors[row], distances[row], names[other], distance)
+                if is_nearer(distance, names[other], distances[row, end], neighbors[row, end]):
+                    insert_nearest(neighbors[row], distances[row], names[other], distance)
 
 
 @search_loop

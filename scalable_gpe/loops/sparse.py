@@ -143,7 +143,7 @@ def union_rows(indices, distances, targets, sources, lengths, first_row, user_ro
     column, length = np.empty(place[-1], np.int32), np.empty(place[-1], np.float32)
     _join_edges(indices, distances, targets, sources, lengths, first_row, place.copy(), column, length)
     indptr = np.zeros(len(indices) + 1, np.int32)
-    kept = _merge_rows(place, user_row, indptr, column, length)
+    kept = merge_rows(place, user_row, indptr, column, length)
     return indptr, column[:kept].copy(), length[:kept].copy()
 
 
@@ -205,7 +205,7 @@ def _join_edges(indices, distances, targets, sources, lengths, first_row, place,
 
 
 @njit(nogil=True, cache=True)
-def _merge_rows(place, rank, indptr, column, length):
+def merge_rows(place, rank, indptr, column, length):
     """Sort the entries of each row by rank, in place, and close the gaps that double entries leave."""
     kept = 0
     for i in range(place.shape[0] - 1):
@@ -287,16 +287,6 @@ def subtract(image, current, alpha):
     for i in range(image.shape[0]):
         for c in range(image.shape[1]):
             image[i, c] -= alpha[c] * current[i, c]
-
-
-@njit(cache=True)
-def offsets(degree):
-    """Where each row begins, and where the last one ends; so short that to release the lock would take longer."""
-    found = np.empty(len(degree) + 1, np.int32)
-    found[0] = 0
-    for i in range(len(degree)):
-        found[i + 1] = found[i] + degree[i]
-    return found
 
 
 @njit(nogil=True, cache=True)

@@ -73,14 +73,6 @@ def choose_horizon(basis: Callable[[], CoarseBasis], context: Context, name: str
     return known
 
 
-def horizon_of(heat: HeatKernel) -> Horizon:
-    """The horizon of a heat kernel."""
-    panels = Panels(heat.context)
-    found = measure_horizon(CoarseBasis.of(heat, panels))
-    panels.clear()
-    return found
-
-
 def measure_horizon(basis: CoarseBasis) -> Horizon:
     """Find the slowest shape; rows of slow modes on few rows are held until one is seen."""
     heat, before = basis.heat, basis.heat.context.tally.sweeps.get("interval", 0)

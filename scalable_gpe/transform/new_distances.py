@@ -10,7 +10,8 @@ from scalable_gpe.graph.distance_matrix import new_distances
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.transform.new_points import CHUNK_ROWS, Chunk, NewPoints
+from scalable_gpe.transform.leaves import CHUNK_ROWS, Chunk
+from scalable_gpe.transform.new_points import NewPoints
 
 _BYTES_AT_ONCE = 2**26
 

@@ -10,9 +10,6 @@ the rule of the training rows,
 (each sum over all rows, duplicates included). With local length scales, that of x follows from its distances to the
 training points by the rule of the training rows. Both scales leave y(x) unchanged when k(x, .) is multiplied by a
 number, so the smallest exponent is subtracted first and no row is ever 0 / 0.
-
-The search is exact: all points are scanned in leaves of neighbouring points, and leaves whose bounding box is too far
-are skipped. In low dimension that leaves a few hundred distances per row; in high dimension up to all N.
 """
 
 import os
@@ -25,7 +22,6 @@ import numpy.typing as npt
 
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, GPEWarning, Message, warn
-from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata
@@ -38,14 +34,9 @@ from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_rows
 from scalable_gpe.storage.protocol import Table
+from scalable_gpe.transform.leaves import Chunk, Leaves
 
-_LEAF = 64
-_MOST_LEAVES = 2**18
-CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
 _BATCH_ROWS = 1024
-_BLOCK_LEAVES = 256
-_BLOCK_ENTRIES = 2**22  # wide rows: fewer leaves in a block
-_HEADS_AT_ONCE = 1024
 _LEAST_WEIGHT = 1e-12  # a smaller weight connects rows no more than in the components of K
 
 
@@ -101,18 +92,6 @@ def warn_if_far(n_far: int, n_rows: int) -> None:
         )
 
 
-@dataclass
-class Chunk:
-    """Some new rows, and what the search has found for them so far."""
-
-    rows: np.ndarray
-    limits: np.ndarray
-    best: np.ndarray
-    nearest: np.ndarray
-    match: np.ndarray
-    hits: list[tuple[np.ndarray, np.ndarray]]
-
-
 class Search(Protocol):
     """Finds the nearest points of new rows, and the points that would list them."""
 
@@ -163,7 +142,7 @@ class NewPoints:
 
     def _make_search(self) -> Search:
         self._points = _check_points(self._graph, self._metric)
-        return _Leaves(self._points, self._graph.radius, self._context)
+        return Leaves(self._points, self._graph.radius, self._context)
 
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
@@ -237,39 +216,44 @@ class NewPoints:
 
     def _weigh(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Pattern, weights and scale of some rows."""
-        from scalable_gpe.loops import new_points as loops
+        from scalable_gpe.loops import sparse
 
+        # the nearest points and the hits, each point once, ascending in the user's rows
         hits, squares = (np.concatenate([hit[k] for hit in chunk.hits]) for k in range(2))
-        room = len(hits) + chunk.nearest.size
-        indptr, points, weights = np.empty(len(chunk.rows) + 1, np.int64), np.empty(room, np.int32), np.empty(room)
-        loops.join_rows(chunk.best, chunk.nearest, hits, squares, self._user_row, indptr, points, weights)
-        points, weights = points[: indptr[-1]], weights[: indptr[-1]]
-        self._exponents(chunk, indptr, points, weights)
-        np.exp(weights, out=weights)
+        listed = chunk.nearest >= 0
+        rows = np.concatenate([np.nonzero(listed)[0], hits[:, 0]])
+        by_row, counts = np.argsort(rows, kind="stable"), np.bincount(rows, minlength=len(chunk.rows))
+        points = np.concatenate([chunk.nearest[listed], hits[:, 1]])[by_row]
+        squares = np.concatenate([chunk.best[listed], squares])[by_row]
+        starts, indptr = np.concatenate([[0], np.cumsum(counts)]), np.zeros(len(counts) + 1, np.int64)
+        n_kept = sparse.merge_rows(starts, self._user_row, indptr, points, squares)
+        points = points[:n_kept]
+        weights = self._weights(chunk, indptr, points, squares[:n_kept])
         sums = [np.empty(len(chunk.rows)) for _ in self._vectors]
         for vector, total in zip(self._vectors, sums, strict=True):
-            loops.weighted_sums(indptr, points, weights, vector, total)
+            sparse.row_sums(indptr, points, weights, vector, total)
         # sums[1] is q(x) v(x)
         scale = 1 / sums[0] if len(sums) == 1 else 1 / np.sqrt(sums[0] * sums[1])
         return indptr, points, weights, scale
 
-    def _exponents(self, chunk: Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> None:
-        """Turn squared distances into the exponents of the kernel, the largest of each row 0."""
-        from scalable_gpe.loops import new_points as loops
-
-        kernel = self._heat.kernel
+    def _weights(self, chunk: Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Weights of the kernel from squared distances, the largest of each row 1."""
+        kernel, counts = self._heat.kernel, np.diff(indptr)
         if kernel.scales is None:
-            loops.exponents(indptr, squares, kernel.stored_epsilon)
-            return
-        loops.local_squares(indptr, points, kernel.scales.of_new(chunk.best), kernel.scales.sigma, squares)
-        loops.exponents(indptr, squares, 1.0)
+            epsilon = kernel.stored_epsilon
+        else:
+            squares = squares / (np.repeat(kernel.scales.of_new(chunk.best), counts) * kernel.scales.sigma[points])
+            epsilon = 1.0
+        least = np.repeat(np.minimum.reduceat(squares, indptr[:-1]), counts)
+        weights: np.ndarray = np.exp(-(squares - least) / epsilon)
+        return weights
 
 
 def nearest_points(X: Any, graph: NeighborGraph, n_neighbors: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """The nearest points (storage order) of each new row, nearest first, and their distances in the units of X."""
     stored = _check_points(graph, metric)
     rows = _open_new(X, graph, stored.n_features, metric)
-    search, user_row = _Leaves(stored, graph.radius, graph.context), graph.storage_order.user_row
+    search, user_row = Leaves(stored, graph.radius, graph.context), graph.storage_order.user_row
     batches = (_read(rows, *piece) for piece in ranges(rows.n_rows, _BATCH_ROWS))
     chunks = [chunk for batch in batches for chunk in search.search(batch, n_neighbors, user_row)]
     squares = np.concatenate([chunk.best for chunk in chunks])
@@ -361,113 +345,6 @@ def extensions_of(
         Extension([part.table for part in columns[power]], values, width, 1 / np.sqrt(width), axes.get(power))
         for power, values in points.items()
     ]
-
-
-class _Leaves:
-    """Stored points in leaves of neighbours with bounding boxes; held in memory if they fit, else read in blocks."""
-
-    def __init__(self, points: Rows, radius: np.ndarray, context: Context) -> None:
-        self._points, self._context = points, context
-        self._radius = np.ascontiguousarray(radius, dtype=np.float32)
-        n_points, n_features = points.n_rows, points.n_features
-        self._size = _LEAF
-        while n_points > self._size * _MOST_LEAVES:
-            self._size *= 2
-        self._n_leaves = -(-n_points // self._size)
-        self._low, self._high, self._heads = (np.empty((n_features, self._n_leaves), np.float32) for _ in range(3))
-        self._reach = np.maximum.reduceat(self._radius.astype(np.float64) ** 2, np.arange(0, n_points, self._size))
-        # squares of larger coordinates would overflow in single precision
-        self._safe = float(np.sqrt(1e37 / n_features))
-        # screening adds up float32 squares: its relative error is below this
-        self._slack = 1 - 4e-7 * (n_features + 8)
-        at_once = max(1, min(_BLOCK_LEAVES, _BLOCK_ENTRIES // (self._size * n_features)))
-        self._blocks = ranges(self._n_leaves, at_once)
-        self._held: dict[tuple[int, int], np.ndarray] = {}
-        self._hold = context.plan.holds(4 * self._n_leaves * self._size * n_features)
-        context.workers.here.map(self._box, self._blocks, count=False)
-        self._largest = float(max(np.abs(self._low).max(), np.abs(self._high).max()))
-
-    def _box(self, block: tuple[int, int]) -> None:
-        from scalable_gpe.loops import new_points as loops
-
-        leaves = self._read(block)
-        loops.box_leaves(leaves, block[0], self._points.n_rows, self._low, self._high, self._heads)
-        if self._hold:
-            self._held[block] = leaves
-
-    def _read(self, block: tuple[int, int]) -> np.ndarray:
-        if block in self._held:
-            return self._held[block]
-        rows = self._points.read(block[0] * self._size, min(block[1] * self._size, self._points.n_rows))
-        padded = np.full(((block[1] - block[0]) * self._size, rows.shape[1]), np.inf, np.float32)
-        padded[: len(rows)] = rows
-        return np.ascontiguousarray(padded.reshape(-1, self._size, rows.shape[1]).transpose(0, 2, 1))
-
-    def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[Chunk]:
-        """Find the nearest points of each row, and the points that would list it."""
-        chunks = self._context.workers.here.map(
-            lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), CHUNK_ROWS), count=False
-        )
-        for blocks in self._groups():
-            read = [(block, self._read(block)) for block in blocks]
-
-            def visit(chunk: Chunk, read: list[tuple[tuple[int, int], np.ndarray]] = read) -> None:
-                for block, leaves in read:
-                    self._visit(chunk, block, leaves, user_row)
-
-            self._context.workers.here.map(visit, chunks, count=False)
-        return chunks
-
-    def _groups(self) -> Iterator[list[tuple[int, int]]]:
-        """Blocks that are in memory at the same time."""
-        if self._hold:
-            yield self._blocks
-        else:
-            yield from ([block] for block in self._blocks)
-
-    def _dtype(self, rows: np.ndarray) -> npt.DTypeLike:
-        """Type of the screening sums: float64 where squares might overflow."""
-        return np.float32 if max(self._largest, float(np.abs(rows).max())) < self._safe else np.float64
-
-    def _start(self, rows: np.ndarray, n_neighbors: int) -> Chunk:
-        from scalable_gpe.loops import new_points as loops
-
-        n_rows = len(rows)
-        limits, best = np.full(n_rows, np.inf), np.full((n_rows, n_neighbors), np.inf)
-        if self._n_leaves >= n_neighbors:
-            sums = np.empty(min(_HEADS_AT_ONCE, self._n_leaves), self._dtype(rows))
-            loops.seed_limits(rows, self._heads, sums, best, limits)
-            best[:] = np.inf
-        nearest = np.full((n_rows, n_neighbors), -1, np.int32)
-        return Chunk(rows, limits / self._slack, best, nearest, np.full(n_rows, -1, np.int64), [])
-
-    def _visit(self, chunk: Chunk, block: tuple[int, int], leaves: np.ndarray, user_row: np.ndarray) -> None:
-        from scalable_gpe.loops import new_points as loops
-
-        dtype = self._dtype(chunk.rows)
-        bounds = np.empty((len(chunk.rows), len(leaves)), dtype)
-        loops.bound_leaves(chunk.rows, self._low, self._high, block[0], bounds)
-        # room for every pair: the system allocates only the pages that are written
-        room = len(chunk.rows) * len(leaves) * self._size
-        hits, squares = np.empty((room, 2), np.int32), np.empty(room)
-        n_hits = loops.search_leaves(
-            chunk.rows,
-            leaves,
-            block[0],
-            bounds,
-            self._reach,
-            self._radius,
-            user_row,
-            self._slack,
-            np.empty(self._size, dtype),
-            chunk.limits,
-            chunk.best,
-            chunk.nearest,
-            chunk.match,
-            hits,
-            squares,
-        )
-        chunk.hits.append((hits[:n_hits].copy(), squares[:n_hits].copy()))
 
 
 def _check_points(graph: NeighborGraph, metric: str) -> Rows:

@@ -29,7 +29,9 @@ def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_fea
     kept = []
 
     def mend(*given):
-        before = given[2].lists(order := parts.grow(given[0], *parts.root(len(given[0])), 10**6, 0, 1, given[-1])[0])
+        before = given[2].lists(
+            order := parts.grow(given[0], *parts.root(len(given[0])), 10**6, 0, 1, given[-1].workers)[0]
+        )
         result = parts.mend_borders(*given)
         kept.append((before, order, result))
         return result
@@ -100,7 +102,7 @@ def test_borders_that_gain_little_are_followed_by_all_rows(small_parts, monkeypa
     def mend(X, names, earlier, *_):
         rounds_made.append("borders")
         order = np.arange(len(X), dtype=np.int32)
-        return parts.PartLists(order, *earlier.lists(order), [])
+        return parts.PartLists(order, *earlier.lists(order))
 
     def search(*given):
         rounds_made.append("all")

@@ -159,12 +159,6 @@ def test_ties_on_a_grid():
     assert share_found(found, X, 6) >= 0.99
 
 
-def test_distances_that_overflow(rng):
-    X = (rng.standard_normal((600, 3)) * 1e30).astype(np.float32)
-    found = search(X, 5)
-    assert found.indices.min() >= 0 and all(len(set(row)) == 5 for row in found.indices.tolist())
-
-
 @pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("kind", "part_rows"),
@@ -218,7 +212,7 @@ def test_rows_outside_of_memory_are_read_one_part_at_a_time(rng):
     np.testing.assert_array_equal(lists.order, in_memory.order)
     np.testing.assert_array_equal(lists.neighbors.read(0, 20_000), in_memory.indices[in_memory.order])
     np.testing.assert_array_equal(lists.distances.read(0, 20_000), in_memory.squared_distances[in_memory.order])
-    np.testing.assert_array_equal(lists.rows.read(0, 20_000), X[lists.order])
+    np.testing.assert_array_equal(lists.rows(0, 20_000), X[lists.order])
 
 
 def test_lists_that_are_replaced_are_those_of_rounds_that_write_new_ones(rng, monkeypatch):
@@ -272,7 +266,6 @@ def test_resumes_at_parts(rng):
     np.testing.assert_array_equal(lists.order, whole.order)
     np.testing.assert_array_equal(lists.neighbors.read(0, 6000), whole.neighbors.read(0, 6000))
     np.testing.assert_array_equal(lists.distances.read(0, 6000), whole.distances.read(0, 6000))
-    assert lists.trace == whole.trace
 
 
 @pytest.mark.parametrize("kind", [gaussian, wide])

@@ -1,16 +1,19 @@
 """The descent: distances with the same bits everywhere, lists that do not depend on threads, what is not compared."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numba import njit
 
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells import descent
 from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
-from scalable_gpe.graph.cells.plan import Effort, plan_search
-from scalable_gpe.graph.cells.seeds import Seeds
-from scalable_gpe.graph.cells.threads import ALONE, threads
+from scalable_gpe.graph.cells.plan import Effort, plan_search, seed_of
 from scalable_gpe.loops import descent as loops
 from scalable_gpe.loops.vectors import exact_square, four_squares
+
+ALONE = Workers(1)
 
 
 @njit
@@ -88,7 +91,7 @@ def test_lists_begin_sorted_without_repeats(rng):
 def test_finds_the_neighbours_from_random_lists(rng):
     X = rng.standard_normal((1500, 4)).astype(np.float32)
     lists = random_lists(X, 16, rng)
-    descend(X, Labels(1500), lists, Effort(16, 16, 0.002), Seeds(0), ALONE)
+    descend(X, Labels(1500), lists, Effort(16, 16, 0.002), partial(seed_of, 0), ALONE)
     np.testing.assert_array_equal(lists.reach, lists.entries[:, -1] >> np.uint64(32))
     rows = listed_rows(lists, ALONE)
     assert (rows != np.arange(1500)[:, None]).all()
@@ -105,8 +108,8 @@ def test_lists_do_not_depend_on_threads(n_sent, rng, monkeypatch):
     results = []
     for n_threads in (1, 2, 5):
         lists = copied(begin)
-        with threads(n_threads) as team:
-            descend(X, Labels(3000), lists, Effort(12, 12, 0.002), Seeds(3), team)
+        with Workers(n_threads) as team:
+            descend(X, Labels(3000), lists, Effort(12, 12, 0.002), partial(seed_of, 3), team)
         results.append(lists.entries)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
@@ -121,11 +124,11 @@ def test_rows_with_a_label_in_common_are_not_compared(rng):
         for _ in range(fill):
             labels.add(np.arange(400))
         labels.add(np.full(400, 7))
-        descend(X, labels, lists, Effort(12, 12, 0.002), Seeds(0), ALONE)
+        descend(X, labels, lists, Effort(12, 12, 0.002), partial(seed_of, 0), ALONE)
         np.testing.assert_array_equal(listed_rows(lists, ALONE), listed_rows(begin, ALONE))
     labels, lists = Labels(400), copied(begin)
     labels.add(np.arange(400) // 200)
-    descend(X, labels, lists, Effort(12, 12, 0.002), Seeds(0), ALONE)
+    descend(X, labels, lists, Effort(12, 12, 0.002), partial(seed_of, 0), ALONE)
     fresh = [
         set(new) - set(old) for new, old in zip(*(listed_rows(x, ALONE).tolist() for x in (lists, begin)), strict=True)
     ]

@@ -135,13 +135,14 @@ def test_poor_recall_warns(monkeypatch):
 
 
 def test_rows_with_holes_are_searched_again():
+    from scalable_gpe.graph.brute import AllPairs
     from scalable_gpe.graph.search import drop_self, repair
 
     X = np.random.default_rng(4).standard_normal((50, 3)).astype(np.float32)
     indices, _ = lists_by_sorting(X, 4)
     broken = indices.astype(np.int32)
     broken[3, 2], broken[7, 1], broken[9, 0] = -1, broken[7, 0], 9
-    assert (repair(X, broken) == indices).all()
+    assert (repair(broken, AllPairs(X, 4).neighbors) == indices).all()
     found = np.array([[0, 1, 2], [2, 1, 0], [0, 1, 3]])
     assert drop_self(found, np.arange(3)).tolist() == [[1, 2], [2, 0], [0, 1]]
 

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells import parts, quantized
 from scalable_gpe.graph.cells.quantized import in_bytes
-from scalable_gpe.graph.cells.threads import ALONE, threads
 from scalable_gpe.loops.vectors import BYTES_AT_ONCE, four_squares
+
+ALONE = Workers(1)
 
 N_FEATURES = 200
 
@@ -49,7 +51,7 @@ def test_bytes_keep_distances(rng):
 
 def test_the_same_bytes_for_any_number_of_threads(rng):
     X = curved(rng, 500)
-    with threads(3) as team:
+    with Workers(3) as team:
         np.testing.assert_array_equal(in_bytes(X, team), in_bytes(X, ALONE))
 
 

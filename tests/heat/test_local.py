@@ -11,7 +11,7 @@ from scalable_gpe import cli, exact
 from scalable_gpe.errors import ConnectivityWarning
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.heat.local import RANK
-from scalable_gpe.transform import new_points
+from scalable_gpe.transform import leaves, new_points
 
 OPTIONS = {"n_neighbors": 9, "n_components": 5, "power": (3, 20), "epsilon": "local"}
 
@@ -203,14 +203,14 @@ def test_the_formula_itself_gives_training_rows_their_embedding(monkeypatch):
     """Without the shortcut for known rows: a row is not its own neighbour, and does not enter its scale."""
     rows = np.unique(X, axis=0)
     result = gpe.embed(rows, n_components=4, power=16, epsilon="local")
-    weigh, search = new_points.NewPoints._weigh, new_points._Leaves.search
+    weigh, search = new_points.NewPoints._weigh, leaves.Leaves.search
 
     def unknown(self, chunk):
         chunk.match[:] = -1
         return weigh(self, chunk)
 
     monkeypatch.setattr(new_points.NewPoints, "_weigh", unknown)
-    monkeypatch.setattr(new_points._Leaves, "search", lambda self, rows, n, order: search(self, rows, n + 1, order))
+    monkeypatch.setattr(leaves.Leaves, "search", lambda self, rows, n, order: search(self, rows, n + 1, order))
     assert relative(result.transform(rows), result.points) < 2e-6
 
 

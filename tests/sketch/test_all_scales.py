@@ -11,14 +11,16 @@ from scipy.stats import chi2, kstest
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import ConvergenceWarning, VanishingWarning
+from scalable_gpe.execution.panels import Panels
 from scalable_gpe.formatting import powers_text
 from scalable_gpe.heat.normalization import top_eigenvector
+from scalable_gpe.multilevel.cycle import CoarseBasis
 from scalable_gpe.multilevel.horizon import (
     MANY_ROWS,
     PER_TIME,
     SHORTEST,
     choose_first_power,
-    horizon_of,
+    measure_horizon,
 )
 from scalable_gpe.sketch.polynomial import most_sweeps, plan_power
 from scalable_gpe.spectral.density import Spectrum
@@ -34,6 +36,10 @@ def some_points(duplicates: bool = False) -> np.ndarray:
 
 def heat_of(X: np.ndarray, normalization: str = "bistochastic") -> gpe.HeatKernel:
     return gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)), normalization)
+
+
+def horizon_of(heat):
+    return measure_horizon(CoarseBasis.of(heat, Panels(heat.context)))
 
 
 def without_top(heat: gpe.HeatKernel, G: np.ndarray) -> np.ndarray:

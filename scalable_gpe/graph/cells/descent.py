@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.plan import Effort
-from scalable_gpe.graph.cells.seeds import Seeds
-from scalable_gpe.graph.cells.threads import Threads
-from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints
+from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, cut, run
 from scalable_gpe.loops import descent as loops
 
 MAX_STEPS = 20
@@ -64,7 +63,7 @@ class Labels:
 
 
 def start_lists(
-    X: Floats | Bytes, known: Ints, found: Ints, length: int, threads: Threads, most: Floats | None = None
+    X: Floats | Bytes, known: Ints, found: Ints, length: int, workers: Workers, most: Floats | None = None
 ) -> SortedLists:
     """Lists of the neighbours that are known from earlier rounds, and of those found by trees, which are new.
 
@@ -73,7 +72,7 @@ def start_lists(
     entries, reach = np.full((len(X), length), loops.EMPTY, np.uint64), np.full(len(X), loops.NOTHING, np.uint32)
     if most is not None:
         reach[:] = most.view(np.uint32)
-    threads.loop(loops.start_lists, len(X), (X, known, found), (entries, reach))
+    run(workers, loops.start_lists, len(X), (X, known, found), (entries, reach))
     return SortedLists(entries, reach)
 
 
@@ -82,8 +81,8 @@ def descend(
     labels: Labels,
     lists: SortedLists,
     effort: Effort,
-    seeds: Seeds,
-    threads: Threads,
+    seed_of: Callable[..., np.uint64],
+    workers: Workers,
     is_enough: Callable[[SortedLists], bool] = lambda lists: False,
 ) -> None:
     """Improve the lists until they are good enough, or until few entries are new."""
@@ -92,16 +91,15 @@ def descend(
     highest = np.empty((n_rows, 2), np.uint32)
     samples, n_samples = np.empty((2 * n_rows, effort.n_sampled), np.uint32), np.empty(2 * n_rows, np.uint8)
     for step in range(MAX_STEPS):
-        threads.loop(loops.count_new, n_rows, (entries,), (n_new,))
+        run(workers, loops.count_new, n_rows, (entries,), (n_new,))
         if is_enough(lists) or n_new.sum(dtype=np.int64) <= effort.few * entries.size:
             return
-        seed = seeds.of("descent", step)
+        seed = seed_of("descent", step)
         # every range reads the lists of all rows, so that there are no more of them than threads
-        threads.loop(loops.choose_tickets, n_rows, (entries,), (_CANDIDATES * effort.n_sampled, highest), per_thread=1)
-        threads.loop(loops.sample_entries, n_rows, (entries,), (seed, highest, samples, n_samples), per_thread=1)
-        threads.loop(loops.mark_sampled, n_rows, (entries,), (seed, highest))
-        _join(X, labels, samples, n_samples, lists, threads)
-    is_enough(lists)  # which notes the last step
+        run(workers, loops.choose_tickets, n_rows, (entries,), (_CANDIDATES * effort.n_sampled, highest), per_thread=1)
+        run(workers, loops.sample_entries, n_rows, (entries,), (seed, highest, samples, n_samples), per_thread=1)
+        run(workers, loops.mark_sampled, n_rows, (entries,), (seed, highest))
+        _join(X, labels, samples, n_samples, lists, workers)
 
 
 def _join(
@@ -110,13 +108,13 @@ def _join(
     samples: np.ndarray,
     n_samples: np.ndarray,
     lists: SortedLists,
-    threads: Threads,
+    workers: Workers,
 ) -> None:
     """Compare what was sampled. A range inserts into its own lists, and sends other entries to the ranges they are for.
 
     A range whose entries on the way fill their array waits until they have been inserted.
     """
-    pieces = threads.cut(len(X))
+    pieces = cut(workers, len(X))
     starts = [first for first, _ in pieces]
     room = max(_SENT // len(pieces), 8 * samples.shape[1] ** 2)
     sent = np.empty((len(pieces), room), np.int32), np.empty((len(pieces), room), np.uint64)
@@ -129,11 +127,11 @@ def _join(
         return reached
 
     while any(start < last for start, (_, last) in zip(starts, pieces, strict=True)):
-        reached = threads.each(compare, range(len(pieces)))
+        reached = workers.map(compare, range(len(pieces)), count=False)
         starts = [start for start, _ in reached]
         n_sent = np.array([n for _, n in reached], np.int64)
         if n_sent.any():
-            threads.loop(loops.insert, len(X), (lists.entries, lists.reach), (*sent, n_sent))
+            run(workers, loops.insert, len(X), (lists.entries, lists.reach), (*sent, n_sent))
 
 
 def rows_of(entries: NDArray[np.uint64]) -> Ints:
@@ -142,8 +140,8 @@ def rows_of(entries: NDArray[np.uint64]) -> Ints:
     return rows.astype(np.int32)
 
 
-def listed_rows(lists: SortedLists, threads: Threads) -> Ints:
+def listed_rows(lists: SortedLists, workers: Workers) -> Ints:
     """The rows that the lists hold, nearest first; -1 where a list is short."""
     rows = np.empty(lists.entries.shape, np.int32)
-    threads.loop(loops.listed_rows, len(rows), (lists.entries,), (rows,))
+    run(workers, loops.listed_rows, len(rows), (lists.entries,), (rows,))
     return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -56,34 +55,32 @@ class SampledRows:
         n_inside = (np.isin(true, names) | is_listed).sum(axis=1)
         return SampledRows(goal, sample.points[own], near, far, n_inside, sample.reach[own] ** 2)
 
-    def looking(self, X: Floats, names: Ints, n_settled: int) -> Callable[[SortedLists], bool]:
-        """Return `look` for the rows `names` of X."""
-        places = np.flatnonzero(np.isin(names, self.names))
-        return partial(self.look, X, names, places, n_settled)
-
-    def look(self, X: Floats, names: Ints, places: np.ndarray, n_settled: int, lists: SortedLists) -> bool:
-        """Whether the lists of the sampled rows at `places` have reached the goal; `n_settled` entries count."""
-        n_found = self._n_found_earlier
-        at = np.searchsorted(self.names, names[places])
-        others = rows_of(lists.entries[places, :n_settled])
-        squares = np.empty(others.shape, np.float32)
-        loops.list_squares(X, places, np.maximum(others, 0), squares)
-        is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
-        is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
-        n_found[at] += is_near.sum(axis=1)
-        self._note(n_found)
-        inside = self.n_inside > 0
-        return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
-
-    def skip(self) -> None:
-        """Note the recall of the lists of earlier rounds, which stay as they are."""
-        self._note(self._n_found_earlier)
-
     @property
-    def _n_found_earlier(self) -> np.ndarray:
+    def n_found_earlier(self) -> np.ndarray:
+        """True neighbours of each row in the lists of earlier rounds."""
         n_found: np.ndarray = (self.far <= self.reach[:, None]).sum(axis=1)
         return n_found
 
-    def _note(self, n_found: np.ndarray) -> None:
+    def note(self, n_found: np.ndarray) -> None:
+        """Note the recall of a step."""
         n_true = self.goal.sample.neighbors.shape[1]
         self.trace.append(float(np.minimum(n_found, n_true).sum()) / n_true)
+
+    def looking(self, X: Floats, names: Ints, n_settled: int) -> Callable[[SortedLists], bool]:
+        """Whether lists of the rows `names` of X have reached the goal: a function; `n_settled` entries count."""
+        places = np.flatnonzero(np.isin(names, self.names))
+        at = np.searchsorted(self.names, names[places])
+
+        def is_reached(lists: SortedLists) -> bool:
+            n_found = self.n_found_earlier
+            others = rows_of(lists.entries[places, :n_settled])
+            squares = np.empty(others.shape, np.float32)
+            loops.list_squares(X, places, np.maximum(others, 0), squares)
+            is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
+            is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
+            n_found[at] += is_near.sum(axis=1)
+            self.note(n_found)
+            inside = self.n_inside > 0
+            return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
+
+        return is_reached

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalable_gpe.execution.panels import Panel
-from scalable_gpe.graph.cells.descent import Labels, descend, listed_rows, start_lists
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
 from scalable_gpe.graph.cells.looks import Goal, SampledRows
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.quantized import in_bytes
-from scalable_gpe.graph.cells.seeds import Seeds
 from scalable_gpe.graph.cells.tables import PartedTable
-from scalable_gpe.graph.cells.threads import Threads
-from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, repair, root
+from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, root, run
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.mapped import inverse_order, take_rows
+
+Bounds = NDArray[np.int64]
+Tree = tuple[Ints, Bounds]
+IsEnough = Callable[[SortedLists], bool]
 
 _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: float32 may order the last ones wrongly
 
@@ -57,23 +62,47 @@ class Earlier:
         return last
 
     def known(self, order: Ints) -> Ints:
-        """Lists as positions inside the part (-1: outside)."""
+        """Lists as rows of the part, in its order (-1: outside)."""
         known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.places[order]))
         known -= np.int32(self.start)
         known[(known < 0) | (known >= self.stop - self.start)] = -1
-        return known
+        in_order: Ints = np.append(inverse_order(order), np.int32(-1))[known]
+        return in_order
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """The mean and the directions onto which wide rows are projected for the trees."""
+class PartSearch:
+    """How a part is searched: its plan, the seeds of its steps, and what all parts share.
 
-    mean: Panel
-    directions: Panel
+    Wide rows are projected for the trees onto some directions, after a mean is subtracted.
+    """
 
-    def apply(self, X: Floats, threads: Threads) -> Floats:
-        """Project rows onto the directions."""
-        return reduced(X, self.mean.whole(), self.directions.whole(), threads)
+    plan: SearchPlan
+    seed_of: Callable[..., np.uint64]
+    goal: Goal
+    workers: Workers
+    mean: Panel | None = None
+    directions: Panel | None = None
+
+    def reduced(self, X: Floats) -> Floats:
+        """The rows for the trees: projected ones if X is wide."""
+        if self.mean is None or self.directions is None:
+            return X
+        return reduced(X, self.mean.whole(), self.directions.whole(), self.workers)
+
+    def grow(self, Z: Floats, rows: Ints, bounds: Bounds, leaf_rows: int, n_powers: int, *step: Any) -> Tree:
+        """Halve nodes to at most `leaf_rows` rows each."""
+        return grow(Z, rows, bounds, leaf_rows, self.seed_of(*step), n_powers, self.workers)
+
+    def compared(self, X: Floats) -> tuple[Floats | Bytes, bool]:
+        """The rows as they are compared: wide ones in bytes if that is exact enough; and whether they are X itself."""
+        quantized = None if self.mean is None else in_bytes(X, self.workers)
+        return (X, True) if quantized is None else (quantized, False)
+
+    def improve(self, X: Floats | Bytes, labels: Labels, lists: SortedLists, is_enough: IsEnough) -> Ints:
+        """Descend, and return the rows that the lists hold then."""
+        descend(X, labels, lists, self.plan.effort, self.seed_of, self.workers, is_enough)
+        return listed_rows(lists, self.workers)
 
 
 @dataclass(frozen=True)
@@ -86,104 +115,83 @@ class PartLists:
     trace: list[float]
 
 
-def search_part(
-    X: Floats,
-    names: Ints,
-    earlier: Earlier | None,
-    plan: SearchPlan,
-    seeds: Seeds,
-    reduction: Reduction | None,
-    goal: Goal,
-    threads: Threads,
-) -> PartLists:
+def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
     """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
-    sampled = _sampled_rows(goal, names, earlier, plan.n_neighbors)
-    Z = X if reduction is None else reduction.apply(X, threads)
-    order, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
-    order, _ = grow(Z, order, leaves, plan.cell_rows, seeds.of("cells"), 3, threads)
+    plan, workers = how.plan, how.workers
+    sampled = _sampled_rows(how.goal, names, earlier, plan.n_neighbors)
+    Z = how.reduced(X)
+    is_reduced = Z is not X
+    order, leaves = how.grow(Z, *root(len(Z)), plan.leaf_rows, 3, "leaves")
+    order, _ = how.grow(Z, order, leaves, plan.cell_rows, 3, "cells")
     loops.permute_rows(X, order)
-    Z = X if reduction is None else Z[order]
+    Z = Z[order] if is_reduced else X
 
     labels = Labels(len(X))
-    compared, is_exact = _compared(X, reduction, threads)
+    compared, is_exact = how.compared(X)
     # a projection ranks rows of a leaf only roughly: then they are compared again
-    rough = reduction is not None and is_exact
-    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, plan, seeds, threads)
+    rough = is_reduced and is_exact
+    found = _from_trees(Z, Z if rough else compared, leaves, None if rough else labels, how)
     del Z  # a part is the largest object that a search holds
-    known = np.empty((len(X), 0), np.int32) if earlier is None else _known(earlier, order)
-    lists = start_lists(compared, known, found, plan.effort.list_length, threads)
+    known = np.empty((len(X), 0), np.int32) if earlier is None else earlier.known(order)
+    lists = start_lists(compared, known, found, plan.effort.list_length, workers)
     del known, found
     names, n_settled = names[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
-    descend(compared, labels, lists, plan.effort, seeds, threads, sampled.looking(X, names, n_settled))
-    candidates = listed_rows(lists, threads)
+    candidates = how.improve(compared, labels, lists, sampled.looking(X, names, n_settled))
     del lists, compared
-
-    if earlier is None:
-        near, far = _empty_lists(len(X), plan.n_neighbors)
-    else:
-        near, far = earlier.lists(order)
-    threads.loop(loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
-    repair(X, names, near, far)
+    near, far = _empty_lists(len(X), plan.n_neighbors) if earlier is None else earlier.lists(order)
+    run(workers, loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     return PartLists(order, near, far, sampled.trace)
 
 
-def mend_borders(
-    X: Floats,
-    names: Ints,
-    earlier: Earlier,
-    plan: SearchPlan,
-    seeds: Seeds,
-    reduction: Reduction | None,
-    goal: Goal,
-    threads: Threads,
-) -> PartLists:
+def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
     """Search near the borders between the parts of the last round; return an order and the lists in it.
 
     Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
     know. All others keep their lists. X is reordered in place.
     """
-    sampled = _sampled_rows(goal, names, earlier, plan.n_neighbors)
-    Z = X if reduction is None else reduction.apply(X, threads)
-    order, bounds = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("leaves"), 3, threads)
+    plan, workers = how.plan, how.workers
+    sampled = _sampled_rows(how.goal, names, earlier, plan.n_neighbors)
+    Z = how.reduced(X)
+    is_reduced = Z is not X
+    order, bounds = how.grow(Z, *root(len(Z)), plan.leaf_rows, 3, "leaves")
     origins, sizes = plan.part_of(earlier.positions[order]), np.diff(bounds)
     is_mixed = np.minimum.reduceat(origins, bounds[:-1]) != np.maximum.reduceat(origins, bounds[:-1])
     in_mixed = np.repeat(is_mixed, sizes)
-    known = _known(earlier, order)
+    known = earlier.known(order)
     is_kept, touched = in_mixed.copy(), known[in_mixed]
     is_kept[touched[touched >= 0]] = True
     kept = np.flatnonzero(is_kept)
     if not len(kept):
-        sampled.skip()
+        sampled.note(sampled.n_found_earlier)
         return PartLists(order, *earlier.lists(order), sampled.trace)
     place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
     # a part is the largest object that a search holds: nothing of it is copied, or kept longer than it is needed
-    reduced_rows = None if reduction is None else Z[order[kept]]
+    reduced_rows = Z[order[kept]] if is_reduced else None
     del touched, Z
     loops.permute_rows(X, np.concatenate([order[kept], order[~is_kept]]))
     X, known, names = X[: len(kept)], place[known[kept]], names[order[kept]]
     labels = Labels(len(kept))
     labels.add(origins[kept])
     labels.add(np.repeat(np.arange(len(sizes)), sizes)[kept])
-    compared, is_exact = _compared(X, reduction, threads)
+    compared, is_exact = how.compared(X)
     in_leaves = reduced_rows if reduced_rows is not None and is_exact else compared
     found, far = _empty_lists(len(kept), plan.effort.list_length)
     leaves = np.concatenate([[0], np.cumsum(sizes[is_mixed])])
-    compare_leaves(threads, in_leaves, place[np.flatnonzero(in_mixed)], leaves, found, far)
+    compare_leaves(workers, in_leaves, place[np.flatnonzero(in_mixed)], leaves, found, far)
     del in_leaves, reduced_rows, far
     if is_exact:  # only what is better than a list enters it, also where some of its rows are not here
         length, most = plan.n_neighbors, earlier.farthest(order[kept]) * np.float32(1 + 1e-5)
     else:
         length, most = plan.effort.list_length, None
-    lists = start_lists(compared, known, found, length, threads, most)
+    lists = start_lists(compared, known, found, length, workers, most)
     del known, found
-    descend(compared, labels, lists, plan.effort, seeds, threads, sampled.looking(X, names, length))
-    candidates = listed_rows(lists, threads)
+    candidates = how.improve(compared, labels, lists, sampled.looking(X, names, length))
     del lists, labels, compared
     near, far = earlier.lists(order)
     near_kept, far_kept = near[kept], far[kept]
-    threads.loop(loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
+    run(workers, loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
     return PartLists(order, near, far, sampled.trace)
 
@@ -196,42 +204,21 @@ def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors:
     return SampledRows.of_part(goal, names, near, far)
 
 
-def _compared(X: Floats, reduction: Reduction | None, threads: Threads) -> tuple[Floats | Bytes, bool]:
-    """The rows as they are compared: wide ones in bytes if that is exact enough; and whether they are X itself."""
-    quantized = None if reduction is None else in_bytes(X, threads)
-    return (X, True) if quantized is None else (quantized, False)
-
-
 def _empty_lists(n_rows: int, length: int) -> tuple[Ints, Floats]:
     return np.full((n_rows, length), -1, np.int32), np.full((n_rows, length), np.inf, np.float32)
 
 
-def _from_trees(
-    Z: Floats,
-    compared: Floats | Bytes,
-    leaves: NDArray[np.int64],
-    labels: Labels | None,
-    plan: SearchPlan,
-    seeds: Seeds,
-    threads: Threads,
-) -> Ints:
+def _from_trees(Z: Floats, compared: Floats | Bytes, leaves: Bounds, labels: Labels | None, how: PartSearch) -> Ints:
     """The nearest rows of each row among those in its leaves, in the order of the first tree.
 
     Trees are grown on Z; the rows of a leaf are compared as `compared` has them.
     """
-    neighbors, distances = _empty_lists(len(Z), plan.effort.list_length)
+    neighbors, distances = _empty_lists(len(Z), how.plan.effort.list_length)
     rows = np.arange(len(Z), dtype=np.int32)
-    for tree in range(plan.n_trees):
+    for tree in range(how.plan.n_trees):
         if tree > 0:
-            rows, leaves = grow(Z, *root(len(Z)), plan.leaf_rows, seeds.of("tree", tree), 1, threads)
-        compare_leaves(threads, compared, rows, leaves, neighbors, distances)
+            rows, leaves = how.grow(Z, *root(len(Z)), how.plan.leaf_rows, 1, "tree", tree)
+        compare_leaves(how.workers, compared, rows, leaves, neighbors, distances)
         if labels is not None:
             labels.add_leaves(rows, leaves)
     return neighbors
-
-
-def _known(earlier: Earlier, order: Ints) -> Ints:
-    """Lists of earlier rounds as rows of the part, in its order."""
-    inside = np.append(inverse_order(order), np.int32(-1))  # -1, a row outside the part, stays -1
-    known: Ints = inside[earlier.known(order)]
-    return known

@@ -1,6 +1,8 @@
 """The sizes of a cells search."""
 
+import hashlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +110,12 @@ def plan_search(
         n_trees=2 if part_rows == n_rows else 4,
         n_reduced=64 if n_features > memory_plan.WIDE else 0,
     )
+
+
+def seed_of(random_state: int, *step: Any) -> np.uint64:
+    """The seed of one step of a search, from the user's seed and the name of the step."""
+    text = repr((random_state, *step)).encode()
+    return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
 
 
 def _effort(n_neighbors: int, recall: float) -> Effort:

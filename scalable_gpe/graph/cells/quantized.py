@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scalable_gpe.graph.cells.threads import Threads
-from scalable_gpe.graph.cells.trees import Bytes, Floats
+from scalable_gpe.execution.workers import Workers
+from scalable_gpe.graph.cells.trees import Bytes, Floats, run
 from scalable_gpe.loops import search as loops
 from scalable_gpe.loops.vectors import BYTES_AT_ONCE
 
@@ -16,7 +16,7 @@ _WINDOW, _NEAREST = 32, 4  # rows before and after a sampled one, and how many o
 _GOOD = 0.02  # error of a squared distance up to which bytes are used
 
 
-def in_bytes(X: Floats, threads: Threads) -> Bytes | None:
+def in_bytes(X: Floats, workers: Workers) -> Bytes | None:
     """The rows in bytes, or None if they would not rank neighbours well.
 
     All features have the same step, so that distances keep their order. Rows in tight groups far from each other, and
@@ -32,7 +32,7 @@ def in_bytes(X: Floats, threads: Threads) -> Bytes | None:
         return None
     per_step = np.float32(127 / reach)
     out = np.empty((len(X), -(-X.shape[1] // BYTES_AT_ONCE) * BYTES_AT_ONCE), np.int8)
-    threads.loop(loops.quantize_rows, len(X), (X,), (mean, per_step, out))
+    run(workers, loops.quantize_rows, len(X), (X,), (mean, per_step, out))
     return out if _error(X, out, per_step, rows) <= _GOOD else None
 
 

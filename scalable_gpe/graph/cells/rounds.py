@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,15 @@ import numpy as np
 from scalable_gpe.errors import wrong_numbers
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.process import process
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.descent import MAX_STEPS
 from scalable_gpe.graph.cells.looks import Goal
-from scalable_gpe.graph.cells.parts import Earlier, Lists, Reduction, mend_borders, search_part
-from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
-from scalable_gpe.graph.cells.seeds import Seeds
-from scalable_gpe.graph.cells.tables import PartedTable, PartedTables, Parts
-from scalable_gpe.graph.cells.threads import ALONE, Threads, threads
+from scalable_gpe.graph.cells.parts import Earlier, Lists, PartSearch, mend_borders, search_part
+from scalable_gpe.graph.cells.plan import SearchPlan, plan_search, seed_of
+from scalable_gpe.graph.cells.tables import PartedTable, PartedTables
 from scalable_gpe.graph.cells.trees import Floats, Ints, fit_reduction, halve, root
+from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
@@ -60,20 +62,31 @@ class InStorageOrder:
 
 @dataclass(frozen=True)
 class CellsResult:
-    """Result of a search, in storage order: row i is row ``order[i]`` of the source.
+    """Lists in storage order, as `NeighborLists` has them.
 
     `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
-    sorted by (distance, row); `rows` holds the rows themselves, in that order, if the store keeps a copy of them.
-    `trace` is the recall of the sampled rows before the first step of a descent, and after each step, of all rounds.
+    sorted by (distance, row). `trace` is the recall of the sampled rows before the first step of a descent, and after
+    each step, of all rounds.
     """
 
     order: np.ndarray
     neighbors: InStorageOrder
     distances: InStorageOrder
-    rows: PartedTable | None
+    points: PartedTable | RowSubset
     recall: float
     n_rounds: int
     trace: tuple[float, ...]
+
+    def __getstate__(self) -> object:
+        return {**vars(self), "order": None}  # tasks read tables, never the whole order
+
+    def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lists of some rows."""
+        return self.neighbors.read(start, stop), self.distances.read(start, stop)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows in storage order."""
+        return self.points.read(start, stop)
 
 
 def search_cells(
@@ -93,9 +106,9 @@ def search_cells(
     """
     plan = plan_search(source.n_rows, source.n_features, n_neighbors, recall=recall, part_rows=part_rows)
     panels = Panels(context)
-    with threads(context.workers.n_jobs) as team, context.workers.progress.stage("search", 3 * plan.n_parts):
+    with process.one_blas_thread(), context.workers.progress.stage("search", 3 * plan.n_parts):
         goal = Goal(sample, recall if plan.n_parts == 1 else (1 + recall) / 2)
-        search = _Search(source, plan, context, name, panels, Seeds(random_state), goal, team)
+        search = _Search(source, plan, context, name, panels, random_state, goal)
         found = search.round(0, None)
         measured, n_rounds, gain, borders_only = search.recall(0, sample, found), 1, 1.0, False
         while n_rounds < plan.least_rounds or (
@@ -114,7 +127,8 @@ def search_cells(
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
         trace = tuple(share for n in range(n_rounds) for share in search.trace(n))
-    return CellsResult(order, neighbors, distances, search.rows, measured.mean, n_rounds, trace)
+    points = RowSubset(source, order) if search.rows is None else search.rows
+    return CellsResult(order, neighbors, distances, points, measured.mean, n_rounds, trace)
 
 
 @dataclass(frozen=True)
@@ -136,31 +150,32 @@ class _Search:
         context: Context,
         name: str,
         panels: Panels,
-        seeds: Seeds,
+        random_state: int,
         goal: Goal,
-        team: Threads,
     ) -> None:
-        self.source, self.plan, self.seeds, self.goal, self.team = source, plan, seeds, goal, team
+        self.source, self.plan, self.goal = source, plan, goal
+        self.seed_of, self.threads = partial(seed_of, random_state), context.workers.here
         self._context, self._panels = context, panels
-        self._tables, self._parts = PartedTables(context, name, plan), Parts(context, name)
+        self._tables = PartedTables(context, name, plan)
         # rows that are in memory are not copied
         self.rows = None if source.resident else self._tables.input_copy("rows", plan.n_features)
         # storage order and its inverse, once the first round is done
         self.order: Panel = panels.of(np.empty(0, np.int32))
         self.position: Panel = self.order
-        self._reduction = self._fit_reduction() if plan.n_reduced else None
+        self._reduction = self._fit_reduction() if plan.n_reduced else ()
 
     def __getstate__(self) -> object:
-        # a task in another process runs without threads
-        return {**vars(self), "_parts": None, "_tables": None, "_panels": None, "team": ALONE}
+        # a task in another process is one thread
+        return {**vars(self), "_tables": None, "_panels": None, "threads": Workers(1)}
 
-    def _fit_reduction(self) -> Reduction:
-        found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seeds.of("directions"))
-        return Reduction(self._panels.of(found[0]), self._panels.of(found[1]))
+    def _fit_reduction(self) -> tuple[Panel, ...]:
+        """The mean and the directions onto which wide rows are projected for the trees."""
+        found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seed_of("directions"))
+        return tuple(map(self._panels.of, found))
 
     def _sample(self, n: int, *names: Any) -> Floats:
         """Sample some rows, each at most once, in ascending order."""
-        draw = np.random.default_rng(int(self.seeds.of("sample", *names)))
+        draw = np.random.default_rng(int(self.seed_of("sample", *names)))
         rows = np.sort(draw.choice(self.plan.n_rows, min(n, self.plan.n_rows), replace=False))
         return np.array(self.source.take(rows), np.float32, order="C")
 
@@ -176,9 +191,8 @@ class _Search:
     def trace(self, n: int) -> list[float]:
         """Recall of the sampled rows after each step of a round; a part that has ended keeps its last lists."""
         shares = self._trace(n).read(0, self.plan.n_parts)
-        n_steps = int((~np.isnan(shares)).sum(axis=1).max())
-        last = np.maximum((~np.isnan(shares)).sum(axis=1) - 1, 0)
-        steps = np.minimum(np.arange(n_steps), last[:, None])
+        n_steps = (~np.isnan(shares)).sum(axis=1)
+        steps = np.minimum(np.arange(n_steps.max()), np.maximum(n_steps - 1, 0)[:, None])
         sums = np.nan_to_num(np.take_along_axis(shares, steps, axis=1)).sum(axis=0)
         return [float(value) for value in sums / len(self.goal.sample.points)]
 
@@ -238,16 +252,16 @@ class _Search:
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
             earlier = None if found is None else self._earlier(found, ids, inside, start, stop)
-            of_round, seeds = plan.of_round(n, borders_only=borders_only), self.seeds.below(n, part)
-            how = of_round, seeds, self._reduction, self.goal, self.team
+            of_round, of_part = plan.of_round(n, borders_only=borders_only), partial(self.seed_of, n, part)
+            how = PartSearch(of_round, of_part, self.goal, self.threads, *self._reduction)
             if earlier is not None and borders_only:
-                searched = mend_borders(X, ids, earlier, *how)
+                searched = mend_borders(X, ids, earlier, how)
             else:
-                searched = search_part(X, ids, earlier, *how)
+                searched = search_part(X, ids, earlier, how)
+            cell_order, lists, squares = searched.order, searched.neighbors, searched.squares
             steps = np.full((1, MAX_STEPS + 1), np.nan)
             steps[0, : len(searched.trace)] = searched.trace
             trace.write(part, steps)
-            cell_order, lists, squares = searched.order, searched.neighbors, searched.squares
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])
@@ -259,7 +273,7 @@ class _Search:
                 distances.replace(earlier.places[cell_order], squares)
 
         search_one.__name__ = "search_part"  # the task's name on a dashboard
-        self._parts.run(search_one, plan.n_parts, "part", n)
+        self._tables.run(search_one, "part", n)
         final = self._context.empty((plan.n_rows,), np.int32)
         for start, stop in map(plan.part, range(plan.n_parts)):
             final[start:stop] = order.read(start, stop)[:, 0]
@@ -293,7 +307,7 @@ class _Search:
                 rows[first:last] = self.source.read(start + first, start + last)
             moved.write(start, rows, np.argsort(parts_of(part), kind="stable"))
 
-        self._parts.run(move_part, plan.n_parts, "moved")
+        self._tables.run(move_part, "moved")
 
         def load(part: int, ids: Ints) -> Floats:
             out, filled = np.empty((len(ids), plan.n_features), np.float32), 0
@@ -324,7 +338,7 @@ class _Search:
         rows, bounds = root(len(sample))
         levels = []
         for level in range(n_levels):
-            levels.append(halve(sample, rows, bounds, 1, self.seeds.of("partition", n, level), 1, self.team))
+            levels.append(halve(sample, rows, bounds, 1, self.seed_of("partition", n, level), 1, self.threads))
             bounds = np.sort(np.concatenate([bounds, bounds[:-1] + np.diff(bounds) // 2]))
         planes = [self._panels.of(np.concatenate(some)) for some in zip(*levels, strict=True)]
         cells = self._panels.new((plan.n_rows,), np.uint16)

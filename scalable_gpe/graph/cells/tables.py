@@ -55,11 +55,16 @@ class PartedTable:
             self._table.write(first + begin, np.concatenate([rows, padding]) if len(padding) else rows)
 
 
+@dataclass(frozen=True)
+class _Finished:
+    """Empty record of a finished part."""
+
+
 class PartedTables:
-    """The tables of one search."""
+    """The tables of one search, and its parts, of which the store knows the finished ones."""
 
     def __init__(self, context: Context, name: str, plan: SearchPlan) -> None:
-        self._store, self._name, self._plan = context.store, name, plan
+        self._context, self._store, self._name, self._plan = context, context.store, name, plan
         self._starts = np.array([plan.part(part)[0] for part in range(plan.n_parts)] + [plan.n_rows])
 
     @property
@@ -87,31 +92,10 @@ class PartedTables:
         """Remove a table that no part needs any more."""
         self._store.remove(self.name(name))
 
-    def _layout(self, width: int, dtype: type) -> tuple[tuple[int, int], int, int]:
-        """Shape, rows of a shard, and rows between the beginnings of two parts."""
-        longest = int(np.diff(self._starts).max())
-        # a shard is copied several times while it is written: a part of wide rows has several small ones
-        n_shards = max(1, longest * width * np.dtype(dtype).itemsize // _SHARD_BYTES)
-        shard = -(-longest // (n_shards * _CHUNK_ROWS)) * _CHUNK_ROWS
-        part_rows = -(-longest // shard) * shard
-        return (part_rows * self._plan.n_parts, width), shard, part_rows
-
-
-@dataclass(frozen=True)
-class _Finished:
-    """Empty record of a finished part."""
-
-
-class Parts:
-    """Runs the parts of a search, and records in the store which are finished."""
-
-    def __init__(self, context: Context, name: str) -> None:
-        self._context, self._name = context, name
-
-    def run(self, task: Callable[[int], None], n_parts: int, *step: Any) -> None:
+    def run(self, task: Callable[[int], None], *step: Any) -> None:
         """Run a task for every part that is not finished yet, as many at a time as memory allows."""
-        store, workers = self._context.store, self._context.workers
-        names = [f"{self._name}/done/{'-'.join(map(str, (*step, part)))}" for part in range(n_parts)]
+        store, workers, n_parts = self._store, self._context.workers, self._plan.n_parts
+        names = [self.name(f"done/{'-'.join(map(str, (*step, part)))}") for part in range(n_parts)]
         left = [part for part in range(n_parts) if store.read(names[part], _Finished) is None]
 
         def finish(part: int) -> None:
@@ -120,3 +104,12 @@ class Parts:
             release_freed_memory()  # freed memory would count against the limit
 
         workers.map(task, left, count=False, at_once=self._context.plan.parts_at_once(), done=finish)
+
+    def _layout(self, width: int, dtype: type) -> tuple[tuple[int, int], int, int]:
+        """Shape, rows of a shard, and rows between the beginnings of two parts."""
+        longest = int(np.diff(self._starts).max())
+        # a shard is copied several times while it is written: a part of wide rows has several small ones
+        n_shards = max(1, longest * width * np.dtype(dtype).itemsize // _SHARD_BYTES)
+        shard = -(-longest // (n_shards * _CHUNK_ROWS)) * _CHUNK_ROWS
+        part_rows = -(-longest // shard) * shard
+        return (part_rows * self._plan.n_parts, width), shard, part_rows

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import scipy.linalg  # loaded before BLAS is limited to one thread: the compiled loops call its matrix product
 from numpy.typing import NDArray
 
-from scalable_gpe.graph.cells.threads import Threads
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.loops import search as loops
 
 Floats = NDArray[np.float32]
@@ -14,12 +18,30 @@ Ints = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 
 
+def cut(workers: Workers, n: int, per_thread: int = 4) -> list[tuple[int, int]]:
+    """Cut 0..n into ranges: one for a single thread, otherwise some for each."""
+    n_ranges = min(n, 1 if workers.n_jobs == 1 else per_thread * workers.n_jobs)
+    return list(pairwise([i * n // n_ranges for i in range(n_ranges + 1)])) if n else []
+
+
+def run(
+    workers: Workers,
+    loop: Callable[..., Any],
+    n: int,
+    before: tuple[Any, ...],
+    after: tuple[Any, ...],
+    per_thread: int = 4,
+) -> None:
+    """Run a compiled loop over 0..n in threads; it takes the bounds of its range between the other arguments."""
+    workers.map(lambda piece: loop(*before, *piece, *after), cut(workers, n, per_thread), count=False)
+
+
 def compare_leaves(
-    threads: Threads, Z: Floats | Bytes, rows: Ints, leaves: NDArray[np.int64], neighbors: Ints, distances: Floats
+    workers: Workers, Z: Floats | Bytes, rows: Ints, leaves: NDArray[np.int64], neighbors: Ints, distances: Floats
 ) -> None:
     """Improve the lists by all pairs of rows of one leaf; leaves are disjoint, so their order does not matter."""
     loop = loops.compare_byte_leaves if Z.dtype == np.int8 else loops.compare_leaves
-    threads.loop(loop, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
+    run(workers, loop, len(leaves) - 1, (Z, rows, leaves), (neighbors, distances))
 
 
 def root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
@@ -28,14 +50,14 @@ def root(n_rows: int) -> tuple[Ints, NDArray[np.int64]]:
 
 
 def grow(
-    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, threads: Threads
+    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, workers: Workers
 ) -> tuple[Ints, NDArray[np.int64]]:
     """Halve nodes along their spread to at most `leaf_rows` rows each; return the rows in order and the bounds."""
     rows = rows.copy()
     level = 0
     while np.diff(bounds).max() > leaf_rows:
         large = np.diff(bounds) > leaf_rows
-        halve(Z, rows, bounds, leaf_rows, np.uint64(int(seed) ^ (level << 40)), n_powers, threads)
+        halve(Z, rows, bounds, leaf_rows, np.uint64(int(seed) ^ (level << 40)), n_powers, workers)
         middles = (bounds[:-1] + np.diff(bounds) // 2)[large]
         bounds = np.sort(np.concatenate([bounds, middles]))
         level += 1
@@ -43,7 +65,7 @@ def grow(
 
 
 def halve(
-    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, threads: Threads
+    Z: Floats, rows: Ints, bounds: NDArray[np.int64], leaf_rows: int, seed: np.uint64, n_powers: int, workers: Workers
 ) -> tuple[Floats, Floats, Floats]:
     """Split every node with more than `leaf_rows` rows: order its rows by side of a plane; return the planes."""
     n_nodes = len(bounds) - 1
@@ -52,7 +74,7 @@ def halve(
         np.zeros((n_nodes, Z.shape[1]), np.float32),
         np.zeros(n_nodes, np.float32),
     )
-    threads.loop(loops.split_nodes, n_nodes, (Z, rows, bounds), (leaf_rows, seed, n_powers, *planes))
+    run(workers, loops.split_nodes, n_nodes, (Z, rows, bounds), (leaf_rows, seed, n_powers, *planes))
     return planes
 
 
@@ -70,7 +92,7 @@ def fit_reduction(sample: Floats, n_reduced: int, seed: np.uint64) -> tuple[Floa
     return mean, np.ascontiguousarray((basis @ turns.T)[:, :n_reduced])
 
 
-def reduced(X: Floats, mean: Floats, directions: Floats, threads: Threads) -> Floats:
+def reduced(X: Floats, mean: Floats, directions: Floats, workers: Workers) -> Floats:
     """Project rows onto directions, in products of one shape, so that threads do not change a bit."""
     out = np.empty((len(X), directions.shape[1]), np.float32)
 
@@ -81,16 +103,5 @@ def reduced(X: Floats, mean: Floats, directions: Floats, threads: Threads) -> Fl
             np.subtract(rows, mean, out=block[: len(rows)])
             out[start : start + 1024] = (block @ directions)[: len(rows)]
 
-    threads.each(project, threads.cut(-(-len(X) // 1024)))
+    workers.map(project, cut(workers, -(-len(X) // 1024)), count=False)
     return out
-
-
-def repair(X: Floats, names: Ints, near: Ints, far: Floats) -> None:
-    """Compare rows whose lists are short with the whole part (distances that overflow leave lists short)."""
-    every = np.arange(len(X), dtype=np.int32)
-    for row in np.flatnonzero(near[:, -1] < 0):
-        others = np.delete(every, row)
-        with np.errstate(over="ignore"):
-            distances = ((X[others].astype(np.float64) - X[row]) ** 2).sum(axis=1).astype(np.float32)
-        best = np.lexsort((names[others], distances))[: near.shape[1]]
-        near[row], far[row] = names[others][best], distances[best]

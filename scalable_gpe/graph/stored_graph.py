@@ -1,0 +1,121 @@
+"""A graph in the store: its order, points and lists are saved, its edges made and measured, and it is committed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from scalable_gpe.errors import RecallWarning, warn
+from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.process import process
+from scalable_gpe.graph import unfinished
+from scalable_gpe.graph.components import count_components
+from scalable_gpe.graph.edges import union_edges
+from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph, open_graph
+from scalable_gpe.graph.points import TableRows, rows_per_shard
+from scalable_gpe.graph.products import Jaccard, Products
+from scalable_gpe.graph.recall import ExactSample, measure_graph
+from scalable_gpe.graph.search import NeighborLists
+from scalable_gpe.graph.storage_order import StorageOrder
+from scalable_gpe.io.rows import Rows
+from scalable_gpe.storage.blocks import block_rows, ranges
+from scalable_gpe.storage.mapped import inverse_order, take_rows
+from scalable_gpe.storage.protocol import Table, write_whole
+
+
+def finish_graph(
+    storage_order: StorageOrder,
+    points: Rows | None,
+    sample: ExactSample | None,
+    context: Context,
+    name: str,
+    *,
+    products: Products | None,
+    recall: float | None,
+    **known: Any,
+) -> NeighborGraph:
+    """Symmetrise the lists, measure the graph if there are points, and commit it with what is `known` about it."""
+    store, n_points = context.store, storage_order.n_points
+    lists, lengths = (store.open_table(f"{name}/{table}") for table in ("indices", "distances"))
+    with context.workers.progress.stage("edges", -(-n_points // context.block_rows(n_points))):
+        edges = union_edges(lists, lengths, storage_order.user_row, context, f"{name}/edges")
+    metadata = GraphMetadata(
+        n_rows=storage_order.n_rows,
+        n_points=n_points,
+        block_rows=edges.block_rows,
+        n_connected_components=count_components(edges, context),
+        duplicates=storage_order.group is not None,
+        **known,
+    )
+    if points is not None and sample is not None:
+        scan = measure_graph(sample, points, edges, lengths, storage_order.by_user, products)
+        nearest = scan.nearest
+        pairs = np.column_stack([nearest.points, nearest.neighbors, nearest.distances, nearest.held])
+        for table, values in (("missing", scan.missing), ("listed", scan.listed), ("nearest", pairs)):
+            write_whole(store.table(f"{name}/{table}", values.shape, values.dtype, len(values)), values)
+        metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
+        if recall is not None and scan.recall + scan.recall_error < recall:
+            text = (
+                f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below `recall={recall}`. "
+                "Raise `n_neighbors`, or choose `method='brute'`; missing_weight of the report says what it costs."
+            )
+            metadata = replace(metadata, warning=warn(text, RecallWarning))
+    unfinished.complete(name, store)
+    store.commit(name, metadata)
+    return open_graph(context, name, None if isinstance(products, Jaccard) else points)
+
+
+def save_order(storage_order: StorageOrder, context: Context, name: str) -> None:
+    """Write the storage order, after what is stored in another one is removed."""
+    unfinished.check_order(name, storage_order.user_row, context.store)
+    for table, values in (("user_row", storage_order.user_row), ("group", storage_order.group)):
+        if values is not None:
+            write_whole(context.store.table(f"{name}/{table}", values.shape, values.dtype), values)
+
+
+def save_points(read: Callable[[int, int], np.ndarray], points: Rows, context: Context, name: str) -> Rows:
+    """Return the points in storage order: from a table if the store keeps a copy, which is `read`, else as given."""
+    shape = points.n_rows, points.n_features
+    shard = min(block_rows(points.n_rows), rows_per_shard(points.n_features))
+    table = context.store.input_copy(f"{name}/points", shape, shard)
+    if table is None:
+        return points
+
+    def save_points(piece: tuple[int, int]) -> None:
+        if not table.has(piece[0]):
+            table.write(piece[0], read(*piece))
+
+    pieces = ranges(table.shape[0], table.shard_rows)
+    with context.workers.progress.stage("points", len(pieces)):
+        context.workers.map(save_points, pieces)
+    return TableRows(table)
+
+
+def list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[Table, Table]:
+    """The tables of the lists and of their distances."""
+    store = context.store
+    return store.table(f"{name}/indices", shape, np.int32), store.table(f"{name}/distances", shape, np.float32)
+
+
+def save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: str) -> None:
+    """Write the lists as numbers in storage order, with distances."""
+    order = found.order
+    lists, lengths = list_tables((len(order), n_neighbors), context, name)
+    panels = Panels(context)
+    position = panels.of(inverse_order(order, context.empty))
+
+    def save_lists(piece: tuple[int, int]) -> None:
+        if not (lists.has(piece[0]) and lengths.has(piece[0])):
+            neighbors, squared = found.lists(*piece)
+            lists.write(piece[0], take_rows(position.whole(), neighbors))
+            lengths.write(piece[0], np.sqrt(squared))
+
+    pieces = ranges(len(order), lists.shard_rows)
+    with context.workers.progress.stage("lists", len(pieces)), process.one_blas_thread():
+        context.workers.map(save_lists, pieces)
+    panels.clear()
+    # first what says that parts are finished: a run that is killed now must not trust tables that are half removed
+    context.store.remove(f"{name}/search/done")
+    context.store.remove(f"{name}/search")
