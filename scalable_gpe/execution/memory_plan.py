@@ -531,28 +531,14 @@ class MemoryPlan:
         return self._libraries + whole + self._blocks_in_flight(size.block_bytes)
 
     def limit_warning(self) -> str | None:
-        """Warning text if the limit is above that of a worker, or if held memory makes the panels narrower."""
-        limit, held, memory = self.resources.limit, self.resources.resident, self.resources.worker_memory
+        """Warning text if the limit is above what a worker may hold."""
+        limit, memory = self.resources.limit, self.resources.worker_memory
         if limit is not None and memory is not None and limit > memory:
             return (
                 f"`memory_limit` is {limit // 10**6} MB, but the smallest worker may hold {memory // 10**6} MB, and "
                 f"is killed beyond. Pass {int(_WORKER_SHARE * memory) // 10**6} MB or less, or start larger workers."
             )
-        fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
-        widths = [
-            plan.panel_columns(
-                self.size.n_rows, self.size.n_live, self.size.itemsize, self.size.block_bytes, self.size.n_components
-            )
-            for plan in (self, fresh)
-        ]
-        if limit is None or widths[0] >= widths[1]:
-            return None
-        n_panels = -(-self.size.n_components // widths[0])
-        return (
-            f"this process already holds {held / 1e6:.0f} MB, which count against `memory_limit`: the run needs "
-            f"{n_panels} panels. Pass "
-            f"`memory_limit={(self._base + fresh.workspace) * 20 // 19 + _SAFETY}`, or start in a fresh process."
-        )
+        return None
 
     def check(self) -> None:
         """Raise if the limit is too small, naming the smallest one that is enough."""

@@ -26,18 +26,11 @@ LOCK_FILE = ".lock"
 _NAME = "lock."
 
 
-class Lock(Protocol):
-    """A lock that is held."""
-
-    def check(self) -> None: ...
-    def release(self) -> None: ...
-
-
 class LockObjects(Protocol):
     """Operations of an object store that a lock needs."""
 
     def read(self, key: str) -> bytes: ...
-    def write(self, key: str, *pieces: Any, create: bool = False) -> None: ...
+    def write(self, key: str, content: Any, *, create: bool = False) -> None: ...
     def delete(self, key: str) -> None: ...
     def objects(self) -> list[str]: ...
 
@@ -197,6 +190,9 @@ class ObjectLock:
 
     def _content(self, beat: int) -> bytes:
         return json.dumps({**self._self, "beat": beat}).encode()
+
+
+Lock = LocalLock | ObjectLock
 
 
 def _key(number: int) -> str:

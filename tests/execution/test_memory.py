@@ -199,19 +199,6 @@ def test_a_limit_that_cannot_be_held_is_called_a_plan(missing, monkeypatch):
     assert "is a plan here" in gpe.embed(X, **how).report["reasons"]["peak_memory"]
 
 
-def test_a_process_that_holds_much_already_is_told():
-    size = ProblemSize(n_rows=1_000_000, n_features=16, n_neighbors=12, n_components=16)
-    fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=10**8))
-    full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=9 * 10**8))
-    assert fresh.limit_warning() is None
-    text = full.limit_warning()
-    assert "already holds 900 MB" in text and "needs 16 panels" in text
-    limit = int(text.partition("memory_limit=")[2].partition("`")[0])
-    enough = MemoryPlan(size, Resources(limit=limit, n_jobs=2, resident=9 * 10**8))
-    widths = [plan.panel_columns(10**6, 1, 4, size.block_bytes, 16) for plan in (full, fresh, enough)]
-    assert widths[0] < widths[1] <= widths[2]
-
-
 def test_the_parts_of_a_plan_fit_its_limit():
     """What a run holds beside each other, for many sizes and limits: all in memory, or mapped."""
     regimes = set()
