@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from scalable_gpe import checks
@@ -32,6 +33,15 @@ def count_jobs(n_jobs: int | None) -> int:
 def task_name(function: Callable[..., Any]) -> str:
     """The name of a task on a dashboard."""
     return getattr(function, "__name__", type(function).__name__).strip("_<>")
+
+
+def _each_block(function: Callable[[int], Result], blocks: tuple[int, int]) -> list[Result]:
+    """Work on neighbouring blocks, one after the other."""
+    results = []
+    for number in range(*blocks):
+        results.append(function(number))
+        mapped.trim()
+    return results
 
 
 class Placement(NamedTuple):
@@ -89,15 +99,8 @@ class Workers:
 
     def map_blocks(self, function: Callable[[int], Result], n_blocks: int) -> list[Result]:
         """``[function(number) for number in range(n_blocks)]``; a task may own a run of blocks."""
-
-        def run(numbers: tuple[int, int]) -> list[Result]:
-            results = []
-            for number in range(*numbers):
-                results.append(function(number))
-                mapped.trim()
-            return results
-
-        run.__name__ = task_name(function)
+        run = partial(_each_block, function)
+        vars(run)["__name__"] = task_name(function)
         runs = self.map(run, ranges(n_blocks, self.blocks_per_task(n_blocks)), count=False)
         return [result for results in runs for result in results]
 
