@@ -12,8 +12,10 @@ import numpy as np
 
 from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.block_sizes import current_block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution import resources
 from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.problem_size import ProblemSize
+from scalable_gpe.execution.resources import Resources
 
 SCRIPT = """
 import json, sys
@@ -170,7 +172,7 @@ def test_the_estimate_of_rows_in_memory_counts_them():
 TMPFS = "/dev/shm"
 
 
-@pytest.mark.skipif(not memory_plan._is_in_memory(TMPFS), reason="no tmpfs")
+@pytest.mark.skipif(not resources._is_in_memory(TMPFS), reason="no tmpfs")
 def test_a_store_in_memory_counts_against_the_limit(tmp_path):
     """What the process holds and what the files hold stay below it together; a lower limit is refused."""
     import scalable_gpe as gpe

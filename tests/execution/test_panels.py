@@ -9,8 +9,8 @@ import pytest
 from scalable_gpe.execution import panel_cache
 from scalable_gpe.execution import panels as panels_module
 from scalable_gpe.execution.context import make_context
-from scalable_gpe.execution.memory_plan import ProblemSize
 from scalable_gpe.execution.panels import Panels, StoredPanel
+from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.zarr_store import ZarrStore
