@@ -10,7 +10,7 @@ import numpy as np
 import scalable_gpe as gpe
 from measure import Row, best_of
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.panels import MemoryPanel
+from scalable_gpe.execution.panels import Panel
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.sketch.columns import plan_powers
@@ -39,8 +39,8 @@ def product(embedding: Any, options: argparse.Namespace) -> list[Row]:
 
 
 def _sweep_seconds(heat: HeatKernel, width: int) -> float:
-    source = MemoryPanel(np.ones((heat.kernel.edges.n_points, width), np.float32))
-    target = MemoryPanel(np.empty_like(source.values))
+    source = Panel(np.ones((heat.kernel.edges.n_points, width), np.float32))
+    target = Panel(np.empty_like(source.values))
     return best_of(lambda: multiply(heat, source, target))
 
 
@@ -106,7 +106,7 @@ def _plain(heat: HeatKernel, power: int) -> np.ndarray:
     storage_order, scale = heat.kernel.storage_order, heat.scale_points[:, None]
     entries = gpe.sketch_matrix(heat.shape[0], _PLAIN_COLUMNS, random_state=0)
     source = np.ascontiguousarray(scale * (entries - entries.mean(axis=0))[storage_order.user_row])
-    now, other = MemoryPanel(source), MemoryPanel(np.empty_like(source))
+    now, other = Panel(source), Panel(np.empty_like(source))
     for _ in range(power):
         multiply(heat, now, other)
         now, other = other, now

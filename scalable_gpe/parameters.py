@@ -7,7 +7,7 @@ from typing import Any
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import Message
-from scalable_gpe.execution.memory_plan import parse_bytes
+from scalable_gpe.execution.resources import parse_bytes
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
 from scalable_gpe.graph.search import SearchParameters

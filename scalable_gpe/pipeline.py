@@ -13,8 +13,10 @@ from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.allocator import share_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, live_panels, measure_resources
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.problem_size import ProblemSize, live_panels
 from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
 from scalable_gpe.graph.build import GraphStage, check_neighbors

@@ -17,10 +17,11 @@ from scalable_gpe.pipeline import open_input, plan_memory, run_stages
 from scalable_gpe.run_log import RunRecord
 from scalable_gpe.run_store import with_repairs
 from scalable_gpe.storage.backends import StorageOptions, check_options
+from scalable_gpe.storage.commits import Damage
 from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, input_name
 from scalable_gpe.storage.protocol import read_whole
 from scalable_gpe.storage.records import from_json, to_json
-from scalable_gpe.storage.zarr_store import Damage, ZarrStore
+from scalable_gpe.storage.zarr_store import ZarrStore
 
 
 class Repair(NamedTuple):
@@ -77,9 +78,9 @@ def repair(
         for run in _finished_runs(arrays) if damage else ():
             _repair_run(run, damage, X, storage_options, arrays, workers)
         left = arrays.verify() if damage else []
-        arrays.handle.forget_damage()
+        arrays.forget_damage()
         for damaged in left:
-            arrays.handle.note_damage(damaged.array)
+            arrays.note_damage(damaged.array)
     return Repair(damage, left)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.execution.memory_plan import live_panels
 from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.normalization import HeatKernel, OutputScale
 from scalable_gpe.heat.sweep import Product, sweep

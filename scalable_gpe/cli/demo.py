@@ -34,7 +34,7 @@ _PATH = click.Path(path_type=Path, readable=False)
 def demo(points: int, out: Path, picture: Path, n_jobs: int | None, memory_limit: str | None, **sizes: Any) -> None:
     """Embed generated points out of core, print the report and draw a picture."""
     import scalable_gpe as gpe
-    from scalable_gpe.execution.memory_plan import parse_bytes
+    from scalable_gpe.execution.resources import parse_bytes
     from scalable_gpe.io.files import check_target
 
     check_target(picture)

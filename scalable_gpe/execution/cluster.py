@@ -25,6 +25,7 @@ from scalable_gpe.execution.process import process
 from scalable_gpe.execution.progress import Progress
 from scalable_gpe.execution.workers import Item, Placement, Result, Workers, task_name
 from scalable_gpe.storage.blocks import ranges
+from scalable_gpe.storage.mapped import mapped
 
 _ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
 _NEWS_SECONDS = 0.5  # seconds between checks for finished tasks
@@ -367,11 +368,11 @@ class _Task:
 
     def _run(self, piece: Any) -> Any:
         function, sizes = process.once(("task", self.name), lambda: pickle.loads(self.content))
-        with process.panels.task():
-            if sizes == BlockSizes():
+        try:
+            with contextlib.nullcontext() if sizes == BlockSizes() else block_sizes(**vars(sizes)):
                 return function(piece)
-            with block_sizes(**vars(sizes)):
-                return function(piece)
+        finally:
+            mapped.trim()
 
 
 def _forget() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 
 from scalable_gpe.execution.allocator import map_large_arrays
 from scalable_gpe.execution.block_sizes import current_block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, measure_resources
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text
@@ -23,29 +26,18 @@ from scalable_gpe.storage.memory import MemoryStore
 from scalable_gpe.storage.protocol import ArrayStore, Table, read_whole
 
 
-class Tally:
-    """Number of sweeps made, by purpose."""
-
-    def __init__(self) -> None:
-        self.sweeps: dict[str, int] = {}
-
-    def count(self, purpose: str) -> None:
-        """Count one pass over all blocks of K."""
-        self.sweeps[purpose] = self.sweeps.get(purpose, 0) + 1
-
-
 @dataclass(frozen=True)
 class Context:
     """Store, workers and memory plan of a computation; every result of a stage holds one.
 
-    `token` is unique: it names what only this computation may use. `seconds` are those of the stages, by the names of
-    their results, where they are known.
+    `token` is unique: it names what only this computation may use. `sweeps` counts passes over K by purpose. `seconds`
+    are those of the stages, by the names of their results, where they are known.
     """
 
     store: ArrayStore
     workers: Workers
     plan: MemoryPlan
-    tally: Tally = field(default_factory=Tally, repr=False)
+    sweeps: Counter[str] = field(default_factory=Counter, repr=False)
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)

@@ -4,20 +4,15 @@ It is made before the run and passed to all stages. Every size that depends on m
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
-import os
-import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from scalable_gpe import checks
-from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import MemoryLimitError, Message
 from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import current_block_sizes
-from scalable_gpe.execution.workers import Workers
-from scalable_gpe.storage.backends import is_url
+from scalable_gpe.execution.problem_size import ProblemSize
+from scalable_gpe.execution.resources import WORKER_SHARE, Resources
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
@@ -26,200 +21,15 @@ _COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no rea
 _WORKER = 60 * 10**6  # what a worker of a cluster needs beside
 _COMPILING = 60 * 10**6  # what a process still needs for them after most imports
 _SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
-_WORKER_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
 _FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
 PART_BYTES = 4 * 10**9  # rows and lists of one part of a search, at most: more parts take longer and find less
-SMALL_PART_BYTES, SMALL_PART_ROWS = 256 * 2**20, 2**18  # of the smallest parts, where memory is short, and on a cluster
 _ROOM_STEP = 2**28  # bytes that this process holds count in steps: then the parts are the same in most processes
-TREE_FEATURES, TREE_ROWS = 8, 2**24  # up to which points are searched by a k-d tree, exactly
-_TREE_ROW_BYTES = 25  # nodes and row numbers of a k-d tree, as measured
-_TREE_TASKS, _TREE_ENTRY = 48 * 2**20, 64  # lists that are on their way from a tree to the store: most, and of an entry
-WIDE = 128  # features beyond which rows are searched by their projection and in bytes
-LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
-_UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
 _BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
 _FREED = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
 _LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
-SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to work with
 _MODE_COLUMNS = 8 * 13  # columns in double precision of the search for slow modes: eight of each panel
-_AGGREGATED = 20  # bytes per row of aggregates and the top eigenvector
-_COARSE_ENTRY = 40  # bytes per entry of the coarse matrix while its levels are made
-_MANY_ROWS = 2**21  # from which the coarse level is smaller
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
-
-
-def coarse_share(n_rows: int) -> float:
-    """Entries of the coarse matrix of the solver for each entry of K, at most."""
-    return 0.01 if n_rows > _MANY_ROWS else 0.05
-
-
-@dataclass(frozen=True)
-class ProblemSize:
-    """The numbers that determine the memory of a run."""
-
-    n_rows: int
-    n_features: int = 0
-    n_neighbors: int = 32
-    n_components: int = 32
-    n_powers: int = 1
-    itemsize: int = 4
-    weighted: bool = False
-    n_live: int = 3
-
-    @property
-    def nnz(self) -> int:
-        """Approximate number of entries of K."""
-        return int(self.n_rows * (1 + _UNION * self.n_neighbors))
-
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of the vectors of all rows: row numbers, degrees, scales, weights, temporaries; aggregates."""
-        return ((88 if self.weighted else 72) + (_AGGREGATED if self.solves else 0)) * self.n_rows
-
-    @property
-    def solves(self) -> bool:
-        """Whether all scales are asked for."""
-        return self.n_live >= SOLVER_PANELS
-
-    def coarse_bytes(self, n_columns: int) -> int:
-        """Bytes of the coarse level, which is always in memory: its matrix, and two panels."""
-        if not self.solves:
-            return 0
-        unknowns = self.n_rows // (30 if self.n_rows > _MANY_ROWS else 8)
-        return int(_COARSE_ENTRY * coarse_share(self.n_rows) * self.nnz) + 16 * n_columns * unknowns
-
-    @property
-    def result_bytes(self) -> int:
-        """Bytes of the columns of the sketch and of the embeddings."""
-        return self.n_rows * self.n_powers * self.n_components * (self.itemsize + 4)
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block of K."""
-        return int(8 * min(block_rows(self.n_rows), self.n_rows) * (1 + _UNION * self.n_neighbors))
-
-    def part_bytes(self, n_parts: int) -> int:
-        """Bytes of the search of one of so many parts, or of a k-d tree, which has no parts."""
-        if self._has_tree:
-            return _TREE_ROW_BYTES * self.n_rows + min(_TREE_TASKS, _TREE_ENTRY * self.n_rows * self.n_neighbors)
-        rows = max(-(-self.n_rows // n_parts), min(self.n_rows, self._small_part_rows))
-        return rows * _part_row_bytes(self.n_features, self.n_neighbors)
-
-    @property
-    def _has_tree(self) -> bool:
-        """Whether rows are searched by a k-d tree."""
-        return 0 < self.n_features <= TREE_FEATURES and self.n_rows <= TREE_ROWS
-
-    @property
-    def most_parts(self) -> int:
-        """Number of parts of a search that has as little memory as it can."""
-        rows = self._small_part_rows
-        # two parts would be small, and a second round has to join them
-        return 1 if self._has_tree or 2 * self.n_rows <= 3 * rows else -(-self.n_rows // rows)
-
-    @property
-    def _small_part_rows(self) -> int:
-        return min(SMALL_PART_ROWS, SMALL_PART_BYTES // _part_row_bytes(self.n_features, self.n_neighbors))
-
-    @property
-    def disk_bytes(self) -> int:
-        """Largest number of bytes that a store holds during a run.
-
-        What stays: rows, lists, edges with distances and weights, sketch columns, embeddings. Before, a search holds
-        the rows twice and the lists of two rounds; the edges are sorted through files; a sketch saves two states, which
-        are more than an embedding before its rotation.
-        """
-        rows, lists = 4 * self.n_rows * self.n_features, 8 * self.n_rows * self.n_neighbors
-        searched, sorted_edges = 2 * rows + 2 * lists, rows + 2.5 * lists + 8 * self.nnz
-        saved = 2 * self.n_rows * self.n_components * self.itemsize * (2 + self.n_powers)
-        swept = rows + lists + 12 * self.nnz + self.result_bytes + saved
-        return int(1.1 * (max(searched, sorted_edges, swept) + 72 * self.n_rows))
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Memory and threads that a run may use.
-
-    Attributes
-    ----------
-    limit : int or None
-        Largest resident memory of a process, in bytes; None: a share of `available`.
-    worker_memory : int or None
-        Bytes that the smallest worker of a cluster may hold.
-    n_jobs : int
-        Threads of a process.
-    persistent, remote : bool
-        Whether results are in a store on disk, and whether other processes run the loops.
-    resident_input : bool
-        Whether X is an array in memory.
-    resident : int
-        Current resident memory of this process, in bytes.
-    available : int
-        Free bytes of the machine.
-    store_in_memory, files_in_memory : bool
-        Whether the files of the store, or those of mapped arrays, are on a tmpfs: they are memory.
-    given : bool
-        Whether the limit is that of the user, not of dask's workers.
-    compiled : bool
-        Whether the loops are known to be compiled.
-    """
-
-    limit: int | None = None
-    n_jobs: int = 1
-    persistent: bool = False
-    remote: bool = False
-    resident_input: bool = False
-    resident: int = 0
-    available: int = 0
-    store_in_memory: bool = False
-    files_in_memory: bool = False
-    given: bool = False
-    compiled: bool = False
-    worker_memory: int | None = None
-
-
-def worker_limit(memory: int | None) -> int | None:
-    """The limit of a run on workers that may hold so many bytes, if none is given."""
-    return None if memory is None else int(_WORKER_SHARE * memory)
-
-
-def measure_resources(limit: int | None, workers: Workers, store: Any, *, resident_input: bool = False) -> Resources:
-    """Measure what this process and this machine have now; `limit` and `store` are what the user gave."""
-    import psutil
-
-    from scalable_gpe.loops import random
-    from scalable_gpe.loops.compiled import is_compiled
-
-    far, memory = workers.remote or is_url(store), workers.worker_memory()
-    return Resources(
-        limit=limit or worker_limit(memory),
-        worker_memory=memory,
-        given=limit is not None,
-        n_jobs=workers.threads_each,
-        persistent=store is not None,
-        store_in_memory=store is not None and not is_url(store) and _is_in_memory(store),
-        files_in_memory=store is not None and _is_in_memory(tempfile.gettempdir() if far else store),
-        remote=workers.remote,
-        compiled=not workers.remote and is_compiled(random.fill_gaussian),
-        resident_input=resident_input,
-        resident=0 if workers.remote else psutil.Process().memory_info().rss,
-        available=psutil.virtual_memory().available,
-    )
-
-
-def _is_in_memory(folder: Any) -> bool:
-    """Whether the files of a folder are on a tmpfs."""
-    import psutil
-
-    path = os.path.realpath(folder)
-    mounts = [mount for mount in psutil.disk_partitions(all=True) if _is_below(path, mount.mountpoint)]
-    # of two at one place the later one is seen
-    return bool(mounts) and max(reversed(mounts), key=lambda mount: len(mount.mountpoint)).fstype in ("tmpfs", "ramfs")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 @dataclass(frozen=True)
@@ -526,38 +336,24 @@ class MemoryPlan:
         return self._libraries + whole + self._blocks_in_flight(size.block_bytes)
 
     def limit_warning(self) -> str | None:
-        """Warning text if the limit is above that of a worker, or if held memory makes the panels narrower."""
-        limit, held, memory = self.resources.limit, self.resources.resident, self.resources.worker_memory
+        """Warning text if the limit is above what a worker may hold."""
+        limit, memory = self.resources.limit, self.resources.worker_memory
         if limit is not None and memory is not None and limit > memory:
             return (
                 f"`memory_limit` is {limit // 10**6} MB, but the smallest worker may hold {memory // 10**6} MB, and "
-                f"is killed beyond. Pass {int(_WORKER_SHARE * memory) // 10**6} MB or less, or start larger workers."
+                f"is killed beyond. Pass {int(WORKER_SHARE * memory) // 10**6} MB or less, or start larger workers."
             )
-        fresh = MemoryPlan(self.size, replace(self.resources, resident=0))
-        widths = [
-            plan.panel_columns(
-                self.size.n_rows, self.size.n_live, self.size.itemsize, self.size.block_bytes, self.size.n_components
-            )
-            for plan in (self, fresh)
-        ]
-        if limit is None or widths[0] >= widths[1]:
-            return None
-        n_panels = -(-self.size.n_components // widths[0])
-        return (
-            f"this process already holds {held / 1e6:.0f} MB, which count against `memory_limit`: the run needs "
-            f"{n_panels} panels. Pass "
-            f"`memory_limit={(self._base + fresh.workspace) * 20 // 19 + _SAFETY}`, or start in a fresh process."
-        )
+        return None
 
     def check(self) -> None:
         """Raise if the limit is too small, naming the smallest one that is enough."""
         limit, least, memory = self.resources.limit, self.smallest_limit(), self.resources.worker_memory
-        if memory is not None and _WORKER_SHARE * memory < least:  # dask pauses such workers for ever
-            smaller = self._smaller(int(_WORKER_SHARE * memory))
+        if memory is not None and WORKER_SHARE * memory < least:  # dask pauses such workers for ever
+            smaller = self._smaller(int(WORKER_SHARE * memory))
             raise MemoryLimitError(
                 Message(
-                    f"each worker must have at least {-(-least // int(10**6 * _WORKER_SHARE))} MB of memory "
-                    f"for {self.size.n_rows} rows, of which a run takes {_WORKER_SHARE}; the smallest worker has "
+                    f"each worker must have at least {-(-least // int(10**6 * WORKER_SHARE))} MB of memory "
+                    f"for {self.size.n_rows} rows, of which a run takes {WORKER_SHARE}; the smallest worker has "
                     f"{memory // 10**6} MB. {smaller}"
                 )
             )
@@ -583,57 +379,3 @@ class MemoryPlan:
         if not texts:
             return "Fewer components or neighbours do not help."
         return f"It is enough for {' or '.join(texts)}."
-
-
-def live_panels(powers: Sequence[Power]) -> int:
-    """Panels that are read and written at the same time: two vectors and a sum per power, or those of a solution."""
-    n_single = sum(isinstance(power, int) for power in powers)
-    return max(SOLVER_PANELS if ALL in powers else 0, 2 + n_single if n_single else 0)
-
-
-def list_length(n_neighbors: int) -> int:
-    """Entries of the list of a row while a part is searched."""
-    return max(n_neighbors, LEAST_LENGTH)
-
-
-def longest_list(n_neighbors: int) -> int:
-    """Entries of the list of a row in rounds that are made because recall is too low."""
-    return 7 * list_length(n_neighbors) // 5
-
-
-def most_sampled(n_neighbors: int) -> int:
-    """Entries of each of the two samples of a row in a step of the descent."""
-    return min(6 * list_length(n_neighbors) // 5, 48)
-
-
-def _part_row_bytes(n_features: int, n_neighbors: int) -> int:
-    """Bytes that the search of a part needs per row: the row, its list, two samples, and a few numbers."""
-    lists = 8 * (longest_list(n_neighbors) + most_sampled(n_neighbors))
-    in_bytes = n_features if n_features > WIDE else 0
-    return 4 * n_features + in_bytes + lists + 40
-
-
-_UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
-
-
-def parse_bytes(value: Any) -> int | None:
-    """Bytes of a number or a text such as "2GB" (2e9) or "2GiB" (2**31).
-
-    Examples
-    --------
-    >>> parse_bytes("1.5GB"), parse_bytes("512 MiB"), parse_bytes(None)
-    (1500000000, 536870912, None)
-    """
-    if value is None or not isinstance(value, str):
-        return None if value is None else int(checks.check_positive(value, "memory_limit"))
-    from dask.utils import parse_bytes as parse
-
-    try:
-        number = int(parse(value)) if any(letter.isdigit() for letter in value) else 0
-    except ValueError:
-        number = 0
-    if number <= 0:
-        raise ValueError(Message(f"`memory_limit` must be bytes or a text such as '2GB'; got {value!r}."))
-    if value.strip() == str(number) and number < _UNIT_FORGOTTEN:
-        raise ValueError(Message(f"`memory_limit={number}` is {number} bytes; did you mean {number}MB?"))
-    return number

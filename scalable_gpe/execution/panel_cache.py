@@ -1,20 +1,14 @@
-"""Cache of stored panels in one process, shared by its threads.
-
-A task leases the panels that it uses until it ends. The memory of a panel is reused only when no task has a lease on
-it, because new memory costs a page fault every few rows.
-"""
+"""Cache of stored panels in one process, shared by its threads."""
 
 import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
 from scalable_gpe.storage.mapped import MappedBytes, empty_in_lines, mapped
-from scalable_gpe.storage.protocol import ScratchArray
+from scalable_gpe.storage.protocol import StoredRows
 
 _MOST_BLOCKS = 4096
 _MOST_RUNS = 4096  # of a block that are remembered
@@ -26,8 +20,6 @@ class CachedPanel:
 
     def __init__(self, values: np.ndarray, run_rows: int) -> None:
         self.values = values
-        self.n_leases = 0
-        self.reusable = True  # until code without a lease has seen the memory
         self._run_rows = run_rows
         self._present = np.zeros(-(-len(values) // run_rows), np.bool_)
         self._arriving = np.zeros_like(self._present)
@@ -38,7 +30,7 @@ class CachedPanel:
         """Number of runs, present or not."""
         return len(self._present)
 
-    def need(self, table: ScratchArray, runs: np.ndarray) -> int:
+    def need(self, table: StoredRows, runs: np.ndarray) -> int:
         """Read those of some runs, in ascending order, that are not present; return how many bytes that were.
 
         Threads read different runs at the same time; each waits for those that another one is reading.
@@ -56,7 +48,7 @@ class CachedPanel:
                 self._arriving[mine] = True
             n_bytes += self._read(table, mine)
 
-    def _read(self, table: ScratchArray, runs: np.ndarray) -> int:
+    def _read(self, table: StoredRows, runs: np.ndarray) -> int:
         """Read some runs that no other thread is reading; return how many bytes that were, with those between them."""
         n_bytes, complete = 0, []
         try:
@@ -89,7 +81,7 @@ class CachedPanel:
         return slice(start // self._run_rows, -(-stop // self._run_rows))
 
 
-def _requests(runs: np.ndarray, table: ScratchArray, run_rows: int) -> list[np.ndarray]:
+def _requests(runs: np.ndarray, table: StoredRows, run_rows: int) -> list[np.ndarray]:
     """Split runs into groups that are near each other in one shard: each is read in one request."""
     if not len(runs):
         return []
@@ -104,39 +96,23 @@ class PanelCache:
     def __init__(self) -> None:
         self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
         self._guard = threading.Lock()
-        self._task = threading.local()
         # for blocks of K that stay in memory: the runs of rows that they touch
         self._touched: dict[int, tuple[weakref.ref[np.ndarray], int, np.ndarray]] = {}
         self.bytes_read = 0  # of all panels, since the process began
 
-    @contextmanager
-    def task(self) -> Iterator[None]:
-        """Lease the panels that this thread uses inside the block."""
-        leases: list[CachedPanel] = []
-        self._task.leases = leases
-        try:
-            yield
-        finally:
-            self._task.leases = None
-            mapped.trim()
-            with self._guard:
-                for panel in leases:
-                    panel.n_leases -= 1
-
-    def get(self, table: ScratchArray, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
+    def get(self, table: StoredRows, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
         """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
 
         With `mapped_bytes`, panels are mapped files, of which so many bytes may be in memory.
         """
         with self._guard:
             if table.key not in self._panels:
-                self._panels[table.key] = CachedPanel(self._memory(table, n_live, mapped_bytes), table.run_rows)
+                self._evict(table, n_live)
+                self._panels[table.key] = CachedPanel(_empty(table, mapped_bytes), table.run_rows)
             self._panels.move_to_end(table.key)
-            panel = self._panels[table.key]
-            self._lease(panel)
-            return panel
+            return self._panels[table.key]
 
-    def read(self, cached: CachedPanel, table: ScratchArray, indices: np.ndarray | None) -> None:
+    def read(self, cached: CachedPanel, table: StoredRows, indices: np.ndarray | None) -> None:
         """Read the rows `indices` of a panel (by default all) that are not present, in runs."""
         if indices is None:
             runs = np.arange(cached.n_runs)
@@ -146,31 +122,14 @@ class PanelCache:
         with self._guard:
             self.bytes_read += n_bytes
 
-    def _lease(self, panel: CachedPanel) -> None:
-        leases: list[CachedPanel] | None = getattr(self._task, "leases", None)
-        if leases is None:
-            panel.reusable = False
-        elif not any(lease is panel for lease in leases):
-            leases.append(panel)
-            panel.n_leases += 1
-
-    def _memory(self, table: ScratchArray, n_live: int, mapped_bytes: MappedBytes | None) -> np.ndarray:
-        """Memory for one more panel: that of an evicted one, or new memory."""
+    def _evict(self, table: StoredRows, n_live: int) -> None:
+        """Drop the panels that were used longest ago, to make room for one like `table`."""
         kind = tuple(table.shape), table.dtype
         alike = [key for key, panel in self._panels.items() if (panel.values.shape, panel.values.dtype) == kind]
-        reused = None
         for key in alike[: max(0, len(alike) + 1 - n_live)]:
-            old = self._panels.pop(key)
-            if old.n_leases == 0 and old.reusable:
-                reused = old.values
+            del self._panels[key]
         while len(self._panels) >= n_live + _OTHERS:
             self._panels.popitem(last=False)
-        if reused is not None:
-            return reused
-        if mapped_bytes is None:
-            return empty_in_lines(table.shape, table.dtype)
-        # a worker reads only the shards that its blocks touch
-        return mapped.empty(tempfile.gettempdir(), table.shape, table.dtype, mapped_bytes, reserved=False)
 
     def _touched_runs(self, indices: np.ndarray, run_rows: int, n_runs: int) -> np.ndarray:
         """Numbers of the runs that hold the rows `indices`."""
@@ -193,3 +152,10 @@ class PanelCache:
         with self._guard:
             self._panels.clear()
             self._touched.clear()
+
+
+def _empty(table: StoredRows, mapped_bytes: MappedBytes | None) -> np.ndarray:
+    """Memory for a panel; a worker reads only the shards that its blocks touch."""
+    if mapped_bytes is None:
+        return empty_in_lines(table.shape, table.dtype)
+    return mapped.empty(tempfile.gettempdir(), table.shape, table.dtype, mapped_bytes, reserved=False)

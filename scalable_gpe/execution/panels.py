@@ -8,8 +8,8 @@ sweep writes a new table, so that a task which runs twice gives the same bytes.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,81 +18,55 @@ from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panel_cache import CachedPanel
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.storage.mapped import MappedBytes, pieces
-from scalable_gpe.storage.protocol import ScratchArray, Table, write_whole
+from scalable_gpe.storage.protocol import Table
 from scalable_gpe.storage.records import Record, from_json, to_json
+
+RowValues = Callable[[int, int], Any]
 
 _BETWEEN_SAVES = 20  # how many times as long as a save takes
 
 
-class Panel(Protocol):
+class Panel:
     """A matrix (or vector) that tasks read whole or by rows, and whose rows each belong to one task.
 
-    ``whole(indices)`` has all rows, of which those in `indices` are valid; ``rows`` are some rows that their task may
-    change; ``room`` is an array for some rows, to be filled and passed to ``put``; ``renewed`` is the panel that the
-    next sweep writes, and ``retire`` drops a panel that is no longer needed.
+    This kind is an array of this process.
     """
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def whole(self, indices: np.ndarray | None = None) -> np.ndarray: ...
-    def rows(self, start: int, stop: int) -> np.ndarray: ...
-    def room(self, start: int, stop: int) -> np.ndarray: ...
-    def put(self, start: int, values: np.ndarray) -> None: ...
-    def renewed(self) -> "Panel": ...
-    def retire(self) -> None: ...
-    def saved(self, context: Context, name: str) -> "SavedPanel": ...
-
-
-@dataclass(frozen=True)
-class SavedPanel:
-    """How to find a saved panel again: a table of the store, or a scratch table with its layout."""
-
-    name: str
-    shape: tuple[int, ...] | None = None
-    dtype: str | None = None
-    shard_rows: int | None = None
-
-
-class MemoryPanel:
-    """A panel that is an array of this process."""
-
     def __init__(self, values: np.ndarray) -> None:
-        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+        self.values = values
+        self.shape, self.dtype = values.shape, values.dtype
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
-        """All rows."""
+        """All rows, of which those in `indices` (by default all) are valid."""
         return self.values
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Some rows, which their task may change and pass to `put` of the panel that replaces this one."""
         return self.values[start:stop]
 
-    room = rows
+    def room(self, start: int, stop: int) -> np.ndarray:
+        """An array for some rows, to be filled and passed to `put`."""
+        return self.values[start:stop]
 
     def put(self, start: int, values: np.ndarray) -> None:
-        """Nothing to do: `room` is a view of the panel."""
+        """Write rows; `room` is a view of the panel."""
 
-    def renewed(self) -> "MemoryPanel":
-        """Reuse the same panel: each task has read its own rows before it writes them."""
+    def renewed(self) -> "Panel":
+        """The panel that the next sweep writes: this one, because a task reads its own rows before it writes them."""
         return self
 
     def retire(self) -> None:
-        """Nothing to do: the garbage collector frees it."""
-
-    def saved(self, context: Context, name: str) -> SavedPanel:
-        """Copy the panel to the store."""
-        write_whole(context.store.table(name, self.shape, self.dtype), self.values)
-        return SavedPanel(name)
+        """Drop a panel that is no longer needed; the garbage collector frees it."""
 
 
-class StoredPanel:
+class StoredPanel(Panel):
     """A panel that is a table of the store."""
 
     def __init__(
         self,
-        table: ScratchArray,
+        table: Any,  # of a store that other processes reach
         owner: "Panels | None" = None,
         n_live: int = 2,
         mapped_bytes: MappedBytes | None = None,
@@ -143,15 +117,9 @@ class StoredPanel:
         return self._owner.new(self.shape, self.dtype)
 
     def retire(self) -> None:
-        """Remove the table, unless a saved state needs it."""
+        """Remove the table."""
         if self._owner is not None:
-            self._owner.retire(self)
-
-    def saved(self, context: Context, name: str) -> SavedPanel:
-        """Return the name of the table, which is already in the store."""
-        _, of_table = self.table.key
-        context.store.flush(of_table)
-        return SavedPanel(of_table, self.shape, self.dtype.str, self.table.shard_rows)
+            self._owner.retire(self.table.key[1])
 
 
 @contextmanager
@@ -163,13 +131,32 @@ def replaced(panel: Panel) -> Iterator[Panel]:
         panel.retire()
 
 
+def write_rows(panel: Panel, values: RowValues, context: Context) -> None:
+    """Write all rows of a panel: those from `start` to `stop` are ``values(start, stop)``."""
+
+    def write(piece: tuple[int, int]) -> None:
+        out = panel.room(*piece)
+        out[:] = values(*piece)
+        panel.put(piece[0], out)
+
+    write.__name__ = getattr(values, "__name__", "write").strip("<>")
+    context.workers.map(write, row_pieces(context, panel.shape[0]), count=False)
+
+
+def updated(panel: Panel, values: RowValues, context: Context) -> Panel:
+    """The panel whose rows are ``values(start, stop)``, which replaces another one."""
+    with replaced(panel) as fresh:
+        write_rows(fresh, values, context)
+    return fresh
+
+
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved state of an iteration: its number, the state as JSON, and its panels."""
+    """A saved state of an iteration: its number, the state as JSON, and the names of its panels."""
 
     count: int
     state: Any
-    panels: dict[str, SavedPanel] = field(default_factory=dict)
+    panels: tuple[str, ...] = ()
 
 
 class Panels:
@@ -179,8 +166,7 @@ class Panels:
     passed since that one, whichever is longest. It writes two slots in turn, so that one of them is always complete.
     Without a persistent store, or without `seconds`, nothing is saved.
 
-    A stored panel is live from `new` to `retire`; workers keep `n_live` of them. A retired one is removed as soon as no
-    slot names it (`_pinned`).
+    A stored panel is live from `new` to `retire`; workers keep `n_live` of them.
     """
 
     def __init__(self, context: Context, name: str | None = None, seconds: float | None = None) -> None:
@@ -188,8 +174,6 @@ class Panels:
         self._context, self._name = context, context.scratch() if name is None else name
         self._seconds = seconds
         self._count, self.n_live = 0, 0
-        self._pinned: dict[int, list[str]] = {0: [], 1: []}
-        self._retired: list[str] = []
         self._began = self._last = time.monotonic()
         self._took = 0.0
 
@@ -197,17 +181,23 @@ class Panels:
         """Make a panel with undefined values."""
         context = self._context
         if not context.workers.remote:
-            return MemoryPanel(context.empty(shape, dtype))
+            return Panel(context.empty(shape, dtype))
         self.n_live += 1
         # a name that no other panel of the run has: workers keep panels by name
         name = f"{self._name}/panels/{context.new_label()}"
         table = context.store.scratch_table(name, shape, dtype, context.block_rows(shape[0]))
         return StoredPanel(table, self, mapped_bytes=self._mapped_bytes)
 
+    def filled(self, shape: tuple[int, ...], dtype: Any, values: RowValues) -> Panel:
+        """Make a panel whose rows from `start` to `stop` are ``values(start, stop)``."""
+        panel = self.new(shape, dtype)
+        write_rows(panel, values, self._context)
+        return panel
+
     def of(self, values: np.ndarray) -> Panel:
         """Make a panel of values that this process has."""
         if not self._context.workers.remote:
-            return MemoryPanel(values)
+            return Panel(values)
         panel = self.new(values.shape, values.dtype)
         panel.put(0, values)
         return panel
@@ -216,7 +206,7 @@ class Panels:
         """Open a table of the store as a panel that is only read."""
         if self._context.workers.remote:
             return StoredPanel(table, mapped_bytes=self._mapped_bytes)
-        return MemoryPanel(np.ascontiguousarray(self._context.read_whole(table)))
+        return Panel(np.ascontiguousarray(self._context.read_whole(table)))
 
     @property
     def _mapped_bytes(self) -> MappedBytes | None:
@@ -224,24 +214,19 @@ class Panels:
         plan = self._context.plan
         return plan.mapped_bytes() if plan.maps_arrays else None
 
-    def retire(self, panel: StoredPanel) -> None:
-        """Remove the files of a stored panel, now or as soon as no saved state needs them."""
+    def retire(self, name: str) -> None:
+        """Remove the files of a stored panel."""
         self.n_live -= 1
-        pinned = {name for names in self._pinned.values() for name in names}
-        retired = [*self._retired, panel.table.key[1]]
-        self._retired = [name for name in retired if name in pinned]
-        for name in set(retired) - pinned:
-            self._context.store.remove(name)
+        self._context.store.remove(name)
 
     def load(self, kind: type[Record], fits: Callable[[Record], bool]) -> tuple[Record, dict[str, Panel]] | None:
         """Load the latest saved state and its panels, or return None; nothing is read of a state that does not fit."""
         checkpoints = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
         for slot, saved in sorted(checkpoints, reverse=True, key=lambda item: item[1].count):
             state = from_json(kind, saved.state)
-            panels = self._restored(saved.panels) if fits(state) else None
+            panels = self._restored(slot, saved) if fits(state) else None
             if panels is not None:
                 self._count = saved.count
-                self._pinned[slot] = [panel.name for panel in saved.panels.values()]
                 return state, panels
         return None
 
@@ -254,12 +239,13 @@ class Panels:
         if now - self._last < max(least, 0.1 * (now - self._began)):
             return
         self._count += 1
-        number = self._count % 2
-        slot = f"{self._name}/{number}"
+        slot = f"{self._name}/{self._count % 2}"
         store.remove(slot)
-        saved = {name: panel.saved(self._context, f"{slot}/{name}") for name, panel in panels.items()}
-        store.commit(slot, Checkpoint(self._count, to_json(state), saved))
-        self._pinned[number] = [panel.name for panel in saved.values()]
+        for name, panel in panels.items():
+            table = store.table(f"{slot}/{name}", panel.shape, panel.dtype)
+            for start, stop in pieces(panel.shape[0], table.shard_rows):
+                table.write(start, panel.rows(start, stop))
+        store.commit(slot, Checkpoint(self._count, to_json(state), tuple(panels)))
         self._last = time.monotonic()
         self._took = self._last - now
 
@@ -273,20 +259,15 @@ class Panels:
         except DamageError:
             return None
 
-    def _restored(self, saved: dict[str, SavedPanel]) -> dict[str, Panel] | None:
+    def _restored(self, slot: int, saved: Checkpoint) -> dict[str, Panel] | None:
         try:
-            return {name: self._of_saved(panel) for name, panel in saved.items()}
+            return {name: self._copy(f"{self._name}/{slot}/{name}") for name in saved.panels}
         except DamageError:
             return None
 
-    def _of_saved(self, saved: SavedPanel) -> Panel:
+    def _copy(self, name: str) -> Panel:
         """A new panel with the values of a saved one."""
-        store = self._context.store
-        table: ScratchArray
-        if saved.shape is None or saved.shard_rows is None:
-            table = store.open_table(saved.name)
-        else:
-            table = store.scratch_table(saved.name, saved.shape, saved.dtype, saved.shard_rows)
+        table = self._context.store.open_table(name)
         panel = self.new(table.shape, table.dtype)
         for start, stop in pieces(table.shape[0], self._context.block_rows(table.shape[0])):
             rows = panel.room(start, stop)

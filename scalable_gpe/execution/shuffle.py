@@ -1,12 +1,12 @@
 """The shuffle: entries of a sparse matrix, sorted into buckets of rows, in memory or through scratch files."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.storage.protocol import ArrayStore, ScratchArray
+from scalable_gpe.storage.protocol import ArrayStore
 
 ENTRY_BYTES = 12
 _FIELDS = 3
@@ -100,7 +100,7 @@ def shuffle(
     return shuffled
 
 
-def _scratch(store: ArrayStore, name: str, bucket: int, length: int) -> ScratchArray:
+def _scratch(store: ArrayStore, name: str, bucket: int, length: int) -> Any:
     """The entries of one group of sources and one bucket."""
     return store.scratch_table(f"{name}/{bucket}", (length,), np.int32, length)
 

@@ -6,23 +6,14 @@ finds the results of the others.
 """
 
 import time
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.context import Context
 
 Result = TypeVar("Result", covariant=True)
-
-
-class WithWarning(Protocol):
-    """A result that keeps the warning that was given when it was made."""
-
-    @property
-    def warning(self) -> str | None: ...
-
-
-Warned = TypeVar("Warned", bound=WithWarning)
+Warned = TypeVar("Warned", bound=Any)  # keeps the warning that was given when it was made
 
 
 class Stage(Protocol[Result]):

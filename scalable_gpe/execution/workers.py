@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
@@ -34,19 +35,13 @@ def task_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__).strip("_<>")
 
 
-class _RunOfBlocks(Generic[Result]):
+def _each_block(function: Callable[[int], Result], blocks: tuple[int, int]) -> list[Result]:
     """Work on neighbouring blocks, one after the other."""
-
-    def __init__(self, function: Callable[[int], Result]) -> None:
-        self._function = function
-        self.__name__ = task_name(function)
-
-    def __call__(self, run: tuple[int, int]) -> list[Result]:
-        results = []
-        for number in range(*run):
-            results.append(self._function(number))
-            mapped.trim()
-        return results
+    results = []
+    for number in range(*blocks):
+        results.append(function(number))
+        mapped.trim()
+    return results
 
 
 class Placement(NamedTuple):
@@ -104,8 +99,10 @@ class Workers:
 
     def map_blocks(self, function: Callable[[int], Result], n_blocks: int) -> list[Result]:
         """``[function(number) for number in range(n_blocks)]``; a task may own a run of blocks."""
-        runs = self.map(_RunOfBlocks(function), ranges(n_blocks, self.blocks_per_task(n_blocks)), count=False)
-        return [result for run in runs for result in run]
+        run = partial(_each_block, function)
+        vars(run)["__name__"] = task_name(function)
+        runs = self.map(run, ranges(n_blocks, self.blocks_per_task(n_blocks)), count=False)
+        return [result for results in runs for result in results]
 
     def map(
         self,

@@ -11,8 +11,9 @@ from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
 from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
-from scalable_gpe.execution.memory_plan import ProblemSize, parse_bytes
 from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.problem_size import ProblemSize
+from scalable_gpe.execution.resources import parse_bytes
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import unfinished

@@ -3,7 +3,7 @@
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import MemoryPanel, Panel
+from scalable_gpe.execution.panels import Panel
 from scalable_gpe.io.rows import InputRows, Rows, rows_at_once
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_rows
@@ -16,7 +16,7 @@ class RowSubset:
     """Some rows of another source, in a given order."""
 
     def __init__(self, rows: Rows, ids: np.ndarray | Panel) -> None:
-        self._rows, self._ids = rows, MemoryPanel(ids) if isinstance(ids, np.ndarray) else ids
+        self._rows, self._ids = rows, Panel(ids) if isinstance(ids, np.ndarray) else ids
         self.n_rows, self.n_features, self.resident = ids.shape[0], rows.n_features, rows.resident
 
     def read(self, start: int, stop: int) -> np.ndarray:

@@ -94,7 +94,7 @@ def sweep(
 
     visit.__name__ = _snake_case(type(loop).__name__)  # the task's name on a dashboard
     results = context.workers.map_blocks(visit, kernel.edges.n_blocks)
-    context.tally.count(purpose)
+    context.sweeps[purpose] += 1
     context.workers.progress.advance()
     return results
 

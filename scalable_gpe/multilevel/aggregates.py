@@ -12,8 +12,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.memory_plan import coarse_share
 from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.problem_size import coarse_share
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import DENSE

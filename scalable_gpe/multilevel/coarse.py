@@ -5,7 +5,7 @@ is fixed, and so is their acceleration: a solution is one linear map, the same f
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -27,12 +27,7 @@ _COLUMN_BYTES = 2**25  # of more columns
 _GRID = 128  # the interval is rounded outwards to 1/128
 
 
-class Solver(Protocol):
-    """A fixed linear map, near the inverse of a matrix."""
-
-    @property
-    def n_levels(self) -> int: ...
-    def solve(self, right: np.ndarray) -> np.ndarray: ...
+Solver: TypeAlias = "Inverse | Level"  # a fixed linear map, near the inverse of a matrix
 
 
 @dataclass(frozen=True)

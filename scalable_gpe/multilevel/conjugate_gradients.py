@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
+from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
+from scalable_gpe.execution.sums import chunk_products, sum_rows
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
@@ -134,21 +134,13 @@ class ConjugateGradients:
         shape = self.residual.shape
         spare = self._panels.new(shape, np.float32) if self._spare is None else self._spare
         rough = self._panels.new(shape, np.float32) if self._rough is None else self._rough
-        self._rough = _copied(self._heat, self.residual, rough)
+        self._rough = updated(rough, self.residual.rows, self._heat.context)
         return self._clean(self._cycle.apply(None, self._rough, spare))
 
 
 def zeros(heat: HeatKernel, panels: Panels, n_columns: int) -> Panel:
     """A panel of zeros."""
-    panel = panels.new((heat.kernel.edges.n_points, n_columns), np.float64)
-
-    def clear(piece: tuple[int, int]) -> None:
-        out = panel.room(*piece)
-        out[:] = 0
-        panel.put(piece[0], out)
-
-    heat.context.workers.map(clear, row_pieces(heat.context, panel.shape[0]), count=False)
-    return panel
+    return panels.filled((heat.kernel.edges.n_points, n_columns), np.float64, lambda start, stop: 0)
 
 
 def inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
@@ -162,28 +154,13 @@ def inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
 
 def added(heat: HeatKernel, vectors: Panel, more: Panel, shares: np.ndarray) -> Panel:
     """``vectors + shares * more``, which replaces `vectors`."""
-    with replaced(vectors) as total:
 
-        def add(piece: tuple[int, int]) -> None:
-            out = vectors.rows(*piece)
-            out += more.rows(*piece) * shares
-            total.put(piece[0], out)
+    def add(start: int, stop: int) -> np.ndarray:
+        out = vectors.rows(start, stop)
+        out += more.rows(start, stop) * shares
+        return out
 
-        heat.context.workers.map(add, row_pieces(heat.context, vectors.shape[0]), count=False)
-    return total
-
-
-def _copied(heat: HeatKernel, vectors: Panel, target: Panel) -> Panel:
-    """The vectors in the precision of `target`, which they replace."""
-    with replaced(target) as copy:
-
-        def put(piece: tuple[int, int]) -> None:
-            out = copy.room(*piece)
-            out[:] = vectors.rows(*piece)
-            copy.put(piece[0], out)
-
-        heat.context.workers.map(put, row_pieces(heat.context, vectors.shape[0]), count=False)
-    return copy
+    return updated(vectors, add, heat.context)
 
 
 def _tridiagonal(steps: np.ndarray, ratios: np.ndarray) -> np.ndarray:

@@ -8,12 +8,13 @@ normalisations, because A is similar to a stochastic matrix, so that nothing has
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import column_totals, row_pieces
+from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
+from scalable_gpe.execution.sums import column_totals
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.heat.ordinary import OrdinaryRows
@@ -159,15 +160,11 @@ class Cycle:
     def _first_step(self, right: Panel, target: Panel) -> Panel:
         """The step from zero, which needs no product."""
         heat, c = self.basis.heat, self.c
-        with replaced(target) as fresh:
 
-            def step(piece: tuple[int, int]) -> None:
-                out = fresh.room(*piece)
-                np.multiply(right.rows(*piece), damping(heat, c, *piece)[:, None], out=out, casting="same_kind")
-                fresh.put(piece[0], out)
+        def step(start: int, stop: int) -> Any:
+            return right.rows(start, stop) * damping(heat, c, start, stop)[:, None]
 
-            heat.context.workers.map(step, row_pieces(heat.context, right.shape[0]), count=False)
-        return fresh
+        return updated(target, step, heat.context)
 
     def _sweep(self, loop: Residual | Relaxation, source: Panel, target: Panel) -> Panel:
         kernel, context = self.basis.heat.kernel, self.basis.heat.context

@@ -17,6 +17,7 @@ the sum begins later. `benchmarks/many_rows.py` measures where, and with which p
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def choose_horizon(basis: Callable[[], CoarseBasis], context: Context, name: str
 
 def measure_horizon(basis: CoarseBasis) -> Horizon:
     """Find the slowest shape; rows of slow modes on few rows are held until one is seen."""
-    heat, before = basis.heat, basis.heat.context.tally.sweeps.get("interval", 0)
+    heat, before = basis.heat, basis.heat.context.sweeps["interval"]
     panels = Panels(heat.context)
     roots = _roots(heat, panels, JOINED)
     held = np.asarray(heat.isolated[:]) | in_small_groups(heat, roots)
@@ -99,7 +100,7 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
             if int(held.sum()) == n_before or int(held.sum()) > _MOST_HELD * len(held):
                 break
     panels.clear()
-    n_sweeps = heat.context.tally.sweeps.get("interval", 0) - before
+    n_sweeps = heat.context.sweeps["interval"] - before
     slowest = shape[-1].time if shape else min((mode.time for mode in modes), default=1.0)
     time = slowest if np.isfinite(slowest) and modes else None
     return Horizon(_horizon_for(slowest), time, bool(modes) and not shape, n_sweeps, int(held.sum()))
@@ -187,24 +188,18 @@ def _carriers(search: ModeSearch, modes: Sequence[Mode]) -> np.ndarray:
 
 def _lost(heat: HeatKernel, rows: OrdinaryRows, panels: Panels) -> Panel:
     """The share of the heat of each row that goes to rows that are held."""
-    n_points = heat.kernel.edges.n_points
-    top, image = panels.new((n_points, 1), np.float64), panels.new((n_points, 1), np.float64)
-    blocks = row_pieces(heat.context, n_points)
+    shape = (heat.kernel.edges.n_points, 1)
 
-    def ordinary(piece: tuple[int, int]) -> None:
-        out, free = top.room(*piece), ~rows.are_held(*piece)
-        out[:, 0] = free * rows.top.rows(*piece) * np.sqrt(heat.step_scale[slice(*piece)])
-        top.put(piece[0], out)
+    def ordinary(start: int, stop: int) -> Any:
+        free = ~rows.are_held(start, stop)
+        return (free * rows.top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop]))[:, None]
 
-    heat.context.workers.map(ordinary, blocks, count=False)
+    top, image = panels.filled(shape, np.float64, ordinary), panels.new(shape, np.float64)
     sweep(heat.kernel, Product(StepScale(heat)), top, image, heat.context, purpose="interval")
-    lost = panels.new((n_points,), np.float64)
 
-    def divide(piece: tuple[int, int]) -> None:
-        out, own = lost.room(*piece), top.rows(*piece)[:, 0]
-        kept = np.divide(image.rows(*piece)[:, 0], own, out=np.ones(len(out)), where=own > 0)
-        out[:] = np.clip(1 - kept, 0.0, 1.0)
-        lost.put(piece[0], out)
+    def lost(start: int, stop: int) -> Any:
+        own = top.rows(start, stop)[:, 0]
+        kept = np.divide(image.rows(start, stop)[:, 0], own, out=np.ones(len(own)), where=own > 0)
+        return np.clip(1 - kept, 0.0, 1.0)
 
-    heat.context.workers.map(divide, blocks, count=False)
-    return lost
+    return panels.filled(shape[:1], np.float64, lost)

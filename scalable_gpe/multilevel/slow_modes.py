@@ -6,7 +6,7 @@ current vectors, their preconditioned residuals and the last changes is searched
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,18 +81,16 @@ class ModeSearch:
             coarse *= mass
             coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
         shared = self.panels.of(np.ascontiguousarray(coarse / mass))
-        vectors = self.panels.new((heat.kernel.edges.n_points, n_modes), np.float64)
         noise = np.random.default_rng([seed, 1]).standard_normal((_NOISE_ROWS, n_modes))
 
-        def spread(piece: tuple[int, int]) -> None:
-            labels = _global_labels(aggregates, *piece)
-            out = vectors.room(*piece)
-            out[:] = np.where(labels[:, None] >= 0, shared.whole()[labels], 0.0)
-            out += 1e-3 * noise[np.arange(*piece) % _NOISE_ROWS] * np.abs(out).max()  # rows without an aggregate
-            out *= (top.rows(*piece) * np.sqrt(heat.step_scale[slice(*piece)]))[:, None]
-            vectors.put(piece[0], out)
+        def spread(start: int, stop: int) -> np.ndarray:
+            labels = _global_labels(aggregates, start, stop)
+            out = np.where(labels[:, None] >= 0, shared.whole()[labels], 0.0)
+            out += 1e-3 * noise[np.arange(start, stop) % _NOISE_ROWS] * np.abs(out).max()  # rows without an aggregate
+            out *= (top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop]))[:, None]
+            return out
 
-        heat.context.workers.map(spread, row_pieces(heat.context, vectors.shape[0]), count=False)
+        vectors = self.panels.filled((heat.kernel.edges.n_points, n_modes), np.float64, spread)
         shared.retire()
         self._search([self._subspace(vectors)], n_modes)
 
@@ -137,16 +135,11 @@ class ModeSearch:
         """In single precision: what a cycle makes of them need not be exact."""
         assert self.current is not None
         vectors, images, decays = self.current.vectors, self.current.images, self.decays
-        out = self.panels.new(vectors.shape, np.float32)
 
-        def subtract(piece: tuple[int, int]) -> None:
-            rows = out.room(*piece)
-            rows[:] = images.rows(*piece) - vectors.rows(*piece) * decays
-            out.put(piece[0], rows)
+        def subtract(start: int, stop: int) -> Any:
+            return images.rows(start, stop) - vectors.rows(start, stop) * decays
 
-        context = self.basis.heat.context
-        context.workers.map(subtract, row_pieces(context, out.shape[0]), count=False)
-        return out
+        return self.panels.filled(vectors.shape, np.float32, subtract)
 
     def _search(self, spaces: list[Subspace], n_modes: int) -> None:
         """Find the best vectors in some subspaces together."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian
@@ -132,7 +131,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
     after each accelerated cycle have known coordinates. So no cycle is made for the second.
     """
     context, c, panels = basis.heat.context, 1 - 1 / horizon, Panels(basis.heat.context)
-    before, coarse = context.tally.sweeps.get("interval", 0), basis.solver(c)
+    before, coarse = context.sweeps["interval"], basis.solver(c)
     search = ConjugateGradients(
         Laplacian(basis.heat, basis.rows, c=c),
         Cycle(basis, c, panels, "interval", coarse),
@@ -155,7 +154,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
             n_cycles, error = _cycles_to(tol, plan, search.known, directions, pairs)
             settled = settled or (search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest)
     panels.clear()
-    return replace(plan, n_cycles=n_cycles, n_sweeps=context.tally.sweeps["interval"] - before, error=error)
+    return replace(plan, n_cycles=n_cycles, n_sweeps=context.sweeps["interval"] - before, error=error)
 
 
 def _cycles_to(
@@ -194,13 +193,11 @@ def _random(heat: HeatKernel, panels: Panels) -> Panel:
     """Random signs."""
     from scalable_gpe.loops import random
 
-    panel, columns = panels.new((heat.kernel.edges.n_points, PROBES), np.float64), np.arange(PROBES)
+    def draw(start: int, stop: int) -> np.ndarray:
+        out = np.empty((stop - start, PROBES))
+        user_row = heat.kernel.storage_order.user_row[start:stop]
+        random.fill_bernoulli(out, user_row, np.arange(PROBES), np.uint64(_PROBE_SEED))
+        out *= np.sqrt(heat.step_scale[start:stop])[:, None]
+        return out
 
-    def draw(piece: tuple[int, int]) -> None:
-        out = panel.room(*piece)
-        random.fill_bernoulli(out, heat.kernel.storage_order.user_row[slice(*piece)], columns, np.uint64(_PROBE_SEED))
-        out *= np.sqrt(heat.step_scale[slice(*piece)])[:, None]
-        panel.put(piece[0], out)
-
-    heat.context.workers.map(draw, row_pieces(heat.context, panel.shape[0]), count=False)
-    return panel
+    return panels.filled((heat.kernel.edges.n_points, PROBES), np.float64, draw)

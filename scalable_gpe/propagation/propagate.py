@@ -13,7 +13,6 @@ from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, Message
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.propagation.labels import GivenLabels, Sources, check_labels
 from scalable_gpe.propagation.solutions import (
@@ -390,16 +389,11 @@ def _publish(problem: Problem, solved: list[tuple[int, Solved]], n_classes: int,
 def _likelihoods(problem: Problem, scores: Panel, scale: np.ndarray, panels: Panels) -> Panel:
     """Scores in units of their root mean square in the component of the row."""
     units, number = np.where(scale > 0, scale, 1.0), problem.reached.number
-    out = panels.new(scores.shape, np.float32)
 
-    def divide(piece: tuple[int, int]) -> None:
-        room = out.room(*piece)
-        room[:] = scores.rows(*piece) / units[number(*piece)][:, None]
-        out.put(piece[0], room)
+    def divide(start: int, stop: int) -> Any:
+        return scores.rows(start, stop) / units[number(start, stop)][:, None]
 
-    context = problem.heat.context
-    context.workers.map(divide, row_pieces(context, scores.shape[0]), count=False)
-    return out
+    return panels.filled(scores.shape, np.float32, divide)
 
 
 def normalised(scores: np.ndarray, logarithms: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from scalable_gpe.checks import ALL
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.memory_plan import live_panels
 from scalable_gpe.execution.panels import Panel, Panels
+from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import SolverError
 from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan

@@ -8,11 +8,12 @@ embedding, ``y = s (K Z) / sqrt(k)``, and the same formula embeds new points.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from scalable_gpe.execution.panels import Panel, Panels, replaced
-from scalable_gpe.execution.sums import chunk_totals, row_pieces, sum_rows
+from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
+from scalable_gpe.execution.sums import chunk_totals, sum_rows
 from scalable_gpe.heat.normalization import HeatKernel, StepScale, top_eigenvector
 from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, Shares, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
@@ -93,15 +94,14 @@ def start_panel(
         return chunk_totals(_weighted(entries, direction, start, stop))
 
     coefficients = removed.coefficients(sum_rows(heat.context, n_points, sketch_rows))
-    with replaced(panel) as centred:
 
-        def centre_rows(piece: tuple[int, int]) -> None:
-            rows, out = slice(*piece), panel.rows(*piece)
-            along = heat.weights[rows] if direction is None else heat.weights[rows] * direction.rows(*piece)
-            sparse.centre_rows(out, along, coefficients, heat.scale_points[rows])
-            centred.put(piece[0], out)
+    def centre_rows(start: int, stop: int) -> np.ndarray:
+        rows, out = slice(start, stop), panel.rows(start, stop)
+        along = heat.weights[rows] if direction is None else heat.weights[rows] * direction.rows(start, stop)
+        sparse.centre_rows(out, along, coefficients, heat.scale_points[rows])
+        return out
 
-        heat.context.workers.map(centre_rows, row_pieces(heat.context, n_points), count=False)
+    centred = updated(panel, centre_rows, heat.context)
     vectors.clear()
     return centred, coefficients
 
@@ -306,23 +306,14 @@ class PowerIteration:
 
     def _first_terms(self, current: Panel, terms: dict[Power, Coefficients], sums: dict[Power, Panel]) -> Panel:
         """Return zeros in place of T_(-1), and begin the sum of each series with its constant term."""
-        previous = self._panels.new(current.shape, current.dtype)
-        begun = {label: self._panels.new(current.shape, current.dtype) for label in terms}
-        shares = {label: current.dtype.type(coefficients[0]) for label, coefficients in terms.items()}
+        for label, coefficients in terms.items():
+            share = current.dtype.type(coefficients[0])
 
-        def first_terms(piece: tuple[int, int]) -> None:
-            zeros = previous.room(*piece)
-            zeros[:] = 0
-            previous.put(piece[0], zeros)
-            for label, total in begun.items():
-                out = total.room(*piece)
-                np.multiply(current.rows(*piece), shares[label], out=out)
-                total.put(piece[0], out)
+            def constant_term(start: int, stop: int, share: Any = share) -> Any:
+                return np.multiply(current.rows(start, stop), share)
 
-        context = self._heat.context
-        context.workers.map(first_terms, row_pieces(context, current.shape[0]), count=False)
-        sums |= begun
-        return previous
+            sums[label] = self._panels.filled(current.shape, current.dtype, constant_term)
+        return self._panels.filled(current.shape, current.dtype, lambda start, stop: 0)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.execution.panels import Panel, Panels, replaced
+from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
 from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
 from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel, StepScale
@@ -122,22 +122,11 @@ class Lanczos:
     def _extend(self, n_steps: int) -> None:
         if self._current is None:
             self._current, self._share = self._start()
-            self._previous = self._zeros(self._current.shape)
+            self._previous = self._panels.filled(self._current.shape, np.float64, lambda start, stop: 0)
         missing = n_steps - len(self._alpha)
         with self._context.workers.progress.stage("interval", max(missing, 0)):
             for _ in range(missing):
                 self._step()
-
-    def _zeros(self, shape: tuple[int, ...]) -> Panel:
-        zeros = self._panels.new(shape, np.float64)
-
-        def clear(piece: tuple[int, int]) -> None:
-            out = zeros.room(*piece)
-            out[:] = 0
-            zeros.put(piece[0], out)
-
-        self._context.workers.map(clear, row_pieces(self._context, shape[0]), count=False)
-        return zeros
 
     def _step(self) -> None:
         """One product and the three-term recurrence, on Z = S x, whose inner product is Z'S^-2 Z.
@@ -195,15 +184,13 @@ class Lanczos:
             share = _inner(heat, left, left)
         top.retire()
         norm = np.sqrt(np.where(share > 0, share, 1.0))
-        with replaced(left) as unit:
 
-            def normalise(piece: tuple[int, int]) -> None:
-                out = left.rows(*piece)
-                out /= norm
-                unit.put(piece[0], out)
+        def normalise(start: int, stop: int) -> np.ndarray:
+            out = left.rows(start, stop)
+            out /= norm
+            return out
 
-            self._context.workers.map(normalise, blocks, count=False)
-        return unit, share
+        return updated(left, normalise, self._context), share
 
 
 def _inverse(norm: np.ndarray) -> np.ndarray:

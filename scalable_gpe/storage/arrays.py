@@ -19,7 +19,7 @@ from scalable_gpe.storage.handle import StoreHandle
 _ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold: it is all zeros
 
 
-class _Stored:
+class StoredArray:
     """An array of a store.
 
     A pickle holds the store and the name; another process opens the array once for all its tasks.
@@ -27,8 +27,8 @@ class _Stored:
 
     write_empty = True  # whether chunks of zeros are written
 
-    def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
-        self.handle = handle
+    def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
+        self.store = store
         self.array = array
         self.name = array.path
         self.dtype = np.dtype(array.dtype)
@@ -38,11 +38,11 @@ class _Stored:
         return (self.array.shape, self.dtype.str, self.array.chunks, self.array.shards)
 
     def __reduce__(self) -> Any:
-        return _opened, (type(self), self.handle, self.name, self._layout)
+        return _opened, (type(self), self.store, self.name, self._layout)
 
     def readable(self, *index: int) -> bool:
         """Whether a shard (or chunk) is stored and can be read."""
-        if not self.handle.backend.exists(f"{self.name}/{chunk_name(index)}"):
+        if not self.store.backend.exists(f"{self.name}/{chunk_name(index)}"):
             return False
         steps = self.array.shards or self.array.chunks
         region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
@@ -63,54 +63,54 @@ class _Stored:
             except DamageError:
                 if not whole:
                     raise
-                self.handle.backend.delete(f"{self.name}/{chunk_name(index)}")
+                self.store.backend.delete(f"{self.name}/{chunk_name(index)}")
                 self.array[region] = values
 
     @contextlib.contextmanager
     def _named(self, *, noted: bool = True) -> Iterator[None]:
         """Make errors of a chunk name its array; with `noted`, the next run repairs it."""
         try:
-            with self.handle.backend.io(f"array {self.name!r}", missing=True):
+            with self.store.backend.io(f"array {self.name!r}", missing=True):
                 yield
         except FileNotFoundError as error:
             raise self._damage(f"{error.filename or error} is missing", noted) from error
         except DamageError:  # of the codec
             if noted:
-                self.handle.note_damage(self.name)
+                self.store.note_damage(self.name)
             raise
         except MemoryError as error:
             raise StoreError(
-                f"array {self.name!r} of store {str(self.handle)!r} does not fit in memory ({error}). Free some "
+                f"array {self.name!r} of store {str(self.store)!r} does not fit in memory ({error}). Free some "
                 "memory; if its shape cannot be right, do not use this store."
             ) from None
 
     def _damage(self, what: str, noted: bool = True, part: str = "") -> DamageError:
         if noted:
-            self.handle.note_damage(self.name)
+            self.store.note_damage(self.name)
         return DamageError(f"array {self.name!r} is damaged: {what}", self.name, part)
 
 
 @lru_cache(maxsize=512)
-def _opened(kind: type[_Stored], handle: StoreHandle, name: str, layout: tuple[Any, ...]) -> _Stored:
+def _opened(kind: type[StoredArray], store: StoreHandle, name: str, layout: tuple[Any, ...]) -> StoredArray:
     """Open an array that another process sent by name."""
-    stored = kind(handle, handle.find(name, write_empty=kind.write_empty))
+    stored = kind(store, store.find(name, write_empty=kind.write_empty))
     if stored._layout != layout:
-        raise DamageError(f"array {name!r} of store {str(handle)!r} was replaced by another one", name)
+        raise DamageError(f"array {name!r} of store {str(store)!r} was replaced by another one", name)
     return stored
 
 
-class StoredTable(_Stored):
+class StoredTable(StoredArray):
     """A table that is a zarr array, sharded by rows."""
 
-    def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
-        super().__init__(handle, array)
+    def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
+        super().__init__(store, array)
         self.shape = array.shape
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property
     def key(self) -> tuple[str, str]:
         """Unique key of this table."""
-        return str(self.handle.backend), self.name
+        return str(self.store.backend), self.name
 
     @property
     def run_rows(self) -> int:
@@ -121,7 +121,7 @@ class StoredTable(_Stored):
     def gap_rows(self) -> int:
         """Rows whose reading takes less time than one more request."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        return self.handle.backend.request_bytes // row_bytes
+        return self.store.backend.request_bytes // row_bytes
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""
@@ -139,7 +139,7 @@ class StoredTable(_Stored):
                 key = f"{self.name}/{chunk_name(self._index(shard))}"
                 # zarr reads the fill value from a file that is not there
                 suspect = rows.size > 0 and self._is_fill(rows[:1]) and self._is_fill(rows)
-                if suspect and not self.handle.backend.exists(key):
+                if suspect and not self.store.backend.exists(key):
                     raise FileNotFoundError(key)
 
     def _is_fill(self, rows: np.ndarray) -> bool:
@@ -164,7 +164,7 @@ class StoredTable(_Stored):
     def write(self, start: int, values: np.ndarray, first_column: int = 0) -> None:
         """Write a whole shard from row `start` on, or some columns of it (one writer at a time)."""
         whole = len(values) == self.shard_rows or start + len(values) == self.shape[0]
-        self.handle.check_writable()
+        self.store.check_writable()
         if start % self.shard_rows or not whole:
             raise ValueError("a task must write whole shards: two writers of one shard lose data")
         columns = [slice(first_column, first_column + width) for width in values.shape[1:]]
@@ -176,7 +176,7 @@ class StoredTable(_Stored):
         return self.readable(*self._index(start // self.shard_rows))
 
 
-class StoredRagged(_Stored):
+class StoredRagged(StoredArray):
     """Ragged blocks: row b of a zarr array holds a 1, then the entries of block b, then zeros.
 
     The leading 1 keeps every shard from being all zeros, so that inner chunks of padding need not
@@ -185,8 +185,8 @@ class StoredRagged(_Stored):
 
     write_empty = False
 
-    def __init__(self, handle: StoreHandle, array: ZarrArray) -> None:
-        super().__init__(handle, array)
+    def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
+        super().__init__(store, array)
         self._width = array.shape[1]
 
     def read(self, block: int, length: int) -> np.ndarray:
@@ -202,7 +202,7 @@ class StoredRagged(_Stored):
 
     def write(self, block: int, values: np.ndarray) -> None:
         """Write the entries of one block as one shard: chunks of padding alone are not written."""
-        self.handle.check_writable()
+        self.store.check_writable()
         row = np.zeros((1, self._width), self.dtype)
         row[0, 0] = 1
         row[0, 1 : len(values) + 1] = values
@@ -226,9 +226,12 @@ def chunk_name(index: Sequence[int]) -> str:
 def chunk_checksum(backend: StorageBackend, key: str, n_inner: int) -> str:
     """Checksum of the checksums that end a chunk, or the first and the last of the `n_inner` chunks of a shard.
 
-    Few bytes are read. It tells a chunk from all others, and from its own earlier content.
+    Few bytes are read. It tells a chunk from all others, and from its own earlier content; "missing" if there is none.
     """
-    size = backend.length(key)
+    try:
+        size = backend.length(key)
+    except FileNotFoundError:
+        return "missing"
     if n_inner == 0:
         return f"{google_crc32c.value(backend.read(key, max(size - 4, 0), size)):08x}"
     first = max(size - 16 * n_inner - 4, 0)

@@ -11,7 +11,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from scalable_gpe.errors import Message, StoreError
 from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
@@ -29,41 +29,6 @@ _FILE = re.compile(
     r"\.(np[yz]|csv|tsv|txt|parquet|feather|h5ad|h5|hdf5|loom|mtx|mat|rds|pkl|json|gz|zip|html?|png|pdf|svg|jpe?g)",
     re.IGNORECASE,
 )
-_MOST_BUFFERS = 512  # of one call of the system
-
-
-class WrongBytes(Exception):
-    """Bytes of a file that are not those that were written: another length, or another checksum."""
-
-
-class StorageBackend(Protocol):
-    """Files of a store, by their names.
-
-    `network`: a failed read does not mean that the bytes are damaged. `request_bytes` are read in the time that one
-    more request takes.
-    """
-
-    network: bool
-    request_bytes: int
-
-    def is_empty(self) -> bool: ...
-    def check(self, prefix: str) -> None: ...
-    def zarr(self, *, read_only: bool) -> Any: ...
-    def exists(self, key: str) -> bool: ...
-    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes: ...
-    def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None: ...
-    def write(self, key: str, *pieces: Any, synced: bool = False) -> None: ...
-    def files(self, prefix: str = "") -> list[str]: ...
-    def folders(self, prefix: str = "") -> list[str]: ...
-    def size(self, prefix: str) -> int: ...
-    def length(self, key: str) -> int: ...
-    def delete(self, key: str) -> None: ...
-    def remove(self, prefix: str, first: str) -> None: ...
-    def flush(self, prefix: str, *, deep: bool = True) -> None: ...
-    def remove_partial(self) -> None: ...
-    def remove_root(self) -> None: ...
-    def lock(self) -> Lock: ...
-    def io(self, what: str = "", *, missing: bool = False) -> contextlib.AbstractContextManager[None]: ...
 
 
 def is_url(path: Any) -> bool:
@@ -125,16 +90,45 @@ def check_key(key: str) -> None:
         raise StoreError(f"name {key!r} leads out of the store. This store was tampered with: do not use it.")
 
 
-def open_backend(path: Any, storage_options: StorageOptions | None = None) -> StorageBackend:
-    """Return the backend of a path or URL; nothing is read or written."""
-    return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
+class _Backend:
+    """What both kinds have in common.
+
+    `network`: a failed read does not mean that the bytes are damaged. `request_bytes` are read in the time that one
+    more request takes. `_way_out` is what helps against a failure.
+    """
+
+    network: bool
+    request_bytes: int
+    _way_out: str
+
+    def _is_failure(self, error: Exception) -> bool:
+        """Whether an error comes from the system, not from damaged bytes or a fault of the program."""
+        return isinstance(error, OSError)
+
+    @contextlib.contextmanager
+    def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
+        """Turn a failure into a StoreError that says what failed and why; with `missing`, a file may be absent."""
+        try:
+            yield
+        except Exception as error:
+            named = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
+            if named or not self._is_failure(error):
+                raise
+            text = " ".join(str(getattr(error, "strerror", None) or error).split())
+            raise StoreError(
+                Message(
+                    f"{what or f'store {str(self)!r}'}: {text.rstrip('.') or type(error).__name__}. Finished results "
+                    f"are kept; {self._way_out}, and run the same call again to resume."
+                )
+            ) from error
 
 
-class LocalBackend:
+class LocalBackend(_Backend):
     """A directory of the file system."""
 
     network = False
     request_bytes = 2**13
+    _way_out = "make room or repair the disk"
 
     def __init__(self, path: str) -> None:
         self.path = Path(os.path.abspath(path))  # workers may have another working directory
@@ -177,10 +171,6 @@ class LocalBackend:
 
         return LocalStore(self.path, read_only=read_only)
 
-    def check(self, prefix: str) -> None:
-        """Refuse a name that leads out of the store."""
-        self._folder(prefix)
-
     def is_empty(self) -> bool:
         """Whether the directory is missing, or holds nothing but the lock and what a killed writer has begun."""
         names = os.listdir(self.path) if self.path.exists() else []
@@ -199,25 +189,7 @@ class LocalBackend:
                 file.seek(start or 0)
                 return file.read() if stop is None else file.read(stop - (start or 0))
 
-    def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None:
-        """Read a file into buffers, which it must fill exactly; with `start`, the bytes from there on that fill them.
-
-        The interpreter's lock is held for a few microseconds, whatever the size.
-        """
-        file, at = os.open(self._file(key), os.O_RDONLY), start or 0
-        try:
-            left = [memoryview(buffer).cast("B") for buffer in buffers]
-            while left:
-                n_bytes = os.preadv(file, left[:_MOST_BUFFERS], at)
-                if not n_bytes:
-                    raise WrongBytes("too short")
-                at, left = at + n_bytes, _after(left, n_bytes)
-            if start is None and os.fstat(file).st_size != at:
-                raise WrongBytes("too long")
-        finally:
-            os.close(file)
-
-    def write(self, key: str, *pieces: Any, synced: bool = False) -> None:
+    def write(self, key: str, content: Any, *, synced: bool = False) -> None:
         """Write one file, completely or not at all; of two writers of one file, one wins.
 
         `synced`: it is on the disk before it has its name.
@@ -225,11 +197,10 @@ class LocalBackend:
         file = self._file(key)
         unfinished = f"{file}.{uuid.uuid4().hex}.partial"
         os.makedirs(os.path.dirname(file), exist_ok=True)
-        with open(unfinished, "wb", buffering=0) as target:
-            left = [memoryview(piece).cast("B") for piece in pieces]
-            while left:
-                left = _after(left, os.writev(target.fileno(), left[:_MOST_BUFFERS]))
+        with open(unfinished, "wb") as target:
+            target.write(content)
             if synced:
+                target.flush()
                 os.fsync(target.fileno())
         os.replace(unfinished, file)
 
@@ -259,11 +230,11 @@ class LocalBackend:
         with self.io():
             Path(self._file(key)).unlink(missing_ok=True)
 
-    def remove(self, prefix: str, first: str) -> None:
-        """Remove everything below a prefix, the file `first` before all others."""
+    def remove(self, prefix: str) -> None:
+        """Remove everything below a prefix, its zarr.json first."""
         folder = self._folder(prefix)
         if folder.exists():
-            self.delete(f"{prefix}/{first}")
+            self.delete(f"{prefix}/zarr.json")
             with self.io():
                 shutil.rmtree(folder)
 
@@ -300,31 +271,6 @@ class LocalBackend:
         """Take the lock of the store."""
         return LocalLock(self.path)
 
-    @contextlib.contextmanager
-    def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
-        """Turn an OSError into a StoreError that says what failed and why; with `missing`, a file may be absent."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError)):
-                raise
-            if not what and not self.path.exists():
-                raise StoreError(f"store {str(self)!r} cannot be made: {_reason(error)}. Pass another path.") from error
-            raise StoreError(
-                f"{what or f'store {str(self)!r}'}: {_reason(error)}. Finished results are kept; make room or repair "
-                "the disk, and run the same call again to resume."
-            ) from error
-
-
-def _after(buffers: list[memoryview], n_bytes: int) -> list[memoryview]:
-    """What is left of some buffers after the first `n_bytes` bytes."""
-    done = 0
-    while done < len(buffers) and n_bytes >= len(buffers[done]):
-        n_bytes -= len(buffers[done])
-        done += 1
-    rest = buffers[done:]
-    return [rest[0][n_bytes:], *rest[1:]] if n_bytes else rest
-
 
 def _fsync(file: str) -> None:
     handle = os.open(file, os.O_RDONLY)
@@ -334,11 +280,12 @@ def _fsync(file: str) -> None:
         os.close(handle)
 
 
-class FsspecBackend:
+class FsspecBackend(_Backend):
     """A prefix of an object store (s3://, gs://, memory://, ...), which writes an object completely or not at all."""
 
     network = True
     request_bytes = 2**22
+    _way_out = "check the URL, `storage_options`, credentials and network"
 
     def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
         self.url = url.rstrip("/")
@@ -367,10 +314,6 @@ class FsspecBackend:
             self._zarr = FsspecStore.from_url(self.url, storage_options=self._settings)
         return self._zarr.with_read_only(read_only)
 
-    def check(self, prefix: str) -> None:
-        """Refuse a name that leads out of the store."""
-        check_key(prefix)
-
     def is_empty(self) -> bool:
         """Whether there are no objects below the prefix."""
         return not self._ls("")
@@ -385,20 +328,10 @@ class FsspecBackend:
         with self.io(missing=True):
             return bytes(self._fs.cat_file(self._path(key), start=start, end=stop))
 
-    def read_into(self, key: str, *buffers: Any, start: int | None = None) -> None:
-        """Read an object into buffers, which it must fill exactly; with `start`, the bytes from there on."""
-        views = [memoryview(buffer).cast("B") for buffer in buffers]
-        n_bytes = sum(map(len, views))
-        content = memoryview(self.read(key, start, None if start is None else start + n_bytes))
-        if len(content) != n_bytes:
-            raise WrongBytes("wrong length")
-        for view in views:
-            view[:], content = content[: len(view)], content[len(view) :]
-
-    def write(self, key: str, *pieces: Any, synced: bool = False, create: bool = False) -> None:
+    def write(self, key: str, content: Any, *, synced: bool = False, create: bool = False) -> None:
         """Write one object; with `create` only if it does not exist, if the object store supports that."""
         with self.io():
-            self._fs.pipe_file(self._path(key), b"".join(pieces), **({"mode": "create"} if create else {}))
+            self._fs.pipe_file(self._path(key), bytes(content), **({"mode": "create"} if create else {}))
 
     def files(self, prefix: str = "") -> list[str]:
         """All objects below a prefix, in order."""
@@ -429,12 +362,12 @@ class FsspecBackend:
         with self.io(), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._path(key))
 
-    def remove(self, prefix: str, first: str) -> None:
-        """Remove everything below a prefix, the object `first` before all others."""
-        files = self.files(prefix)
-        if f"{prefix}/{first}" in files:
-            self.delete(f"{prefix}/{first}")
-            files.remove(f"{prefix}/{first}")
+    def remove(self, prefix: str) -> None:
+        """Remove everything below a prefix, its zarr.json first."""
+        files, first = self.files(prefix), f"{prefix}/zarr.json"
+        if first in files:
+            self.delete(first)
+            files.remove(first)
         if files:
             with self.io(), contextlib.suppress(FileNotFoundError):
                 self._fs.rm([self._path(file) for file in files])
@@ -461,21 +394,17 @@ class FsspecBackend:
             return list(self._fs.ls(self._path(prefix), detail=True))
         return []
 
-    @contextlib.contextmanager
-    def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
-        """Turn a failure into a StoreError that says what failed and why; with `missing`, an object may be absent."""
-        try:
-            yield
-        except Exception as error:
-            named = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
-            if named or not _is_failure(error):
-                raise
-            raise StoreError(
-                Message(
-                    f"{what or f'store {str(self)!r}'}: {_reason(error)}. Finished results are kept; check the URL, "
-                    "`storage_options`, credentials and network, and run the same call again to resume."
-                )
-            ) from error
+    def _is_failure(self, error: Exception) -> bool:
+        """Whether an error comes from the network, its event loop or the credentials, not from damaged bytes."""
+        return isinstance(error, OSError | RuntimeError) or type(error).__module__.partition(".")[0] in _NETWORK
+
+
+StorageBackend = LocalBackend | FsspecBackend
+
+
+def open_backend(path: Any, storage_options: StorageOptions | None = None) -> StorageBackend:
+    """Return the backend of a path or URL; nothing is read or written."""
+    return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
 
 
 def _file_system(url: str, options: StorageOptions) -> tuple[Any, str]:
@@ -489,13 +418,3 @@ def _file_system(url: str, options: StorageOptions) -> tuple[Any, str]:
     except ValueError as error:
         raise ValueError(f"{url!r} is neither a path nor a URL that fsspec knows: {error}.") from error
     return fs, root.rstrip("/")
-
-
-def _is_failure(error: Exception) -> bool:
-    """Whether an error comes from the network, its event loop or the credentials, not from damaged bytes."""
-    return isinstance(error, OSError | RuntimeError) or type(error).__module__.partition(".")[0] in _NETWORK
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return text.rstrip(".") or type(error).__name__

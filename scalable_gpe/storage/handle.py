@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import pickle
 from functools import cached_property, lru_cache
 from typing import Any
 
-import numpy as np
 import zarr
 
 from scalable_gpe.errors import DamageError, Message, StoreError
@@ -18,9 +16,6 @@ from scalable_gpe.storage.codec import ZarrArray, with_checks
 from scalable_gpe.storage.lock import Lock
 
 NOTES = ".damaged"  # the file that names arrays which a reader found damaged
-
-_MOST_CHUNK = 2**40  # bytes that no chunk of this library has
-_CODECS = {"bytes", "crc32c", "sharding_indexed"}  # all that this library writes: none of them expands what it reads
 
 
 class StoreHandle:
@@ -32,10 +27,10 @@ class StoreHandle:
 
     def __init__(self, backend: StorageBackend, *, read_only: bool) -> None:
         self.backend, self.read_only = backend, read_only
-        self.lock: Lock | None = None
+        self.held_lock: Lock | None = None
 
     def __reduce__(self) -> Any:
-        return _reopened, (pickle.dumps(self.backend), self.lock is not None)
+        return _reopened, (type(self), pickle.dumps(self.backend), self.held_lock is not None)
 
     def __str__(self) -> str:
         return str(self.backend)
@@ -55,18 +50,29 @@ class StoreHandle:
                 )
             )
 
+    def lock(self) -> None:
+        """Take the lock; raise if another process holds it."""
+        self.check_writable()
+        self.held_lock = self.backend.lock()
+
+    def unlock(self) -> None:
+        """Release the lock."""
+        if self.held_lock is not None:
+            lock, self.held_lock = self.held_lock, None
+            lock.release()
+
     def fence(self) -> None:
         """Raise unless this process may commit and remove: it still has the lock that it took."""
         self.check_writable()
-        if self.lock is not None:
-            self.lock.check()
+        if self.held_lock is not None:
+            self.held_lock.check()
 
     def described(self, name: str) -> dict[str, Any] | None:
-        """What zarr.json says of the array of that name, or None: there is none, or not one of this library."""
+        """What zarr.json says of the array of that name, or None: there is none, or it is not readable."""
         try:
             described = json.loads(self.backend.read(f"{name}/zarr.json"))
-            return described if _is_own(described) else None
-        except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return described if described["node_type"] == "array" else None
+        except (FileNotFoundError, ValueError, TypeError, LookupError, RecursionError):
             return None
 
     def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
@@ -85,7 +91,7 @@ class StoreHandle:
         """Open the array of that name, which must exist."""
         array = self.open(name, write_empty=write_empty)
         if array is None:
-            raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not one of this library", name)
+            raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not readable", name)
         return array
 
     def note_damage(self, name: str) -> None:
@@ -110,32 +116,14 @@ class StoreHandle:
         if self.read_only and not self.backend.files(name):
             return  # nothing to remove, as for panels in memory
         self.fence()
-        self.backend.remove(name, first="zarr.json")
-
-
-def _is_own(described: Any) -> bool:
-    """Whether an array has numbers and codecs that this library writes."""
-    shape, chunk = described["shape"], described["chunk_grid"]["configuration"]["chunk_shape"]
-    dtype = np.dtype(described["data_type"])
-    counts = all(isinstance(n, int) and n >= 0 for n in (*shape, *chunk)) and len(chunk) == len(shape)
-    small = counts and math.prod(chunk) * dtype.itemsize <= _MOST_CHUNK
-    is_array = described["node_type"] == "array" and dtype.kind in "fiub"
-    return is_array and small and _codec_names(described["codecs"]) <= _CODECS
-
-
-def _codec_names(codecs: Any) -> set[str]:
-    """Names of codecs, and of those inside them."""
-    names: set[str] = set()
-    for codec in codecs or ():
-        inner = codec.get("configuration") or {}
-        names |= {str(codec["name"])} | _codec_names(inner.get("codecs")) | _codec_names(inner.get("index_codecs"))
-    return names
+        self.backend.remove(name)
 
 
 @lru_cache(maxsize=16)
-def _reopened(backend: bytes, writer: bool) -> StoreHandle:
-    """Open a handle that another process sent; a writer relies on the lock of that process."""
-    handle = StoreHandle(pickle.loads(backend), read_only=not writer)
-    if not writer and not handle.backend.exists("zarr.json"):
-        raise FileNotFoundError(f"store {str(handle)!r} no longer exists. Restore it, or open a copy of it.")
-    return handle
+def _reopened(kind: type[StoreHandle], backend: bytes, writer: bool) -> StoreHandle:
+    """Open a store that another process sent; a writer relies on the lock of that process."""
+    store = kind.__new__(kind)
+    StoreHandle.__init__(store, pickle.loads(backend), read_only=not writer)
+    if not writer and not store.backend.exists("zarr.json"):
+        raise FileNotFoundError(f"store {str(store)!r} no longer exists. Restore it, or open a copy of it.")
+    return store

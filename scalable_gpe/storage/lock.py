@@ -4,6 +4,8 @@ In a directory the operating system locks a file, and frees it when its holder d
 there a small object names the holder, which rewrites it every few seconds as a heartbeat.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import json
@@ -16,30 +18,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from scalable_gpe.errors import StoreError, logger
+
+if TYPE_CHECKING:
+    from scalable_gpe.storage.backends import FsspecBackend
 
 BEAT = 4.0  # seconds between two heartbeats
 STALE = 60.0  # seconds without a heartbeat, observed by the next process, after which a holder counts as dead
 LOCK_FILE = ".lock"
 _NAME = "lock."
-
-
-class Lock(Protocol):
-    """A lock that is held."""
-
-    def check(self) -> None: ...
-    def release(self) -> None: ...
-
-
-class LockObjects(Protocol):
-    """Operations of an object store that a lock needs."""
-
-    def read(self, key: str) -> bytes: ...
-    def write(self, key: str, *pieces: Any, create: bool = False) -> None: ...
-    def delete(self, key: str) -> None: ...
-    def objects(self) -> list[str]: ...
 
 
 @contextmanager
@@ -95,7 +84,7 @@ class ObjectLock:
     do. A holder that finds a higher number, or another holder in its own object, has lost the lock; `check` raises.
     """
 
-    def __init__(self, backend: LockObjects) -> None:
+    def __init__(self, backend: FsspecBackend) -> None:
         self._backend, self._lost = backend, ""
         self._self = {
             "host": socket.gethostname(),
@@ -197,6 +186,9 @@ class ObjectLock:
 
     def _content(self, beat: int) -> bytes:
         return json.dumps({**self._self, "beat": beat}).encode()
+
+
+Lock = LocalLock | ObjectLock
 
 
 def _key(number: int) -> str:

@@ -1,14 +1,13 @@
 """A store in the memory of this process."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.protocol import Ragged, ScratchArray, Table
 from scalable_gpe.storage.records import Record
 
 
@@ -17,16 +16,10 @@ class MemoryTable:
 
     def __init__(self, values: np.ndarray, shard_rows: int | None = None, name: str = "") -> None:
         self.array, self.name = values, name
-        self.shape, self.dtype = values.shape, values.dtype
+        self.shape: tuple[int, ...] = values.shape
+        self.dtype = values.dtype
         self.shard_rows = shard_rows or block_rows(len(values))
         self._written: set[int] = set()
-
-    @property
-    def run_rows(self) -> int:
-        """One: any rows can be read."""
-        return 1
-
-    gap_rows = run_rows
 
     @property
     def key(self) -> tuple[str, str]:
@@ -105,33 +98,29 @@ class MemoryStore:
 
     def table(
         self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None
-    ) -> Table:
+    ) -> MemoryTable:
         """Make a table, or find the one of that name."""
         if name not in self._tables:
             self._tables[name] = MemoryTable(np.empty(shape, dtype), shard_rows, name)
         return self._tables[name]
 
-    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any, n_chunks: int = 1) -> Ragged:
+    def ragged(self, name: str, n_blocks: int, longest: int, dtype: Any, n_chunks: int = 1) -> MemoryRagged:
         """Make ragged blocks, or find those of that name."""
         return self._ragged.setdefault(name, MemoryRagged(dtype))
 
-    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
-        """Return None: the points are not copied."""
-        return None
-
-    def open_table(self, name: str) -> Table:
+    def open_table(self, name: str) -> MemoryTable:
         """Find the table of that name."""
         return self._tables[name]
 
-    def open_ragged(self, name: str) -> Ragged:
+    def open_ragged(self, name: str) -> MemoryRagged:
         """Find the ragged blocks of that name."""
         return self._ragged[name]
 
-    def find_table(self, name: str) -> Table | None:
+    def find_table(self, name: str) -> MemoryTable | None:
         """Find the table of that name, or None."""
         return self._tables.get(name)
 
-    def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchArray:
+    def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> MemoryTable:
         """Make a table; it is freed with its last reference."""
         return MemoryTable(np.empty(tuple(shape), dtype), shard_rows, name)
 
@@ -152,10 +141,6 @@ class MemoryStore:
             {record[len(group) + 1 :].split("/")[0] for record in self._records if record.startswith(f"{group}/")}
         )
 
-    def owner(self, name: str) -> str | None:
-        """Return None: one run writes here."""
-        return None
-
     def remove(self, name: str) -> None:
         """Remove a result and all its tables."""
         for kept in (self._tables, self._ragged, self._records):
@@ -166,16 +151,20 @@ class MemoryStore:
         """Remove a table from the store, and return its array."""
         return self._tables.pop(name).array
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Nothing to do: no other process can reach this store."""
-        yield
+    # nothing outlives this process, and no other one can reach these arrays
 
-    def flush(self, name: str) -> None:
-        """Nothing to do: nothing is on disk."""
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Nothing to lock."""
+        return nullcontext()
+
+    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> None:
+        """The points are not copied."""
+
+    def owner(self, name: str) -> None:
+        """One run writes here."""
 
     def repair(self, array: str, part: str = "") -> None:
-        """Nothing to do: memory is not damaged."""
+        """Memory is not damaged."""
 
     def discard(self) -> None:
-        """Nothing to do: nothing outlives the process."""
+        """Nothing to remove."""

@@ -103,13 +103,13 @@ def test_double_precision_where_single_is_not_enough(rows, power, n_exact):
 def test_powers_share_their_products(result):
     exact = ExactRows(result.heat, 20, 0)
     filters = [Filter(2), Filter(60), Filter(400)]
-    together, sweeps = exact.covariances(filters, single=False), dict(result.graph.context.tally.sweeps)
+    together, sweeps = exact.covariances(filters, single=False), dict(result.graph.context.sweeps)
     for one in filters:
         alone = exact.covariances([one], single=False)[one.power]
         np.testing.assert_allclose(together[one.power], alone, rtol=1e-9, atol=1e-15)
-    alone = result.graph.context.tally.sweeps["audit"] - sweeps["audit"]
+    alone = result.graph.context.sweeps["audit"] - sweeps["audit"]
     exact.covariances(filters, single=False)
-    assert result.graph.context.tally.sweeps["audit"] - sweeps["audit"] - alone < alone
+    assert result.graph.context.sweeps["audit"] - sweeps["audit"] - alone < alone
 
 
 def test_narrow_panels_give_the_same(result, monkeypatch):

@@ -23,8 +23,8 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, GPEError, GPEWarning, MemoryLimitError
 from scalable_gpe.execution import cluster as engine
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.memory_plan import measure_resources
 from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.storage.backends import open_backend
 
 distributed = pytest.importorskip("distributed")

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution import resources
 from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize, Resources
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.problem_size import ProblemSize
+from scalable_gpe.execution.resources import Resources
 
 SCRIPT = """
 import json, sys
@@ -170,7 +172,7 @@ def test_the_estimate_of_rows_in_memory_counts_them():
 TMPFS = "/dev/shm"
 
 
-@pytest.mark.skipif(not memory_plan._is_in_memory(TMPFS), reason="no tmpfs")
+@pytest.mark.skipif(not resources._is_in_memory(TMPFS), reason="no tmpfs")
 def test_a_store_in_memory_counts_against_the_limit(tmp_path):
     """What the process holds and what the files hold stay below it together; a lower limit is refused."""
     import scalable_gpe as gpe
@@ -197,19 +199,6 @@ def test_a_limit_that_cannot_be_held_is_called_a_plan(missing, monkeypatch):
     assert ("peak_memory" in gpe.embed(X, **how).report["reasons"]) == (sys.platform != "linux")
     monkeypatch.setattr(f"scalable_gpe.{missing}", "/nowhere/libc.so.6")
     assert "is a plan here" in gpe.embed(X, **how).report["reasons"]["peak_memory"]
-
-
-def test_a_process_that_holds_much_already_is_told():
-    size = ProblemSize(n_rows=1_000_000, n_features=16, n_neighbors=12, n_components=16)
-    fresh = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=10**8))
-    full = MemoryPlan(size, Resources(limit=10**9, n_jobs=2, resident=9 * 10**8))
-    assert fresh.limit_warning() is None
-    text = full.limit_warning()
-    assert "already holds 900 MB" in text and "needs 16 panels" in text
-    limit = int(text.partition("memory_limit=")[2].partition("`")[0])
-    enough = MemoryPlan(size, Resources(limit=limit, n_jobs=2, resident=9 * 10**8))
-    widths = [plan.panel_columns(10**6, 1, 4, size.block_bytes, 16) for plan in (full, fresh, enough)]
-    assert widths[0] < widths[1] <= widths[2]
 
 
 def test_the_parts_of_a_plan_fit_its_limit():

@@ -8,7 +8,8 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from scalable_gpe.execution.context import make_context
-from scalable_gpe.execution.memory_plan import MemoryPlan, ProblemSize
+from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells import rounds
 from scalable_gpe.graph.cells.plan import SearchPlan, plan_search

@@ -14,7 +14,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context, make_context
-from scalable_gpe.execution.memory_plan import ProblemSize
+from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.rounds import _check_order

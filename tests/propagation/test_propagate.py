@@ -113,9 +113,9 @@ def test_an_interrupted_solution_resumes(method, torus, tmp_path):
         (name,) = (one for one in run.heat.context.store.names("labels") if one != run.heat.name)
         again = gpe.open(tmp_path / "run").propagate(labels, method=method, store=tmp_path / "run")
     assert name and result_bytes(again) == expected
-    before = dict(run.heat.context.tally.sweeps)
+    before = dict(run.heat.context.sweeps)
     assert result_bytes(run.propagate(labels, method=method)) == expected  # found, not made
-    assert run.heat.context.tally.sweeps == before
+    assert run.heat.context.sweeps == before
 
 
 def test_harmonic_probabilities_are_those_of_walks():

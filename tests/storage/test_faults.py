@@ -241,8 +241,7 @@ def test_notes_that_are_wrong_do_no_harm(sound, tmp_path):
     sound.check(embed(copy))
     assert chunks(copy) == sound.chunks and not (copy / ".damaged").exists()
     (copy / ".damaged").write_text("../other")
-    with pytest.raises(StoreError, match="leads out of the store"):
-        embed(copy)
+    sound.check(embed(copy))
 
 
 def test_damage_of_a_store_that_cannot_be_written_to_is_named(sound, tmp_path, monkeypatch):
@@ -342,7 +341,7 @@ def test_info_verify_reports_and_repair_repairs(sound, tmp_path, capsys):
     assert f"{chunk} is damaged (left)\n" in printed.out
     assert "1 damaged chunk left" in printed.err and "Pass the points as --input" in printed.err
     np.testing.assert_array_equal(gpe.open(copy).at("all")[:], sound.points["all"])
-    assert inodes(copy) == before and ZarrStore(copy).handle.noted_damage() == [array]
+    assert inodes(copy) == before and ZarrStore(copy).noted_damage() == [array]
     with block_sizes(block_rows=128, panel_columns=3, resident_bytes=0, save_seconds=0.0):
         assert main(["repair", str(copy), "--input", str(tmp_path / "points.npy")]) == 0
     assert f"{chunk} was damaged: repaired\n" in capsys.readouterr().out
@@ -397,8 +396,8 @@ def test_a_damaged_root_is_named(sound, tmp_path):
 # --- faults while a run is under way --------------------------------------------------------------
 
 
-WRITES = ((LocalStore, "set"), (os, "writev"))  # by zarr, and by the library itself
-READS = ((LocalStore, "get"), (Path, "read_bytes"), (backends, "open"), (os, "preadv"))
+WRITES = ((LocalStore, "set"), (os, "replace"))  # by zarr, and by the library itself
+READS = ((LocalStore, "get"), (Path, "read_bytes"), (backends, "open"))
 
 
 def fail(monkeypatch, calls, number, after):
@@ -435,14 +434,9 @@ def be_short(monkeypatch, seed):
 
     def short_open(path, mode, buffering=-1):
         raw = Short(path, mode.replace("b", ""))
-        return raw if buffering == 0 else io.BufferedReader(raw)
-
-    def short_read(file, buffers, at, read=os.preadv):
-        first = memoryview(buffers[0])
-        return read(file, [first[: rng.randint(1, max(1, len(first)))]], at)
+        return io.BufferedReader(raw) if mode == "rb" else io.BufferedWriter(raw)
 
     monkeypatch.setattr(backends, "open", short_open, raising=False)
-    monkeypatch.setattr(os, "preadv", short_read)
 
 
 def be_slow(monkeypatch, seed):

@@ -56,7 +56,7 @@ def is_locked(store):
 def test_scratch_that_cannot_be_removed_releases_the_lock_and_keeps_the_first_error(store, monkeypatch, caplog, error):
     with pytest.raises(FirstError), store.exclusive():
         work_that_fails(monkeypatch, store, "remove", error)
-    assert store.handle.lock is None and not is_locked(store)
+    assert store.held_lock is None and not is_locked(store)
     assert "scratch arrays stay" in caplog.text and "injected" in caplog.text
 
 
@@ -64,7 +64,7 @@ def test_scratch_that_cannot_be_removed_before_the_work_releases_the_lock(store,
     fail(monkeypatch, store, "remove", OSError(5, "injected"))
     with pytest.raises(OSError, match="injected"), store.exclusive():
         pytest.fail("the work must not begin")
-    assert store.handle.lock is None and not is_locked(store)
+    assert store.held_lock is None and not is_locked(store)
 
 
 @pytest.mark.parametrize("store", ["objects"], indirect=True)
@@ -91,7 +91,7 @@ def test_heartbeats_continue_after_an_unexpected_error(store, monkeypatch, caplo
         wait(lambda: caplog.text.count("could not be renewed: 'unexpected'") > 1)
     before = beats()
     wait(lambda: beats() > before)
-    store.handle.lock.check()  # not lost
+    store.held_lock.check()  # not lost
     with pytest.raises(StoreError, match="in use by another process"):
         ZarrStore(str(store)).lock()
     store.unlock()
@@ -111,7 +111,7 @@ def test_a_holder_that_lost_the_lock_removes_nothing(store, monkeypatch, caplog,
             "remove": lambda: store.remove("work"),
             "repair": lambda: store.repair("graph/a", "damaged"),
             "discard": store.discard,
-            "forget": store.handle.forget_damage,
+            "forget": store.forget_damage,
         }
         if action != "leave":
             with pytest.raises(StoreError, match="taken over by host elsewhere, pid 7"):

@@ -334,11 +334,11 @@ def write_shard(job):
     start = number * table.shard_rows
     table.write(start, np.full((min(table.shard_rows, 1000 - start), 3), number, np.float32))
     ragged.write(number, np.arange(number, dtype=np.int32))
-    return os.getpid(), id(table), id(table.handle), table.handle.read_only
+    return os.getpid(), id(table), id(table.store), table.store.read_only
 
 
 def open_table(table):
-    return table.read(0, 3).tolist(), table.handle.read_only
+    return table.read(0, 3).tolist(), table.store.read_only
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ class Record:
     def __init__(self, root, monkeypatch):
         self.root, self.operations = os.path.realpath(root), []
         self._guard, self._numbers = threading.RLock(), {}  # descriptor of an open file: its number
-        self._plain = {name: getattr(os, name) for name in ("open", "writev", "fsync", "rename", "link")}
+        self._plain = {name: getattr(os, name) for name in ("open", "fsync", "rename", "link")}
         self._plain_open = io.open
         for name in ("rename", "replace", "link"):
             self._patch(monkeypatch, name, 2)
@@ -58,11 +58,11 @@ class Record:
             (builtins, "open", self._open_file),
             (io, "open", self._open_file),
             (os, "open", self._open),
-            (os, "writev", self._writev),
             (os, "fsync", self._fsync),
         ):
             monkeypatch.setattr(where, name, call)
-        for name in ("write", "pwrite", "ftruncate", "truncate", "symlink", "fdatasync", "sendfile", "copy_file_range"):
+        others = ("write", "writev", "pwrite", "ftruncate", "truncate", "symlink", "fdatasync", "sendfile")
+        for name in (*others, "copy_file_range"):
             self._refuse(monkeypatch, name)
 
     def _name(self, path, folder=None):
@@ -140,14 +140,6 @@ class Record:
             raw = Recorded(path, mode.replace("b", ""))
             self._opened(name, raw.fileno(), empty="r" not in mode)
         return raw if buffering == 0 else io.BufferedWriter(raw)
-
-    def _writev(self, descriptor, buffers):
-        with self._guard:
-            at = os.lseek(descriptor, 0, os.SEEK_CUR)
-            n_bytes = self._plain["writev"](descriptor, buffers)
-            if descriptor in self._numbers:
-                self._written(descriptor, at, b"".join(buffers)[:n_bytes])
-            return n_bytes
 
     def _written(self, descriptor, at, content):
         """Two halves: a write may be cut short."""

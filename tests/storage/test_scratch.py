@@ -18,14 +18,14 @@ def store(tmp_path):
     store.unlock()
 
 
-@pytest.mark.parametrize("harm", ["shorter", "longer", "flipped"])
+@pytest.mark.parametrize("harm", ["shorter", "flipped"])
 def test_damage_of_a_scratch_table_is_noticed(store, tmp_path, harm):
     table = store.scratch_table("work/a", (5,), np.float32, 8)
     table.write(0, np.arange(5))
     file = tmp_path / "run.zarr/work/a/0"
     content = bytearray(file.read_bytes())
     content[7] ^= 1 if harm == "flipped" else 0
-    file.write_bytes(content[:-1] if harm == "shorter" else content + b"0" if harm == "longer" else content)
+    file.write_bytes(content[:-1] if harm == "shorter" else content)
     with pytest.raises(DamageError, match="work/a"):
         table.read(0, 5)
 
@@ -55,23 +55,3 @@ def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypat
     gone = "0"
     with pytest.raises(FileNotFoundError):
         backend.flush("work")
-
-
-def test_a_file_of_another_table_is_not_taken_for_ones_own(store, tmp_path):
-    """Its checksums are right, but for the place."""
-    values = np.random.default_rng(0).standard_normal((2048, 4)).astype(np.float32)
-    tables = [store.scratch_table(f"work/{name}", values.shape, np.float32, 1024) for name in "ab"]
-    for table in tables:
-        table.write(0, values[:1024])
-        table.write(1024, values[1024:])
-    folder = tmp_path / "run.zarr/work"
-    for source in (folder / "b/0", folder / "a/1"):
-        (folder / "a/0").write_bytes(source.read_bytes())
-        for stop in (256, 1024):
-            with pytest.raises(DamageError, match="work/a"):
-                tables[0].read(0, stop)
-    content, run = bytearray((folder / "b/0").read_bytes()), 512 * 16 + 4
-    content[:run], content[run : 2 * run] = content[run : 2 * run], content[:run]  # two runs of one file
-    (folder / "b/0").write_bytes(content)
-    with pytest.raises(DamageError, match="work/b"):
-        tables[1].read(0, 1024)

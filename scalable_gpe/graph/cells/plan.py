@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.errors import Message
-from scalable_gpe.execution import memory_plan
+from scalable_gpe.execution import problem_size
 
 _READ_BYTES = 2**23  # one streaming read
 _LOW_RECALL = 0.85  # less work reaches it
@@ -73,7 +73,7 @@ class SearchPlan:
         """
         if borders_only or n == 0:
             return self
-        length = min(memory_plan.longest_list(self.n_neighbors), self.part_rows - 1)
+        length = min(problem_size.longest_list(self.n_neighbors), self.part_rows - 1)
         effort = replace(_effort(self.n_neighbors, recall=1.0), list_length=length)
         return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=_FEW_LATER))
 
@@ -108,7 +108,7 @@ def plan_search(
         cell_rows=64,
         effort=replace(effort, list_length=min(effort.list_length, part_rows - 1)),
         n_trees=2 if part_rows == n_rows else 4,
-        n_reduced=64 if n_features > memory_plan.WIDE else 0,
+        n_reduced=64 if n_features > problem_size.WIDE else 0,
     )
 
 
@@ -120,7 +120,7 @@ def seed_of(random_state: int, *step: Any) -> np.uint64:
 
 def _effort(n_neighbors: int, recall: float) -> Effort:
     """What reaches a recall on data that is hard to search; on other data both find nearly all neighbours."""
-    n_sampled = memory_plan.most_sampled(n_neighbors)
+    n_sampled = problem_size.most_sampled(n_neighbors)
     if recall <= _LOW_RECALL:
-        return Effort(max(n_neighbors, memory_plan.LEAST_LENGTH - 2), n_sampled, few=0.05)
-    return Effort(memory_plan.list_length(n_neighbors), n_sampled, few=0.002)
+        return Effort(max(n_neighbors, problem_size.LEAST_LENGTH - 2), n_sampled, few=0.05)
+    return Effort(problem_size.list_length(n_neighbors), n_sampled, few=0.002)

@@ -1,0 +1,291 @@
+"""Commits of the results of a zarr store, and damage that contradicts them.
+
+Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
+until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
+``record``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
+silently give wrong numbers. In a directory they also hold a checksum of each chunk (under ``chunks``): two chunks that
+were swapped are each sound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scalable_gpe.errors import METADATA, NUMBERS, DamageError
+from scalable_gpe.storage.arrays import StoredArray, chunk_checksum, chunk_name
+from scalable_gpe.storage.handle import StoreHandle
+from scalable_gpe.storage.records import Record, from_json, to_json
+
+_MOST_MISSING = 100  # missing chunks of one array that are listed
+
+
+class Commit(NamedTuple):
+    """The commit of a result: its record as JSON, the checksums of the metadata and the chunks of its arrays."""
+
+    record: Any
+    digests: dict[str, str]
+    chunks: dict[str, list[str]]
+
+
+class Damage(NamedTuple):
+    """An array (or a commit), what is wrong with it, and the part that is damaged, as in DamageError."""
+
+    array: str
+    what: str
+    part: str
+
+
+class Commits(StoreHandle):
+    """The commits of a store: written, read, compared with what is stored, and removed where that is damaged."""
+
+    def commit(self, name: str, record: object, arrays: Sequence[str] = ()) -> None:
+        """Commit a result (its arrays, and `arrays` elsewhere), after all of them are flushed to disk."""
+        self.fence()
+        with self.backend.io():
+            digests: dict[str, str] = {}
+            for part in (name, *arrays):
+                self.backend.flush(part)
+                digests |= self._digests(part, itself=part != name)
+            content = {"record": to_json(record), "metadata": digests}
+            chunks = {} if self.backend.network else self._chunk_checksums(digests)
+            self._write_group(name, {**content, "checksum": _checksum(content), "chunks": chunks})
+            self.backend.flush(name, deep=False)
+
+    def _write_group(self, name: str, attributes: dict[str, Any]) -> None:
+        """Write a group, completely or not at all: after a power cut too, because zarr cannot use half of one."""
+        self._make_parents(name)
+        group = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+        self.backend.write(f"{name}/zarr.json".lstrip("/"), json.dumps(group, indent=2).encode(), synced=True)
+
+    def _make_parents(self, name: str) -> None:
+        """Make the groups that hold a result or an array, the outermost first, unless they are there and readable.
+
+        zarr would write them at the same time as the array: a run that is killed then leaves an array without a group.
+        """
+        parent = name.rpartition("/")[0]
+        if parent and not self._is_group(parent):
+            self._write_group(parent, {})
+
+    def _is_group(self, name: str) -> bool:
+        try:
+            return self._attributes(name) is not None
+        except DamageError:
+            return False
+
+    def read(self, name: str, kind: type[Record]) -> Record | None:
+        """Record of a complete result, or None; raise if a chunk is missing or metadata was changed."""
+        commit = self._commit(name)
+        if commit is None:
+            return None
+        damage = self.damage(commit, exchanged=not self.backend.network)
+        if damage:
+            array, what, part = damage[0]
+            raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array, part)
+        return self._restore(name, kind, commit)
+
+    def peek(self, name: str, kind: type[Record]) -> Record | None:
+        """Record of a complete result, even if its arrays are damaged."""
+        commit = self._commit(name)
+        return None if commit is None else self._restore(name, kind, commit)
+
+    def _restore(self, name: str, kind: type[Record], commit: Commit) -> Record:
+        try:
+            return from_json(kind, commit.record)
+        except ValueError as error:
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed: {error}", name, METADATA) from None
+
+    def results(self) -> list[str]:
+        """Names of all groups below the root, committed or not."""
+        files = self.backend.files()
+        arrays = {name.rpartition("/c/")[0] for name in files if "/c/" in name}
+        groups = [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
+        return [name for name in groups if name not in arrays]
+
+    def names(self, group: str) -> list[str]:
+        """Results below a group, finished or not."""
+        return self.backend.folders(group)
+
+    def _commit(self, name: str) -> Commit | None:
+        attributes = self._attributes(name)
+        if attributes is None or "record" not in attributes:
+            return None
+        content = {"record": attributes["record"], "metadata": attributes.get("metadata")}
+        digests = content["metadata"] or {}
+        if attributes.get("checksum") != _checksum(content) or not isinstance(digests, dict):
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name, METADATA)
+        # not part of the checksum: earlier releases did not write it, and read what this one writes
+        stored = attributes.get("chunks")
+        chunks = {str(name): str(text).split() for name, text in stored.items()} if isinstance(stored, dict) else {}
+        return Commit(content["record"], digests, chunks)
+
+    def _attributes(self, name: str) -> dict[str, Any] | None:
+        """Attributes of a group as they are stored now, or None."""
+        try:
+            content = self.backend.read(f"{name}/zarr.json".lstrip("/"))
+        except FileNotFoundError:
+            return None
+        try:
+            return dict(json.loads(content).get("attributes", {}))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            if not name:  # the root group: not a store of this library
+                return {}
+            raise DamageError(f"{name}/zarr.json of store {str(self)!r} is not readable", name, METADATA) from None
+
+    def _digests(self, name: str, *, itself: bool = False) -> dict[str, str]:
+        """Checksums of the zarr.json of all arrays below a result."""
+        files = [file for file in self.backend.files(name) if file.endswith("/zarr.json")]
+        below = [file for file in files if itself or file != f"{name}/zarr.json"]
+        return {file.removesuffix("/zarr.json"): _digest(self.backend.read(file)) for file in below}
+
+    def _chunk_checksums(self, arrays: Iterable[str]) -> dict[str, str]:
+        """Checksums of the chunks of arrays, in the order of their grids.
+
+        Not for objects of a network: three more requests for each would cost more than they protect from.
+        """
+        checksums = {}
+        for name in arrays:
+            grid, n_inner = _layout(self.backend.read(f"{name}/zarr.json"))
+            sums = [chunk_checksum(self.backend, f"{name}/{chunk_name(index)}", n_inner) for index in _indices(grid)]
+            if sums:
+                checksums[name] = " ".join(sums)
+        return checksums
+
+    # --- damage -------------------------------------------------------------------------------
+
+    def damage(self, commit: Commit, *, exchanged: bool) -> list[Damage]:
+        """Find changed metadata, missing chunks and perhaps `exchanged` ones, without reading whole chunks."""
+        wrong = []
+        for array, digest in commit.digests.items():
+            try:
+                content = self.backend.read(f"{array}/zarr.json")
+            except FileNotFoundError:
+                wrong.append(Damage(array, "zarr.json is missing", METADATA))
+                continue
+            if _digest(content) != digest:
+                wrong.append(Damage(array, "zarr.json was changed", METADATA))
+                continue
+            try:
+                wrong += self._wrong_chunks(array, content, commit.chunks.get(array, []) if exchanged else [])
+            except ValueError:
+                wrong.append(Damage(array, "zarr.json is not readable", METADATA))
+        return wrong
+
+    def _wrong_chunks(self, array: str, content: bytes, checksums: Sequence[str]) -> Iterator[Damage]:
+        """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
+        present, (grid, n_inner) = set(self.backend.files(f"{array}/c")), _layout(content)
+        indices = _indices(grid, len(present) + _MOST_MISSING)
+        known = itertools.chain(checksums, itertools.repeat(None))
+        for name, checksum in zip(map(chunk_name, indices), known, strict=False):
+            key = f"{array}/{name}"
+            if key not in present:
+                yield Damage(array, f"chunk {name} is missing", name)
+            elif checksum is not None and chunk_checksum(self.backend, key, n_inner) != checksum:
+                yield Damage(array, f"chunk {name} is not the one that was written", name)
+
+    def repair(self, array: str, part: str = "") -> None:
+        """Remove the commit of a damaged result, and what would block it, so that it is computed again."""
+        self.fence()
+        if part == METADATA:
+            self.backend.delete(f"{array}/zarr.json")
+        for result in self.results():
+            try:
+                commit = self._commit(result)
+            except DamageError:
+                commit = None
+                self.backend.delete(f"{result}/zarr.json")
+            if commit is not None and array in (result, *commit.digests):
+                self._delete_chunks([Damage(array, "", part), *self.damage(commit, exchanged=True)])
+                self._write_group(result, {})
+        # an embedding is written column by column: a damaged chunk would be read before it is written
+        wrong = array.startswith("embedding/") or part == NUMBERS
+        if wrong or (part == METADATA and self.backend.files(f"{array}/c")):
+            self.remove(array)
+        self.forget_damage()
+
+    def _delete_chunks(self, damage: Sequence[Damage]) -> None:
+        """Delete damaged chunks: one that can be read, but is another one, would be kept."""
+        for damaged in damage:
+            if damaged.part.startswith("c/"):
+                self.backend.delete(f"{damaged.array}/{damaged.part}")
+
+    def repair_noted(self) -> None:
+        """Repair the arrays that a reader found damaged; the caller holds the lock."""
+        noted = self.noted_damage()
+        for damaged in self.verify(noted) if noted else ():
+            self.repair(damaged.array, damaged.part)
+        self.forget_damage()
+
+    def verify(self, only: Sequence[str] | None = None) -> list[Damage]:
+        """Read every chunk of every complete result (or `only` those of some arrays), and return all damage."""
+        wrong: set[Damage] = set()
+        for result in self.results():
+            try:
+                commit = self._commit(result)
+            except DamageError:
+                wrong.add(Damage(result, "zarr.json was changed", METADATA))
+                continue
+            if commit is not None:
+                wrong.update(self._damage_of(commit, only))
+        return sorted(wrong)
+
+    def _damage_of(self, commit: Commit, only: Sequence[str] | None) -> list[Damage]:
+        """All damage of a result."""
+        wanted = {array: digest for array, digest in commit.digests.items() if only is None or array in only}
+        damage = self.damage(commit._replace(digests=wanted), exchanged=True)
+        readable = set(wanted) - {found.array for found in damage if found.part == METADATA}
+        unreadable = {(array, chunk) for array in readable for chunk in self._unreadable(array)}
+        named = [Damage(array, f"chunk {chunk} is damaged", chunk) for array, chunk in unreadable]
+        return named + [found for found in damage if (found.array, found.part) not in unreadable]
+
+    def _unreadable(self, name: str) -> Iterator[str]:
+        grid, _ = _layout(self.backend.read(f"{name}/zarr.json"))
+        if 0 in grid:
+            return
+        array = StoredArray(self, self.find(name))
+        present = set(self.backend.files(f"{name}/c"))
+        for index in _indices(grid, len(present) + _MOST_MISSING):
+            if f"{name}/{chunk_name(index)}" in present and not array.readable(*index):
+                yield chunk_name(index)
+
+
+def _layout(content: bytes) -> tuple[tuple[int, ...], int]:
+    """Shards (or chunks) of an array along each axis, and the inner chunks of a shard (0 without), from its zarr.json.
+
+    (0,) and 0 for what is not an array.
+    """
+    try:
+        description = json.loads(content)
+        if description["node_type"] != "array":
+            return (0,), 0
+        steps, codec = description["chunk_grid"]["configuration"]["chunk_shape"], description["codecs"][0]
+        grid = _n_steps(description["shape"], steps)
+        is_sharded = codec["name"] == "sharding_indexed"
+        return grid, math.prod(_n_steps(steps, codec["configuration"]["chunk_shape"])) if is_sharded else 0
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"not an array: {error}") from None
+
+
+def _n_steps(sizes: Sequence[Any], steps: Sequence[Any]) -> tuple[int, ...]:
+    """How many steps cover each size."""
+    return tuple(-(-int(size) // int(step)) for size, step in zip(sizes, steps, strict=True))
+
+
+def _indices(grid: tuple[int, ...], most: int | None = None) -> Iterator[tuple[int, ...]]:
+    """Numbers of all chunks of a grid, or of the first ones: a grid can claim more chunks than memory holds."""
+    flat = np.arange(math.prod(grid) if most is None else min(math.prod(grid), most))
+    return zip(*(axis.tolist() for axis in np.unravel_index(flat, grid)), strict=True)
+
+
+def _checksum(content: Any) -> str:
+    return _digest(json.dumps(content, sort_keys=True).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
