@@ -14,11 +14,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from scalable_gpe.checks import Seed
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
-from scalable_gpe.estimators import validated
+from scalable_gpe.estimators import extended, validated
 from scalable_gpe.pipeline import embed
 from scalable_gpe.propagation.labels import GivenLabels, check_labels
-from scalable_gpe.storage.memory import MemoryTable
-from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]
 
@@ -124,13 +122,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = validated(self, X, reset=False)
-        heat, known = self.result_.heat, np.nan_to_num(np.asarray(self.label_distributions_[:]))
-        values = known[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None]
-        found = self.result_._new_points.apply(X, [Extension([MemoryTable(values)], known, known.shape[1])])
-        found.warn_if_far()
-        total = found.values[0].sum(axis=1, keepdims=True)
-        shares = np.divide(found.values[0], total, out=np.full_like(found.values[0], np.nan), where=total > 0)
-        return self._filled(shares)
+        values = extended(self.result_, X, np.nan_to_num(np.asarray(self.label_distributions_[:])))
+        total = values.sum(axis=1, keepdims=True)
+        return self._filled(np.divide(values, total, out=np.full_like(values, np.nan), where=total > 0))
 
     def predict(self, X: Any) -> Array:
         """Most probable classes of new rows.

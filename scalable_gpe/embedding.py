@@ -116,11 +116,6 @@ class Embedding:
         """Numbers in the input of the rows that were left out, ascending; None without any."""
         return self.graph.dropped
 
-    @property
-    def is_rotated(self) -> bool:
-        """Whether the columns are principal axes of the sketch."""
-        return self.settings.sketching.is_rotated
-
     def sketch_columns(self, power: Power) -> list[SketchColumns]:
         """The columns of the sketch of one power, before the last application of A."""
         return self._columns[power]
@@ -128,7 +123,8 @@ class Embedding:
     def columns_of(self, power: Power, points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Some columns of the sketch of some rows of the embedding, in float64; it must have all axes."""
         points = points.astype(np.float64)
-        return self._axes[power].rotate_back(points, chosen) if self.is_rotated else points[:, chosen]
+        is_rotated = self.settings.sketching.is_rotated
+        return self._axes[power].rotate_back(points, chosen) if is_rotated else points[:, chosen]
 
     @property
     def by_power(self) -> dict[Power, Any]:
@@ -342,8 +338,9 @@ class Embedding:
         else:
             values = in_order_of(self.names, labels, "labels", partial=True, dropped=self.dropped)
         self._check_there()
-        how = {"method": method, "horizon": horizon, "tol": tol}
-        return propagate(self.heat, values, **how, store=store, storage_options=storage_options)
+        return propagate(
+            self.heat, values, method=method, horizon=horizon, tol=tol, store=store, storage_options=storage_options
+        )
 
     def fate(self, terminal: Any, *, tol: float | str = "auto", store: Any = None) -> Propagation:
         """The probability that a walk from each row reaches each terminal group first.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
@@ -29,7 +30,7 @@ from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.lock import waiting_for
 from scalable_gpe.storage.memory import MemoryTable
-from scalable_gpe.transform.kernel_rows import PRECOMPUTED_KERNEL, KernelEmbedding, embed_kernel, extend
+from scalable_gpe.transform.kernel_rows import PRECOMPUTED_KERNEL, embed_kernel, extend
 from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]
@@ -140,26 +141,22 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         with waiting_for(folder / f"{name}.lock"):  # other candidates of a search fit the same rows
             yield folder / f"{name}.zarr"
 
-    def _keep(self, result: Embedding) -> None:
-        self.result_: Any = result
-        self.epsilon_ = result.kernel.epsilon
-        self.report_ = result.report
-
-    def _keep_kernel(self, result: KernelEmbedding) -> None:
-        self.result_ = result
-        self.epsilon_ = None
-        self.report_ = result.report
-
-    def _heat_of(self, X: Any, sample_weight: Any) -> HeatKernel:
-        """The heat kernel of X with ``metric="precomputed_kernel"``."""
-        if self.store is not None or self.scale is not None:
+    def _run(self, X: Any, sample_weight: Any, kernel_sketch: Callable[[], SketchParameters], **changes: Any) -> None:
+        """Embed X; of a given kernel, with these parameters of the sketch."""
+        if self.metric != PRECOMPUTED_KERNEL:
+            self.result_: Any = self._embed(X, sample_weight=sample_weight, **changes)
+            self.epsilon_ = self.result_.kernel.epsilon
+        elif self.store is not None or self.scale is not None:
             raise ValueError(
                 Message(
                     "`metric='precomputed_kernel'` is computed in memory, from X as it is. Leave `store` and "
                     "`scale` out."
                 )
             )
-        return heat_kernel(csr_matrix(X), self.normalization, sample_weight=sample_weight)
+        else:
+            heat = heat_kernel(csr_matrix(X), self.normalization, sample_weight=sample_weight)
+            self.result_, self.epsilon_ = embed_kernel(heat, kernel_sketch()), None
+        self.report_ = self.result_.report
 
     def __sklearn_clone__(self) -> Self:
         """A clone with the same client, which cannot be copied."""
@@ -263,10 +260,7 @@ class GaussianProcessEmbedding(_Estimator):
             raise ValueError(
                 Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
             )
-        if self.metric == PRECOMPUTED_KERNEL:
-            self._keep_kernel(embed_kernel(self._heat_of(X, sample_weight), self._sketching()))
-        else:
-            self._keep(self._embed(X, sample_weight=sample_weight))
+        self._run(X, sample_weight, self._sketching)
         self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
 
@@ -360,11 +354,8 @@ class DiffusionMap(_Estimator):
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product
-        if self.metric == PRECOMPUTED_KERNEL:
-            cheapest = check_sketch(1, 1, "gaussian", 0, "single", 1e-4, "auto", None)
-            self._keep_kernel(embed_kernel(self._heat_of(X, sample_weight), cheapest))
-        else:
-            self._keep(self._embed(X, n_components=1, power=1, axes="sketch", sample_weight=sample_weight))
+        cheapest = partial(check_sketch, 1, 1, "gaussian", 0, "single", 1e-4, "auto", None)
+        self._run(X, sample_weight, cheapest, n_components=1, power=1, axes="sketch")
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
@@ -375,16 +366,26 @@ class DiffusionMap(_Estimator):
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
 
     def _transform(self, X: Any) -> Array:
-        heat, storage_order = self.result_.heat, self.result_.heat.kernel.storage_order
+        heat = self.result_.heat
         # Nyström divides by the eigenvalue; where it is 0 new rows get 0
         inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
-        values = self.embedding_[storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * inverse
         if self.metric == PRECOMPUTED_KERNEL:
-            return extend(heat, X, values)
-        extension = Extension([MemoryTable(values)], self.embedding_, values.shape[1])
-        found = self.result_._new_points.apply(X, [extension])
-        found.warn_if_far()
-        return np.asarray(found.values[0])
+            return extend(heat, X, weighted_points(heat, self.embedding_) * inverse)
+        return extended(self.result_, X, self.embedding_, inverse)
+
+
+def weighted_points(heat: HeatKernel, values: Array) -> Array:
+    """Values of the training rows by points, times the right factor of a row of A."""
+    points: Array = values[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None]
+    return points
+
+
+def extended(result: Embedding, X: Any, values: Array, factor: Array | float = 1.0) -> Array:
+    """Values of new rows: a row of A times those of the training rows, which keep theirs; with a warning if far."""
+    table = MemoryTable(weighted_points(result.heat, values) * factor)
+    found = result._new_points.apply(X, [Extension([table], values, values.shape[1])])
+    found.warn_if_far()
+    return np.asarray(found.values[0])
 
 
 def _digest(rows: InputRows, metric: str) -> str:

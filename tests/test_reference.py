@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is not beside t
 INTERNAL = {
     "GraphClassifier": {"set_score_request"},
     "Embedding": {
-        "columns_of", "distance_error", "dropped", "filters", "is_rotated", "row_components", "settings",
+        "columns_of", "distance_error", "dropped", "filters", "row_components", "settings",
         "sketch_columns",
     },
     "NeighborGraph": {
