@@ -455,4 +455,4 @@ class Embedding:
     def _repr_html_(self) -> str:
         from scalable_gpe.notebook import embedding_card
 
-        return card_or_text(lambda: embedding_card(self.report, self.parameters, self.by_power), type(self).__name__)
+        return card_or_text(lambda: embedding_card(self.report, self.parameters), type(self).__name__)
