@@ -28,7 +28,6 @@ _GREYS = {"light": ("#a8a8a8", "#d9d9d9"), "dark": ("#6a6a72", "#45454d")}  # of
 VIRIDIS_PART = {"light": (0.0, 0.95), "dark": (0.2, 1.0)}  # of numbers: what can be seen on the background
 
 # matplotlib's maps at even steps, for pages and notebooks, which work without it
-_BLUES = ("#c6dbef", "#6aaed6", "#2070b4", "#08306b")  # its lightest quarter is left out
 _VIRIDIS = (
     *("#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c"),
     *("#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725"),
@@ -102,20 +101,11 @@ def channels(color: str) -> list[int]:
     return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def count_ramp(n_steps: int) -> np.ndarray:
-    """Colours (n_steps x 3, from 0 to 255) from the fewest points of a pixel to the most, on white."""
-    return _ramp(_BLUES, np.linspace(0, 1, n_steps))
-
-
 def number_ramp(theme: str) -> list[str]:
     """Some colours, as ``#rrggbb``, from the lowest number to the highest."""
-    return [_hex(color) for color in _ramp(_VIRIDIS, np.linspace(*VIRIDIS_PART[theme], len(_VIRIDIS)))]
-
-
-def _ramp(colors: Sequence[str], shares: np.ndarray) -> np.ndarray:
-    stops = np.array([channels(color) for color in colors], float)
-    places = np.linspace(0, 1, len(stops))
-    return np.stack([np.interp(shares, places, channel) for channel in stops.T], axis=1)
+    stops, shares = np.array([channels(color) for color in _VIRIDIS], float), np.linspace(0, 1, len(_VIRIDIS))
+    shown = np.linspace(*VIRIDIS_PART[theme], len(_VIRIDIS))
+    return [_hex(color) for color in np.stack([np.interp(shown, shares, channel) for channel in stops.T], axis=1)]
 
 
 def color_column(color: Any, n_rows: int, max_labels: int | None = None, embedding: Any = None) -> ColorColumn:

@@ -122,15 +122,13 @@ def torus(
 
     Parameters
     ----------
-    n_rows : int
-        Number of points of the whole set.
     n_features : int
         Dimension of the space, at least 4.
     ratio : float
         r, the radius of the second circle.
     noise : float
         Root mean square length of the Gaussian displacement of a point, in all dimensions of the space.
-    random_state, rows
+    n_rows, random_state, rows
         As in `circle`.
     dtype : {"float64", "float32"}
         Type of the result.
@@ -166,11 +164,9 @@ def klein_bottle(
 
     Parameters
     ----------
-    n_rows : int
-        Number of points of the whole set.
     a, b : float
         Radius of the ring, and of the tube.
-    random_state, rows
+    n_rows, random_state, rows
         As in `circle`.
 
     Returns
@@ -206,15 +202,13 @@ def point_clouds(
 
     Parameters
     ----------
-    n_rows : int
-        Number of points of the whole set.
     n_features : int
         Dimension of the space.
     n_clouds : int
         Number of clouds.
     separation : float
         s, the distance of the centres from the origin; the clouds have standard deviation 1.
-    random_state, rows, dtype
+    n_rows, random_state, rows, dtype
         As in `torus`.
 
     Returns
@@ -260,8 +254,6 @@ def patches(
 
     Parameters
     ----------
-    n_rows : int
-        Number of points of the whole set.
     n_features : int
         Dimension of the space, above ``dimension``.
     dimension : int
@@ -270,7 +262,7 @@ def patches(
         Number of patches.
     noise : float
         Root mean square length of the Gaussian displacement of a point; a patch is about 1 wide.
-    random_state, rows, dtype
+    n_rows, random_state, rows, dtype
         As in `torus`.
 
     Returns
@@ -313,13 +305,11 @@ def branches(
 
     Parameters
     ----------
-    n_rows : int
-        Number of points of the whole set.
     n_features : int
         Dimension of the space, at least 8.
     noise : float
         Root mean square length of the Gaussian displacement of a point; a branch is about 20 long.
-    random_state, rows, dtype
+    n_rows, random_state, rows, dtype
         As in `torus`.
 
     Returns

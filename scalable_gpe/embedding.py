@@ -16,7 +16,7 @@ from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel, kernel_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import ordinary_rows
-from scalable_gpe.io.obs_columns import MISSING
+from scalable_gpe.io.anndata_parts import MISSING
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.markup import card_or_text
@@ -455,4 +455,4 @@ class Embedding:
     def _repr_html_(self) -> str:
         from scalable_gpe.notebook import embedding_card
 
-        return card_or_text(lambda: embedding_card(self.report, self.parameters, self.by_power), type(self).__name__)
+        return card_or_text(lambda: embedding_card(self.report, self.parameters), type(self).__name__)

@@ -312,18 +312,10 @@ class DiffusionMap(_Estimator):
         Number of eigenvectors; fewer, with a warning, if there are not enough rows.
     power : float
         The time t, the exponent of the eigenvalues.
-    scale : {None, "standard", "robust"}
-        As in `embed`.
-    metric : str
-        As in `GaussianProcessEmbedding`, "precomputed" and "precomputed_kernel" included.
-    n_neighbors, epsilon, normalization, random_state, method, recall
-        As in `embed`.
-    client, store, storage_options, memory_limit, n_jobs, resume, progress
-        As in `embed`. A clone has the same client.
-    memory : path, optional
-        A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
-        of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
-        as long as the estimator.
+    n_neighbors, epsilon, normalization, scale, metric, random_state, method, recall
+        As in `GaussianProcessEmbedding`.
+    client, store, storage_options, memory_limit, n_jobs, resume, progress, memory
+        As in `GaussianProcessEmbedding`.
 
     Attributes
     ----------

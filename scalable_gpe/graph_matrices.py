@@ -28,20 +28,10 @@ _MOST_ENTRIES = 2**33  # of a matrix that is mostly duplicates
 _MOST_REPEATS = 8  # entries for each one between distinct points, from which it is mostly duplicates
 
 
-@dataclass(frozen=True)
-class GraphMatrices:
-    """Distances of the neighbour lists, and the kernel without its diagonal: scipy CSR matrices."""
-
-    distances: Any
-    connectivities: Any
-
-
-def graph_matrices(graph: NeighborGraph, kernel: SparseKernel) -> GraphMatrices:
-    """A graph and its kernel as two scipy matrices, rows and columns in the order of the input."""
-    return GraphMatrices(
-        _to_scipy(distances(graph, graph.context), graph.n_rows),
-        _to_scipy(connectivities(kernel, kernel.context), graph.n_rows),
-    )
+def graph_matrices(graph: NeighborGraph, kernel: SparseKernel) -> tuple[Any, Any]:
+    """Distances of the lists, and the kernel without its diagonal: scipy matrices in the order of the input."""
+    matrices = distances(graph, graph.context), connectivities(kernel, kernel.context)
+    return _to_scipy(matrices[0], graph.n_rows), _to_scipy(matrices[1], graph.n_rows)
 
 
 def _to_scipy(matrix: CsrPieces, n_rows: int) -> Any:

@@ -65,11 +65,10 @@ def table(rows: Iterable[tuple[object, object]], *, max_bytes: int = 30_000) -> 
 
 
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0;border:none;background:none"
-_FRAME = "display:flex;gap:20px;align-items:flex-start;font-size:13px;line-height:1.35"
 
 
-def card(title: str, rows: Iterable[tuple[object, object]], *, picture: str = "", caption: str = "") -> Html:
-    """A title, names and values, and a picture beside them, for a notebook, which has no style sheet of ours."""
+def card(title: str, rows: Iterable[tuple[object, object]]) -> Html:
+    """A title, names and values, for a notebook, which has no style sheet of ours."""
     lines = [
         element(
             "tr",
@@ -79,12 +78,7 @@ def card(title: str, rows: Iterable[tuple[object, object]], *, picture: str = ""
         for name, value in rows
     ]
     table = element("table", *lines, style="border-collapse:collapse;margin:4px 0;font-size:13px")
-    parts = [element("div", element("strong", text(title)), table, style="min-width:0")]
-    if picture:
-        image = element("img", src=picture, alt=caption, width=180, height=180, style="image-rendering:pixelated")
-        note = element("figcaption", text(caption), style="font-size:11px;opacity:0.7")
-        parts.insert(0, element("figure", image, note, style="margin:0;width:180px"))
-    return element("div", *parts, style=_FRAME)
+    return element("div", element("strong", text(title)), table, style="font-size:13px;line-height:1.35")
 
 
 def card_or_text(make: Callable[[], Html], otherwise: object) -> str:

@@ -116,7 +116,7 @@ def embed(
     if old in adata.obs:
         adata.obs = adata.obs[[column for column in adata.obs.columns if column != old]]  # a lazy table has no del
     keys = f"{key_added}_distances", f"{key_added}_connectivities"
-    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
+    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices
     graph = scanpy_neighbors(result.graph, result.parameters, *keys, source.name)
     adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name) | graph
     return adata if copy else None
@@ -272,7 +272,7 @@ def neighbors(
     matrices = graph_matrices(graph, gaussian_kernel(graph, epsilon))
     prefix = "" if key_added is None else f"{key_added}_"
     keys = f"{prefix}distances", f"{prefix}connectivities"
-    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices.distances, matrices.connectivities
+    adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices
     parameters = {"metric": metric, "random_state": seed}
     adata.uns[name] = scanpy_neighbors(graph, parameters, *keys, source.name)
     return adata if copy else None

@@ -67,10 +67,10 @@ def read_values(
     result: "Embedding", path: str, column: str | None, index: str | None, *, partial: bool = False
 ) -> "np.ndarray":
     """Read one value for each row of an embedding, by name where the file has the names; say which."""
-    from scalable_gpe.io.columns import Rows, read_row_values
+    from scalable_gpe.io.columns import StoredRows, read_row_values
 
     n_dropped = 0 if result.dropped is None else len(result.dropped)
-    rows = Rows(result.names, result.kept_rows, result.graph.n_rows + n_dropped)
+    rows = StoredRows(result.names, result.kept_rows, result.graph.n_rows + n_dropped)
     values, how = read_row_values(path, column, rows, index, partial=partial)
     if how is not None:
         tell(f"{path}: {how}")
@@ -177,8 +177,8 @@ def propagate(
     import numpy as np
 
     from scalable_gpe.exports import export_probabilities, row_labels
+    from scalable_gpe.io.anndata_parts import MISSING
     from scalable_gpe.io.files import check_target
-    from scalable_gpe.io.obs_columns import MISSING
 
     check_target(path)
     run = {name: given.pop(name) for name in ("storage_options", "run")}

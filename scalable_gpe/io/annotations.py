@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
-from scalable_gpe.io.anndata_parts import checked, row_names
+from scalable_gpe.io.anndata_parts import checked, obs_values, plain_values, row_names
 from scalable_gpe.io.hdf5 import open_hdf5
-from scalable_gpe.io.obs_columns import obs_values, plain_values
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations, first_names
 from scalable_gpe.storage.backends import StorageOptions

@@ -8,21 +8,20 @@ from typing import NamedTuple
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.anndata_parts import row_names
+from scalable_gpe.io.anndata_parts import got_column, obs_values, plain_values, row_names
 from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.npy import map_npy
-from scalable_gpe.io.obs_columns import got_column, obs_values, plain_values
 from scalable_gpe.io.parquet_files import open_parquet
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import NameColumn, Table
+from scalable_gpe.io.tables import NameColumn, TableFile
 from scalable_gpe.row_values import NameMatch
 
 _BY_NAME = "rows are matched by name, with column {!r}"
 
 
-class Rows(NamedTuple):
+class StoredRows(NamedTuple):
     """The rows of a store: their names, their numbers in its input, and how many rows that had."""
 
     names: np.ndarray | None
@@ -30,7 +29,7 @@ class Rows(NamedTuple):
     n_input: int
 
 
-class _Table(NamedTuple):
+class _Column(NamedTuple):
     """A column of a file, and the columns that may hold the names of its rows."""
 
     values: np.ndarray
@@ -43,7 +42,7 @@ def read_column(path: str, column: str | None = None) -> np.ndarray:
 
 
 def read_row_values(
-    path: str, column: str | None, rows: Rows, index: str | None = None, *, partial: bool = False
+    path: str, column: str | None, rows: StoredRows, index: str | None = None, *, partial: bool = False
 ) -> tuple[np.ndarray, str | None]:
     """Read one value for each row of a store, from a file that `read_column` takes.
 
@@ -99,7 +98,7 @@ def _are_names(match: NameMatch, names: np.ndarray, texts: np.ndarray) -> bool:
     return bool(most) and 2 * len(np.unique(texts)) >= len(texts)
 
 
-def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Table:
+def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Column:
     """The values of a column, and the names of the rows if they are `named`."""
     if not os.path.exists(path):
         raise FileNotFoundError(Message(f"`color`: there is no file {path!r}. Check the path."))
@@ -107,7 +106,7 @@ def _read_table(path: str, column: str | None, index: str | None, named: bool) -
     if kind == "npy":
         if index is not None:
             raise ValueError(Message(f"`index`: {path!r} is a .npy file, which has no names of rows. Leave it out."))
-        return _Table(_numpy_column(map_npy(path), column, path), {})
+        return _Column(_numpy_column(map_npy(path), column, path), {})
     if kind == "csv":
         return _table_column(open_csv(path, usual_separator(path), header=True), column, index, named)
     if kind == "parquet":
@@ -127,7 +126,7 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     return np.asarray(array[:, int(column)])
 
 
-def _table_column(table: Table, column: str | None, index: str | None, named: bool) -> _Table:
+def _table_column(table: TableFile, column: str | None, index: str | None, named: bool) -> _Column:
     """A column of a table, and those that may hold the names of its rows as texts, as they are read with points."""
     value = _number(column, [name.strip() for name in table.names], table.path)
     others = _name_columns(table, value, index) if named else []
@@ -138,10 +137,10 @@ def _table_column(table: Table, column: str | None, index: str | None, named: bo
             texts.add(batch)
         if (found := texts.texts()) is not None:
             names[table.names[other]] = found
-    return _Table(plain_values(read.column(str(value)).to_pandas()), names)
+    return _Column(plain_values(read.column(str(value)).to_pandas()), names)
 
 
-def _name_columns(table: Table, value: int, index: str | None) -> list[int]:
+def _name_columns(table: TableFile, value: int, index: str | None) -> list[int]:
     """The columns that may hold names: the index if it is given, else those of texts and whole numbers."""
     import pyarrow.types as types
 
@@ -167,8 +166,8 @@ def _number(column: str | None, names: Sequence[str], path: str) -> int:
     return found[0]
 
 
-def _obs_column(column: str | None, path: str) -> _Table:
+def _obs_column(column: str | None, path: str) -> _Column:
     """A column of obs of an .h5ad file."""
     with open_hdf5(path) as file:
         names = row_names(file, path)
-        return _Table(obs_values(file, column, path), {} if names is None else {"obs_names": names})
+        return _Column(obs_values(file, column, path), {} if names is None else {"obs_names": names})

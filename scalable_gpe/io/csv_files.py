@@ -18,14 +18,14 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import Table, is_numeric, wrong_columns
+from scalable_gpe.io.tables import TableFile, is_numeric, wrong_columns
 
 _FIRST_LINES = 2**22  # bytes in which the first line of a text must end
 _BLOCK = 2**23  # bytes of a text that are parsed at once
 
 
 @dataclass(frozen=True)
-class CsvTable(Table):
+class CsvTable(TableFile):
     """A text table: the character between its cells, and the lines before its first row.
 
     To the parser, columns are named by their numbers, because two may have one name.

@@ -19,7 +19,7 @@ from scalable_gpe.io.csv_files import open_csv
 from scalable_gpe.io.npy import RemoteFile, map_npy
 from scalable_gpe.io.parquet_files import open_parquet, read_parquet
 from scalable_gpe.io.points import Points
-from scalable_gpe.io.tables import Table, TableOptions, read_table
+from scalable_gpe.io.tables import TableFile, TableOptions, read_table
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
 
 ENDINGS = ".npy, .zarr, .csv, .tsv, .parquet, .h5ad"
@@ -126,7 +126,7 @@ def _column_names(path: Any, sep: str | None, header: bool | None) -> Sequence[s
     if kind not in ("csv", "parquet"):
         return []
     text = local_path(path)
-    table: Table = open_csv(text, sep, header) if kind == "csv" else open_parquet(text)
+    table: TableFile = open_csv(text, sep, header) if kind == "csv" else open_parquet(text)
     return table.names if table.has_header else []
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import BATCH_ROWS, Points, check_disk, first_names, narrowest_float, spool
-from scalable_gpe.io.tables import NameColumn, Table, TableOptions, find_column, is_numeric, read_table
+from scalable_gpe.io.tables import NameColumn, TableFile, TableOptions, find_column, is_numeric, read_table
 
 _ORDER = "the files of {!r} are read by number, 2 before 10, as dask does; pandas reads them in another order."
 _LEAST_BYTES = 4  # bytes of a number in the copy
 
 
 @dataclass(frozen=True)
-class ParquetTable(Table):
+class ParquetTable(TableFile):
     """A .parquet file, or a folder of such files that counts as one."""
 
     files: list[str]

@@ -251,7 +251,7 @@ def open_rows(
     rows = _without_missing(rows) if missing == "drop" else rows
     _check_shape(rows.source.shape, name, min_rows)
     with naming_all_rows(rows):
-        return _checked_sparse(rows) if rows.is_sparse else _checked(rows)
+        return _checked(rows)
 
 
 def _without_missing(rows: InputRows) -> InputRows:
@@ -304,25 +304,20 @@ def _not_finite(rows: InputRows) -> tuple[str, str] | None:
 
 
 def _checked(rows: InputRows) -> InputRows:
-    """The rows with the units of a sample, until all rows have been looked at; the sample is checked."""
-    (ids,) = _sample_parts(rows.source)
-    values, name = rows.source.rows(ids), rows.name
-    checks.check_whole(values, name)
-    offset = _offset(values, ids, name) if rows.metric == "euclidean" else None
-    exponent = 0 if rows.metric in _MAPS else choose_exponent(_largest(values, offset, ids, name), name)
-    rows = rows.with_units(offset, None, exponent)
-    rows._convert(values, ids)
-    return rows
+    """The rows with the units of a sample, until all rows have been looked at; the sample is checked.
 
-
-def _checked_sparse(rows: InputRows) -> InputRows:
-    """The same for sparse rows, in parts; they keep their zeros, so they are never shifted."""
-    if rows.metric not in _MAPS:
-        parts = _sample_parts(rows.source)
-        largest = max(_largest(rows.source.rows(ids), None, ids, rows.name) for ids in parts)
-        rows = rows.with_exponent(choose_exponent(largest, rows.name))
-    for _ in rows.sample_parts():
-        pass
+    Sparse rows are made dense in parts. They keep their zeros, so they are never shifted.
+    """
+    offset, largest, parts = None, 0.0, _sample_parts(rows.source)
+    for ids in parts:
+        values = rows.source.rows(ids)
+        checks.check_whole(values, rows.name)
+        if not rows.is_mapped:
+            offset = None if rows.is_sparse else _offset(values, ids, rows.name)
+            largest = max(largest, _largest(values, offset, ids, rows.name))
+    rows = rows.with_units(offset, None, 0 if rows.is_mapped else choose_exponent(largest, rows.name))
+    for ids in parts:
+        rows._convert(values if len(parts) == 1 else rows.source.rows(ids), ids)
     return rows
 
 

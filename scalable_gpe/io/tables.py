@@ -40,7 +40,7 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class Table(ABC):
+class TableFile(ABC):
     """A file of columns.
 
     Attributes
@@ -82,7 +82,7 @@ class Table(ABC):
         """A whole column as it is, and others that may hold names, which are called by their numbers."""
 
 
-def read_table(table: Table, options: TableOptions) -> Points:
+def read_table(table: TableFile, options: TableOptions) -> Points:
     """Copy columns of numbers to one array; another column holds the names of the rows."""
     path, index = table.path, find_column(options.index, table.names, "index", table.path)
     index = table.index if index is None else index
@@ -123,7 +123,7 @@ def left_out_remarks(columns: Sequence[Any]) -> tuple[str, ...]:
     return (f"{they.format(listed(map(repr, columns)))} not hold numbers alone.",) if len(columns) else ()
 
 
-def wrong_columns(faults: Mapping[int, str], table: Table, index: int | None) -> str:
+def wrong_columns(faults: Mapping[int, str], table: TableFile, index: int | None) -> str:
     """What is wrong with columns that do not hold numbers, and what to do about them."""
     columns = [table.names[column] for column in faults]
     text = listed(f"column {name!r} {fault}" for name, fault in zip(columns, faults.values(), strict=True))
@@ -168,7 +168,7 @@ class NameColumn:
         """All names as texts."""
         return name_array(self._names) if self._names else None
 
-    def array(self, table: Table) -> np.ndarray | None:
+    def array(self, table: TableFile) -> np.ndarray | None:
         """All names, as whole numbers where the table has such."""
         import pyarrow.types as types
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.colors import ColorColumn
+from scalable_gpe.pixels import Limits
 from scalable_gpe.plot.shades import FAINTEST, color_map, density_map, palette
-from scalable_gpe.png import Limits
 
 _FILLED = 0.5  # spread single points until this share of the pixels beside points is filled
 _SPREAD = 2  # pixels at most

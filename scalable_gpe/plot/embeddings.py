@@ -13,6 +13,7 @@ from scalable_gpe.checks import Power
 from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, label_colors
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
+from scalable_gpe.pixels import Limits, limits_of, pixels
 from scalable_gpe.plot.datashading import datashade, has_datashader
 from scalable_gpe.plot.figures import (
     axes_for,
@@ -23,7 +24,6 @@ from scalable_gpe.plot.figures import (
     write_note,
 )
 from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
-from scalable_gpe.png import Limits, limits_of, pixels
 from scalable_gpe.projection import PointArray, Projection, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn

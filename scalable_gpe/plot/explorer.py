@@ -11,8 +11,8 @@ import numpy as np
 
 from scalable_gpe.colors import ColorColumn, label_colors, number_ramp
 from scalable_gpe.markup import Html, element, text
+from scalable_gpe.pixels import edges_of
 from scalable_gpe.plot.document import to_base64
-from scalable_gpe.png import edges_of
 
 MAX_POINTS = 50_000  # that a browser draws without a pause
 _N_STEPS = 65_535

@@ -1,5 +1,6 @@
 """Figures and axes: made here, so that matplotlib is imported only when something is drawn."""
 
+import base64
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import numpy as np
 
 from scalable_gpe.checks import check_choice
 from scalable_gpe.colors import THEMES
-from scalable_gpe.png import Limits, data_address
+from scalable_gpe.pixels import Limits
 
 SOFT = "0.55"  # grey of what is not data, on white and on black
 _LEGEND = 1.0  # inches beside the square of a figure
@@ -38,7 +39,7 @@ def picture_of(figure: Any, max_bytes: int) -> str:
 def _address_of(figure: Any, dpi: float) -> str:
     stream = BytesIO()
     figure.savefig(stream, format="webp", dpi=dpi, pil_kwargs={"quality": 85})
-    return data_address(stream.getvalue(), "webp")
+    return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 @contextmanager
