@@ -37,19 +37,24 @@ class Products(Protocol):
 class ScanLoop(Protocol[Result]):
     """A compiled loop over samples and blocks of points, with its results.
 
-    ``begin`` makes empty results for a piece, ``update`` adds a block to the results of the samples in `lane`,
-    ``merge`` joins the results of two pieces, in order.
+    ``begin`` makes empty results for a piece, ``update`` adds a block to the results of the samples in `lane`, ``pack``
+    makes the results of a piece small, ``merge`` joins the packed results of two pieces, in order.
     """
 
     def begin(self, n_samples: int) -> Result: ...
     def update(
         self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: Result
     ) -> None: ...
+    def pack(self, found: Result) -> Result: ...
     def merge(self, left: Result, right: Result) -> Result: ...
 
 
 class SumsLoop:
     """A scan whose results are arrays of sums or counts."""
+
+    def pack(self, found: np.ndarray) -> np.ndarray:
+        """Return the sums as they are: they are small."""
+        return found
 
     def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Add the sums of two pieces."""
@@ -82,7 +87,7 @@ def scan_samples(
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
                 loop.update(some, sample_ids[lane], block, ids, lane, found)
-        return found
+        return loop.pack(found)
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
@@ -100,6 +105,7 @@ class NearestPoints:
 
     squares: np.ndarray
     ids: np.ndarray
+    bins: np.ndarray
     counts: np.ndarray
 
 
@@ -114,7 +120,7 @@ class NearestLoop:
         """Start with empty lists."""
         squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
         ids = np.full((n_samples, self.n_keep), -1, np.int64)
-        return NearestPoints(squares, ids, np.zeros(self.n_bins, np.int64))
+        return NearestPoints(squares, ids, np.arange(self.n_bins), np.zeros(self.n_bins, np.int64))
 
     def update(
         self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: NearestPoints
@@ -124,13 +130,21 @@ class NearestLoop:
 
         scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
 
+    def pack(self, found: NearestPoints) -> NearestPoints:
+        """Drop empty bins: results are sent between processes."""
+        filled = np.flatnonzero(found.counts)
+        return NearestPoints(found.squares, found.ids, found.bins[filled], found.counts[filled])
+
     def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
         """Keep the nearest points of both pieces."""
         squares = np.concatenate([left.squares, right.squares], axis=1)
         ids = np.concatenate([left.ids, right.ids], axis=1)
         best = np.lexsort((ids, squares))[:, : self.n_keep]
         squares, ids = np.take_along_axis(squares, best, 1), np.take_along_axis(ids, best, 1)
-        return NearestPoints(squares, ids, left.counts + right.counts)
+        bins, inverse = np.unique(np.concatenate([left.bins, right.bins]), return_inverse=True)
+        counts = np.zeros(len(bins), np.int64)
+        np.add.at(counts, inverse, np.concatenate([left.counts, right.counts]))
+        return NearestPoints(squares, ids, bins, counts)
 
 
 def recall_half_width(shares: np.ndarray) -> float:
@@ -199,7 +213,9 @@ def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Con
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
     found = scan_points(points, own, NearestLoop(n_neighbors, N_BINS), context, "recall")
-    return ExactSample(own, found.squares, found.ids, found.counts, n_points)
+    histogram = np.zeros(N_BINS, np.int64)
+    histogram[found.bins] = found.counts
+    return ExactSample(own, found.squares, found.ids, histogram, n_points)
 
 
 @dataclass(frozen=True)
