@@ -146,24 +146,8 @@ class SinkhornStep:
 
 
 @dataclass(frozen=True)
-class ChebyshevStep:
-    """``out <- 2 (slope diag(scale) K + shift) source - out``."""
-
-    scale: RowVector
-    slope: float
-    shift: float
-
-    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
-        from scalable_gpe.loops import sparse
-
-        first, indptr, indices, weights = block
-        scale = self.scale.rows(first, block.stop)
-        sparse.chebyshev_step(indptr, indices, weights, source, out, scale, first, self.slope, self.shift)
-
-
-@dataclass(frozen=True)
-class LanczosStep:
-    """``out <- factor * diag(scale) K source - before * out``, with one factor per column."""
+class RecurrenceStep:
+    """A step of three terms: ``out <- factor * diag(scale) K source - before * out``, with one factor per column."""
 
     scale: RowVector
     factor: np.ndarray
@@ -173,4 +157,4 @@ class LanczosStep:
         from scalable_gpe.loops import sparse
 
         scale = self.scale.rows(block.first, block.stop)
-        sparse.lanczos_step(block.indptr, block.indices, block.values, source, out, scale, self.factor, self.before)
+        sparse.recurrence_step(block.indptr, block.indices, block.values, source, out, scale, self.factor, self.before)

@@ -23,20 +23,6 @@ def product(indptr, indices, data, Z, scale, out):
 
 
 @njit(nogil=True, cache=True)
-def chebyshev_step(indptr, indices, data, current, previous, scale, first_row, slope, shift):
-    """``previous <- 2 (slope diag(scale) K + shift) current - previous``, rows of one block."""
-    width = current.shape[1]
-    sums = np.empty(width)
-    for i in range(len(indptr) - 1):
-        row_product(data, indices, indptr[i], indptr[i + 1], current, sums)
-        row = first_row + i
-        factor = slope * scale[i]
-        for c in range(width):
-            step = factor * sums[c] + shift * current[row, c]
-            previous[i, c] = 2.0 * step - previous[i, c]
-
-
-@njit(nogil=True, cache=True)
 def accumulate(total, values, coefficient):
     """``total += coefficient * values``; with the coefficient 0 the values are not read."""
     if coefficient == 0:
@@ -271,7 +257,7 @@ def leave_out(values, free, factor, number, means):
 
 
 @njit(nogil=True, cache=True)
-def lanczos_step(indptr, indices, data, current, previous, scale, factor, before):
+def recurrence_step(indptr, indices, data, current, previous, scale, factor, before):
     """``previous <- factor * diag(scale) K current - before * previous``, rows of one block."""
     width = current.shape[1]
     sums = np.empty(width)
@@ -279,14 +265,6 @@ def lanczos_step(indptr, indices, data, current, previous, scale, factor, before
         row_product(data, indices, indptr[i], indptr[i + 1], current, sums)
         for c in range(width):
             previous[i, c] = factor[c] * (scale[i] * sums[c]) - before[c] * previous[i, c]
-
-
-@njit(nogil=True, cache=True)
-def subtract(image, current, alpha):
-    """``image -= alpha * current``."""
-    for i in range(image.shape[0]):
-        for c in range(image.shape[1]):
-            image[i, c] -= alpha[c] * current[i, c]
 
 
 @njit(nogil=True, cache=True)

@@ -15,7 +15,7 @@ import numpy as np
 from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
 from scalable_gpe.execution.sums import chunk_totals, sum_rows
 from scalable_gpe.heat.normalization import HeatKernel, StepScale, top_eigenvector
-from scalable_gpe.heat.sweep import Accumulator, ChebyshevStep, Product, Shares, sweep
+from scalable_gpe.heat.sweep import Accumulator, Product, RecurrenceStep, Shares, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Power, power_order
@@ -143,8 +143,8 @@ def chebyshev(
 
     The first step makes T_1 from T_0 and zeros; it takes half of the recurrence.
     """
-    half = 0.5 if beginning else 1.0
-    loop = ChebyshevStep(StepScale(heat), half, 0.0)
+    factor = 1.0 if beginning else 2.0
+    loop = RecurrenceStep(StepScale(heat), np.full(current.shape[1], factor), np.ones(current.shape[1]))
     with ExitStack() as stack:
         fresh = stack.enter_context(replaced(previous))
         totals = [Accumulator(one.total, stack.enter_context(replaced(one.total)), one.shares) for one in sums]

@@ -7,11 +7,12 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
-from scalable_gpe.execution.sums import chunk_products, row_pieces, sum_rows
+from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel, StepScale
 from scalable_gpe.heat.ordinary import OrdinaryRows
-from scalable_gpe.heat.sweep import LanczosStep, sweep
+from scalable_gpe.heat.sweep import RecurrenceStep, sweep
+from scalable_gpe.multilevel.conjugate_gradients import added, inner
 from scalable_gpe.spectral.density import Spectrum
 
 _INTERVAL_STEPS = 16
@@ -140,11 +141,11 @@ class Lanczos:
         inverse = _inverse(norm)
         before = norm * _inverse(norm_before) if self._beta else np.zeros(self._n_probes)
         with replaced(previous) as image:
-            loop = LanczosStep(_OrdinaryScale(heat) if self._leaves_out else StepScale(heat), inverse, before)
+            loop = RecurrenceStep(_OrdinaryScale(heat) if self._leaves_out else StepScale(heat), inverse, before)
             sweep(heat.kernel, loop, current, image, context, purpose="interval", update=previous)
-        alpha = _inner(heat, current, image) * inverse
-        fresh, squares = _without(heat, image, current, alpha * inverse)
-        beta = np.sqrt(squares)
+        alpha = inner(heat, current, image) * inverse
+        fresh = added(heat, image, current, -alpha * inverse)
+        beta = np.sqrt(inner(heat, fresh, fresh))
         beta[beta < 1e-10] = 0.0
         self._alpha.append(alpha)
         self._beta.append(beta)
@@ -175,13 +176,13 @@ class Lanczos:
         self._context.workers.map(draw, blocks, count=False)
         self._leaves_out = self._is_parted()
         if not self._leaves_out:
-            along = _inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
-            left, share = _without(heat, probes, top, along)
+            along = inner(heat, top, probes) if heat.is_centred else np.zeros(self._n_probes)
+            left = added(heat, probes, top, -along)
         else:
             roots = shared_components(heat.kernel, self._panels) if heat.kernel.n_connected_components > 1 else None
             ordinary = OrdinaryRows.of(heat, self._panels, np.asarray(heat.isolated[:]), roots)
             left = ordinary.part(probes, self._panels)
-            share = _inner(heat, left, left)
+        share = inner(heat, left, left)
         top.retire()
         norm = np.sqrt(np.where(share > 0, share, 1.0))
 
@@ -208,28 +209,3 @@ class _OrdinaryScale:
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Entries start to stop."""
         return np.where(self.heat.isolated[start:stop], 0.0, self.heat.step_scale[start:stop])
-
-
-def _inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
-    """Inner products ``Z'S^-2 Z`` of corresponding columns."""
-
-    def inner(start: int, stop: int) -> np.ndarray:
-        return chunk_products(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])
-
-    return sum_rows(heat.context, left.shape[0], inner)
-
-
-def _without(heat: HeatKernel, image: Panel, current: Panel, alpha: np.ndarray) -> tuple[Panel, np.ndarray]:
-    """``image - alpha current``, which replaces `image`; and the squared lengths of its columns."""
-    from scalable_gpe.loops import sparse
-
-    with replaced(image) as fresh:
-
-        def subtract(start: int, stop: int) -> np.ndarray:
-            out = image.rows(start, stop)
-            sparse.subtract(out, current.rows(start, stop), alpha)
-            fresh.put(start, out)
-            return chunk_products(out, out, heat.step_scale[start:stop])
-
-        squares = sum_rows(heat.context, image.shape[0], subtract)
-    return fresh, squares

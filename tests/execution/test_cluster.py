@@ -367,7 +367,7 @@ def test_bytes_of_a_sweep_do_not_grow_with_the_rows(client, watch, messages, tmp
         with block_sizes(block_rows=rows), client.as_current():
             report = gpe.embed(X, client=client, store=tmp_path / f"{rows}.zarr", **how).report
         spent[rows] = np.median(np.diff(after))
-        swept = [key for key, *_ in watch.tasks if key.startswith(("product-", "chebyshev_step-"))]
+        swept = [key for key, *_ in watch.tasks if key.startswith(("product-", "recurrence_step-"))]
         assert len(swept) == 4 * report["sweeps"]["sketch"] == 24
     assert 1000 < spent[1024] < 60_000  # a panel has 512 KiB, then 1 MiB
     assert spent[2048] < 1.2 * spent[1024]
