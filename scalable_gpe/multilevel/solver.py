@@ -22,6 +22,7 @@ from scalable_gpe.multilevel.errors import Iterate, SampledPairs
 PROBES, _USUAL_STEPS = 4, 8  # random vectors and steps that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # it is known when the lowest value changes by less
 _MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of it
+_MEASURED = 1e-5  # error of distances down to which cycles are counted; beyond, it follows from the contraction
 _SLOW = 0.8  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
 MOST_CYCLES = 200
@@ -144,15 +145,18 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
     with context.workers.progress.stage("interval", 3 * _USUAL_STEPS):
         search.begin(basis.rows.part(_random(basis.heat, panels), panels))
         directions = [pairs.images(search.step)]
-        while not settled or (error > tol and n_cycles < MOST_CYCLES):
-            lowest = plan.low
+        while not settled or (error > max(tol, _MEASURED) and n_cycles < MOST_CYCLES):
             search.advance()
-            values = np.concatenate(search.known.ritz_values())
-            low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
             directions.append(pairs.images(search.step))
-            plan = replace(plan, low=low, high=high)
+            if not settled:
+                values, lowest = np.concatenate(search.known.ritz_values()), plan.low
+                low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
+                plan = replace(plan, low=low, high=high)
+                settled = search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest
             n_cycles, error = _cycles_to(tol, plan, search.known, directions, pairs)
-            settled = settled or (search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest)
+    if tol < error < np.inf:  # corrections in single precision tell no more: each cycle leaves as much as those before
+        more = int(np.ceil(np.log(tol / error) / np.log(plan.contraction)))
+        n_cycles, error = min(n_cycles + more, MOST_CYCLES), error * plan.contraction**more
     panels.clear()
     return replace(plan, n_cycles=n_cycles, n_sweeps=context.sweeps["interval"] - before, error=error)
 
