@@ -4,6 +4,7 @@ Both are stored by points, in storage order. One pass over their blocks sorts th
 rows, in memory or in scratch files; then one piece after another is put together.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -83,7 +84,7 @@ class _Entries(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Matrix(Generic[Source]):
+class _Matrix(ABC, Generic[Source]):
     """A sparse matrix that is stored in blocks of points; `user_rows` are the user's rows of these."""
 
     source: Source
@@ -98,13 +99,13 @@ class _Matrix(Generic[Source]):
         """The first point of a block, and the point after its last one."""
         return self.source.edges.rows_of(number)
 
+    @abstractmethod
     def lengths(self, number: int) -> np.ndarray:
         """Entries of each point of a block."""
-        raise NotImplementedError
 
+    @abstractmethod
     def entries(self, number: int) -> _Entries:
         """Entries of the user's rows of a block."""
-        raise NotImplementedError
 
 
 class _Lists(_Matrix[NeighborGraph]):
