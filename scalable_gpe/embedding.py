@@ -11,7 +11,6 @@ from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import Message, StoreError
 from scalable_gpe.formatting import plain
-from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel, kernel_components
 from scalable_gpe.heat.normalization import HeatKernel
@@ -19,6 +18,7 @@ from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.io.anndata_parts import MISSING
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.rows import InputRows
 from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import Parameters
 from scalable_gpe.propagation.labels import check_groups
@@ -32,8 +32,7 @@ from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import RUNS
-from scalable_gpe.transform.new_distances import NewDistances
-from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows, NewRowsSource, extensions_of
+from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows, extensions_of
 
 _READ_ROWS = 65_536
 _ERROR_ROWS = 256  # rows on which the error of kept axes is measured
@@ -436,11 +435,10 @@ class Embedding:
     @cached_property
     def _new_points(self) -> NewPoints:
         """State that `transform` reuses between calls."""
-        kind = NewDistances if self.settings.metric == PRECOMPUTED else NewPoints
         key = None if self.annotations is None else self.annotations.source
-        return kind(self.graph, self.heat, self.settings.metric, self.feature_names, key)
+        return NewPoints(self.graph, self.heat, self.settings.metric, self.feature_names, key)
 
-    def _transformed(self, X_new: Any, power: Power, missing: str = "error") -> tuple[NewRowsSource, Iterator[NewRows]]:
+    def _transformed(self, X_new: Any, power: Power, missing: str = "error") -> tuple[InputRows, Iterator[NewRows]]:
         """The new rows, and what `transform` gives for them at one power, some rows at a time."""
         rows = self._new_points.open(X_new, missing=missing)
         return rows, self._new_points.batches(rows, self._extensions({power: self.at(power)}))

@@ -105,7 +105,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Parameters
         ----------
         X : array-like (M, d)
-            As in `fit`. With a precomputed metric, M x N: distances to the training rows.
+            As in `fit`; not with ``metric="precomputed"``.
 
         Returns
         -------

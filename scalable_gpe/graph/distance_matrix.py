@@ -24,7 +24,10 @@ def distance_lists(X: Any, n_neighbors: int | None) -> Any:
     D = np.asarray(X)
     if D.dtype.kind not in "fiu":
         raise TypeError(
-            Message(f"`X` must be an array or a sparse matrix of distances for `metric='precomputed'`; {_got(X)}.")
+            Message(
+                "`X` must be an array or a sparse matrix of distances for `metric='precomputed'`; got "
+                f"{type(X).__name__}."
+            )
         )
     _check_square(D.shape)
     n_rows = len(D)
@@ -40,18 +43,6 @@ def distance_lists(X: Any, n_neighbors: int | None) -> Any:
     return indices, distances
 
 
-def new_distances(X: Any, n_rows: int) -> Any:
-    """Check the distances of new rows to the `n_rows` training rows; return a CSR matrix or an array."""
-    sparse = hasattr(X, "tocsr")
-    rows: Any = X.tocsr() if sparse else np.asarray(X)
-    if rows.ndim != 2 or rows.shape[1] != n_rows:
-        raise ValueError(
-            Message(f"`X_new` must hold the distances to the {n_rows} training rows; got shape {tuple(rows.shape)}.")
-        )
-    _check_values(rows.data if sparse else rows, "X_new")
-    return rows
-
-
 def _check_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         raise ValueError(
@@ -62,11 +53,11 @@ def _check_square(shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_values(values: np.ndarray, name: str = "X") -> None:
+def _check_values(values: np.ndarray) -> None:
     if values.dtype.kind not in "fiu" or not np.isfinite(values).all() or (values < 0).any():
         raise ValueError(
             Message(
-                f"`{name}` must hold finite distances of at least 0 for `metric='precomputed'`; some are negative, "
+                "`X` must hold finite distances of at least 0 for `metric='precomputed'`; some are negative, "
                 "infinite or NaN. Similarities are for heat_kernel."
             )
         )
@@ -92,7 +83,3 @@ def _check_symmetric(block: np.ndarray, columns: np.ndarray, start: int) -> None
                 "Similarities are for heat_kernel."
             )
         )
-
-
-def _got(X: Any) -> str:
-    return f"got {type(X).__name__}"

@@ -16,7 +16,7 @@ from scalable_gpe.storage.blocks import ranges
 
 _LEAF = 64
 _MOST_LEAVES = 2**18
-CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
+_CHUNK_ROWS = 32  # rows that are searched together, so that a leaf is read from cache
 _BLOCK_LEAVES = 256
 _BLOCK_ENTRIES = 2**22  # wide rows: fewer leaves in a block
 _HEADS_AT_ONCE = 1024
@@ -76,7 +76,7 @@ class Leaves:
     def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[Chunk]:
         """Find the nearest points of each row, and the points that would list it."""
         chunks = self._context.workers.here.map(
-            lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), CHUNK_ROWS), count=False
+            lambda piece: self._start(rows[slice(*piece)], n_neighbors), ranges(len(rows), _CHUNK_ROWS), count=False
         )
         for blocks in self._groups():
             read = [(block, self._read(block)) for block in blocks]

@@ -15,13 +15,14 @@ number, so the smallest exponent is subtracted first and no row is ever 0 / 0.
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, GPEWarning, Message, warn
+from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata
@@ -92,22 +93,6 @@ def warn_if_far(n_far: int, n_rows: int) -> None:
         )
 
 
-class Search(Protocol):
-    """Finds the nearest points of new rows, and the points that would list them."""
-
-    def search(self, rows: np.ndarray, n_neighbors: int, user_row: np.ndarray) -> list[Chunk]: ...
-
-
-class NewRowsSource(Protocol):
-    """New rows, read in ranges."""
-
-    @property
-    def n_rows(self) -> int: ...
-    @property
-    def names(self) -> np.ndarray | None: ...
-    def read(self, start: int, stop: int) -> np.ndarray: ...
-
-
 class NewPoints:
     """Finds the rows a(x, .) of new points, batch by batch, and applies them to values at the training points."""
 
@@ -121,7 +106,8 @@ class NewPoints:
     ) -> None:
         self._graph, self._heat, self._context, self._metric = graph, heat, graph.context, metric
         self._feature_names, self._key = feature_names, key  # the key of an AnnData input
-        self._search = self._make_search()
+        self._points = _check_points(graph, metric)
+        self._search = Leaves(self._points, graph.radius, graph.context)
         self._user_row = graph.storage_order.user_row
         weights = heat.weights
         self._vectors: tuple[np.ndarray, ...]
@@ -136,14 +122,6 @@ class NewPoints:
             )
             self._vectors = (scaled,)
 
-    @property
-    def _batch_rows(self) -> int:
-        return _BATCH_ROWS
-
-    def _make_search(self) -> Search:
-        self._points = _check_points(self._graph, self._metric)
-        return Leaves(self._points, self._graph.radius, self._context)
-
     def apply(self, X: Any, extensions: Sequence[Extension], storage_options: StorageOptions | None = None) -> NewRows:
         """Compute several extensions at new rows; a row that equals a training row gets its value."""
         rows = self.open(X, storage_options)
@@ -157,16 +135,16 @@ class NewPoints:
             start = stop
         return NewRows(out, distance)
 
-    def batches(self, rows: NewRowsSource, extensions: Sequence[Extension]) -> Iterator[NewRows]:
+    def batches(self, rows: InputRows, extensions: Sequence[Extension]) -> Iterator[NewRows]:
         """Yield the values of the extensions at new rows, some rows at a time, in their order."""
         dtypes = [np.dtype(extension.values.dtype) for extension in extensions]
-        cuts = ranges(rows.n_rows, self._batch_rows)
+        cuts = ranges(rows.n_rows, _BATCH_ROWS)
         with self._context.workers.progress.stage("transform", len(cuts)):
             for start, stop in cuts:
                 yield self._batch(_read(rows, start, stop), extensions, dtypes)
                 self._context.workers.progress.advance()
 
-    def open(self, X: Any, storage_options: StorageOptions | None = None, missing: str = "error") -> NewRowsSource:
+    def open(self, X: Any, storage_options: StorageOptions | None = None, missing: str = "error") -> InputRows:
         """Open new rows, in the units of the training rows; refuse other features than theirs.
 
         Of an AnnData object, the rows are those of the key of the training rows.
@@ -261,9 +239,9 @@ def nearest_points(X: Any, graph: NeighborGraph, n_neighbors: int, metric: str) 
     return np.concatenate([chunk.nearest for chunk in chunks]), lengths
 
 
-def _read(rows: NewRowsSource, start: int, stop: int) -> np.ndarray:
+def _read(rows: InputRows, start: int, stop: int) -> np.ndarray:
     """Some new rows; an error about those that are not finite counts all of them."""
-    with naming_all_rows(rows if isinstance(rows, InputRows) else None):
+    with naming_all_rows(rows):
         return rows.read(start, stop)
 
 
@@ -349,10 +327,8 @@ def extensions_of(
 
 def _check_points(graph: NeighborGraph, metric: str) -> Rows:
     """Return the points in storage order; raise if there are none, or if the lists hold other distances."""
-    if metric == "jaccard":
-        raise ValueError(
-            Message("transform does not know `metric='jaccard'`. Embed old and new rows together, or use 'hamming'.")
-        )
+    if metric in ("jaccard", PRECOMPUTED):
+        raise ValueError(Message(f"transform does not know `metric={metric!r}`. Embed old and new rows together."))
     if graph.points is None:
         raise ValueError(
             Message(
