@@ -4,7 +4,6 @@ The name of a graph depends on sampled rows only. All rows are hashed before the
 then, with the versions of the libraries: another one may order the points otherwise.
 """
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -13,11 +12,8 @@ import numpy as np
 from scalable_gpe.errors import Message, StoreError, logger
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import RUNS, Keys, input_name
+from scalable_gpe.storage.keys import input_name
 from scalable_gpe.storage.protocol import ArrayStore
-
-_MADE_FROM_GRAPHS = ("kernel", "heat", "sketch")
-_IN_ORDER = ("points", "indices", "distances", "edges")
 
 
 @dataclass(frozen=True)
@@ -34,31 +30,19 @@ class GraphInput:
     n_parts: int | None = None
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The names that a run's record holds."""
-
-    keys: Keys
-
-
 def begin(name: str, content: str | None, store: ArrayStore, n_parts: int = 1) -> int:
     """Commit the input of a graph before it is made; remove an unfinished graph of another one.
 
-    A graph that was complete once (it is being repaired) may have a kernel, which belongs to its rows and to its order.
-    Returns the number of parts of the search: `n_parts`, or those of the search that is resumed if they are no fewer.
+    A graph that was complete once may have a kernel, which belongs to its rows and to its order: it is repaired from
+    the same input only. Returns the number of parts of the search: `n_parts`, or those of the search that is resumed if
+    they are no fewer.
     """
     now, begun = GraphInput(content, versions(), n_parts=n_parts), store.read(input_name(name), GraphInput)
     same = begun is not None and (begun.content, begun.versions) == (now.content, now.versions)
     if begun is not None and same and begun.n_parts is not None and begun.n_parts >= n_parts:
         return begun.n_parts
-    if name in _names(store, "graph"):
-        made = _made_from(name, begun, store)
-        if made:
-            _check_content(begun, content)
-        why = "has parts that the limit does not allow" if same else "was made from other rows, or with other versions"
-        logger.warning("the unfinished graph %s: starting over", why)
-        for result in (*made, name):
-            store.remove(result)
+    if name.rpartition("/")[2] in store.names("graph"):
+        _start_over(begun, [name], store)
     store.commit(input_name(name), now)
     return n_parts
 
@@ -77,10 +61,23 @@ def check_order(name: str, user_row: np.ndarray, store: ArrayStore) -> None:
         return
     pieces = ranges(len(user_row), stored.shard_rows)
     if any(stored.has(start) and (stored.read(start, stop) != user_row[start:stop]).any() for start, stop in pieces):
-        logger.warning("the unfinished graph has its points in another order: starting over")
-        made = _made_from(name, store.read(input_name(name), GraphInput), store)
-        for result in (*made, *(f"{name}/{table}" for table in _IN_ORDER)):
-            store.remove(result)
+        in_order = [f"{name}/{table}" for table in ("points", "indices", "distances", "edges")]
+        _start_over(store.read(input_name(name), GraphInput), in_order, store)
+
+
+def _start_over(begun: GraphInput | None, arrays: list[str], store: ArrayStore) -> None:
+    """Remove arrays of a graph that was never complete; refuse to replace one that was."""
+    if begun is None or begun.complete:
+        raise StoreError(
+            Message(
+                "the graph of the store is damaged, and cannot be repaired: it was made from another input, in larger "
+                "parts or with other versions of libraries. Pass another store, or `resume=False` to start over in "
+                "this one."
+            )
+        )
+    logger.warning("the unfinished graph has other rows, larger parts or other versions: starting over")
+    for array in arrays:
+        store.remove(array)
 
 
 def refuse_input() -> NoReturn:
@@ -91,33 +88,3 @@ def refuse_input() -> NoReturn:
             "Pass another store, or `resume=False` to start over in this one."
         )
     )
-
-
-def _check_content(begun: GraphInput | None, content: str | None) -> None:
-    """Raise unless a graph that others were made from had the same rows."""
-    if begun is None:
-        raise StoreError(
-            Message(
-                "the graph of the store is damaged, and the store does not say which rows it was made from. Pass "
-                "another store, or `resume=False` to start over in this one."
-            )
-        )
-    if begun.content != content:
-        refuse_input()
-
-
-def _made_from(graph: str, begun: GraphInput | None, store: ArrayStore) -> list[str]:
-    """Kernels that may have been made from a graph, and what was made from kernels.
-
-    Results of runs of other graphs do not count.
-    """
-    if begun is not None and not begun.complete:
-        return []
-    runs = [run.keys for name in _names(store, RUNS) if (run := store.peek(name, _Run)) is not None]
-    others = {name for keys in runs if keys.graph != graph for name in (keys.kernel, keys.heat, keys.sketch)}
-    kernels, *later = ([name for name in _names(store, group) if name not in others] for group in _MADE_FROM_GRAPHS)
-    return [*kernels, *itertools.chain(*later)] if kernels else []
-
-
-def _names(store: ArrayStore, group: str) -> list[str]:
-    return [f"{group}/{name}" for name in store.names(group)]
