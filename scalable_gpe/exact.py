@@ -6,8 +6,8 @@
     A    = S K S with a diagonal S        (symmetric or bistochastic)
     Y    = A^p G / sqrt(k)
 
-The rest of the library is tested against this module, which imports only numpy and scipy. It holds N x N matrices: use
-it for up to some thousands of points.
+The rest of the library is tested against this module, whose formulas use only numpy and scipy. It holds N x N matrices:
+use it for up to some thousands of points.
 
 References
 ----------
@@ -15,15 +15,14 @@ A. Gilbert and K. O'Neill, "Sketching the Heat Kernel: Using Gaussian Processes 
 """
 
 import warnings
-from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
+
+from scalable_gpe import checks
 
 Array = npt.NDArray[np.float64]
 
@@ -37,7 +36,6 @@ __all__ = [
     "diffusion_map",
     "diffusion_distances",
     "bilipschitz",
-    "propagate",
 ]
 
 
@@ -65,9 +63,7 @@ def affinity(X: npt.ArrayLike, epsilon: float) -> Array:
     >>> exact.affinity([[0.0], [2.0]], epsilon=4.0).round(4).tolist()
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
-    points, epsilon = _points(X, "X"), _positive(epsilon, "epsilon")
-    squares, exponent = _squares(points, int(np.frexp(epsilon)[1]) // 2)
-    return _gaussian(squares, np.ldexp(epsilon, -2 * exponent))
+    return _gaussian(_matrix(X, "X", 2), checks.check_positive(epsilon, "epsilon"))
 
 
 def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
@@ -96,15 +92,9 @@ def local_affinity(X: npt.ArrayLike, sigma: npt.ArrayLike) -> Array:
     >>> exact.local_affinity([[0.0], [2.0]], sigma=[1.0, 4.0]).round(4).tolist()
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
-    points, scales = _points(X, "X"), np.asarray(sigma, dtype=np.float64)
-    if scales.shape != (len(points),) or not ((scales > 0) & (scales < np.inf)).all():
-        raise ValueError(
-            f"sigma must hold one finite number above 0 for each of the {len(points)} rows; got shape {scales.shape}. "
-            "affinity takes one epsilon for all rows."
-        )
-    squares, exponent = _squares(points, int(np.frexp(np.median(scales))[1]))
-    scales = np.ldexp(scales, -exponent)
-    return _gaussian(squares, np.outer(scales, scales))
+    points = _matrix(X, "X", 2)
+    scales = _one_per_row(sigma, len(points), "sigma")
+    return _gaussian(points, np.outer(scales, scales))
 
 
 def symmetric(K: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> Array:
@@ -136,7 +126,7 @@ def symmetric(K: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -
     True
     """
     K = _kernel(K)
-    w = _weights(sample_weight, len(K))
+    w = np.ones(len(K)) if sample_weight is None else _one_per_row(sample_weight, len(K), "sample_weight")
     q = (K * w).sum(axis=1)
     v = (K * w / np.outer(q, q)).sum(axis=1)
     return _scale(K, np.sqrt(w) / (q * np.sqrt(v)))
@@ -178,10 +168,10 @@ def bistochastic(
     >>> exact.bistochastic(exact.affinity([[0.0], [1.0], [3.0]], 1.0)).sum(axis=1).round(7).tolist()
     [1.0, 1.0, 1.0]
     """
-    K, tol = _kernel(K), _positive(tol, "tol")
-    w = _weights(sample_weight, len(K))
+    K, tol = _kernel(K), checks.check_positive(tol, "tol")
+    w = np.ones(len(K)) if sample_weight is None else _one_per_row(sample_weight, len(K), "sample_weight")
     d = np.ones(len(K))
-    for _ in range(_count(max_iter, "max_iter")):
+    for _ in range(checks.check_count(max_iter, "max_iter")):
         product = K @ (w / d)
         residual = np.abs(product / d - 1).max()
         if residual <= tol:
@@ -232,12 +222,9 @@ def heat_kernel(
     >>> exact.heat_kernel([[0.0], [0.0]], 1.0).round(3).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
-    if not isinstance(normalization, str) or normalization not in _NORMALIZATIONS:
-        raise ValueError(
-            f"normalization must be one of {sorted(_NORMALIZATIONS)}; got {normalization!r}. "
-            "Leave it out for 'bistochastic'."
-        )
-    return _NORMALIZATIONS[normalization](affinity(X, epsilon), sample_weight=sample_weight)
+    checks.check_choice(normalization, ("bistochastic", "symmetric"), "normalization")
+    normalise = symmetric if normalization == "symmetric" else bistochastic
+    return normalise(affinity(X, epsilon), sample_weight=sample_weight)
 
 
 def gp_embedding(
@@ -279,9 +266,9 @@ def gp_embedding(
     if len(G) != len(A):
         raise ValueError(f"G must have one row per row of A ({len(A)}); got {len(G)}. Draw G with N rows.")
     Y: Array = G / np.sqrt(G.shape[1])
-    if isinstance(power, str):
-        return _all_powers(A, power, horizon, first_power) @ Y
-    for _ in range(_count(power, "power")):
+    if power == checks.ALL:
+        return _all_powers(A, horizon, first_power) @ Y
+    for _ in range(checks.check_count(power, "power")):
         Y = A @ Y
     return Y
 
@@ -315,10 +302,8 @@ def diffusion_map(A: npt.ArrayLike, n_components: int, time: float) -> Array:
     >>> exact.diffusion_map(np.diag([1.0, 0.5, 0.25]), n_components=2, time=2).tolist()
     [[0.0, 0.0], [0.25, 0.0], [0.0, 0.0625]]
     """
-    A, time = _square(A, "A", min_rows=2), _positive(time, "time")
-    k = _count(n_components, "n_components")
-    if k > len(A) - 1:
-        raise ValueError(f"n_components must be at most N - 1 = {len(A) - 1}; got {k}. Lower it.")
+    A, time = _square(A, "A", min_rows=2), checks.check_positive(time, "time")
+    k = checks.check_count(n_components, "n_components", maximum=len(A) - 1)
     ascending = eigh(A, subset_by_index=(len(A) - k - 1, len(A) - 2))
     values: Array = ascending[0][::-1]
     vectors: Array = ascending[1][:, ::-1]
@@ -361,22 +346,17 @@ def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None 
     [1.118, 1.0, 0.5]
     """
     A = _square(A, "A", min_rows=2)
-    if isinstance(power, str):
-        return np.asarray(pdist(_all_powers(A, power, horizon, first_power)))
-    distances: Array = pdist(np.linalg.matrix_power(A, _count(power, "power")))
+    if power == checks.ALL:
+        return np.asarray(pdist(_all_powers(A, horizon, first_power)))
+    distances: Array = pdist(np.linalg.matrix_power(A, checks.check_count(power, "power")))
     return distances
 
 
-def _all_powers(A: Array, power: str, horizon: int | None, first_power: int) -> Array:
+def _all_powers(A: Array, horizon: int | None, first_power: int) -> Array:
     """``A^m + c A^(m+1) + c^2 A^(m+2) + ... = A^m (I - c A)^-1`` with c = 1 - 1/T, by eigenvalues."""
-    if power != "all":
-        raise ValueError(f"power must be a whole number or 'all'; got {power!r}.")
-    if horizon is None:
-        raise ValueError(
-            "power='all' needs a horizon: the average number of steps of a walk. Pass an int, such as 1024."
-        )
+    first_power, horizon = checks.check_count(first_power, "first_power"), checks.check_count(horizon, "horizon")
     values, vectors = np.linalg.eigh(A)
-    sums = values ** _count(first_power, "first_power") / (1 - values + values / _count(horizon, "horizon"))
+    sums = values**first_power / (1 - values + values / horizon)
     return np.asarray((vectors * sums) @ vectors.T)
 
 
@@ -406,17 +386,14 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
     >>> exact.bilipschitz([[0.0], [1.0], [3.0]], [1.0, 3.0, 4.0])
     2.0
     """
-    images, distances = pdist(_points(Y, "Y")), np.asarray(distances, dtype=np.float64)
+    images, distances = pdist(_matrix(Y, "Y", 2)), np.asarray(distances, dtype=np.float64)
     if distances.shape != images.shape:
         raise ValueError(
             f"distances must be condensed, of shape {images.shape} for {len(np.asarray(Y))} rows of Y; got "
             f"shape {distances.shape}. scipy.spatial.distance.squareform converts a square matrix."
         )
-    if not np.isfinite(distances).all() or (distances < 0).any():
-        first = int(np.argmax(~(np.isfinite(distances) & (distances >= 0))))
-        raise ValueError(
-            f"distances must be finite and non-negative; entry {first} is {distances[first]}. Remove that point."
-        )
+    if not (np.isfinite(distances) & (distances >= 0)).all():
+        raise ValueError("distances must be finite and non-negative; some are not. Remove these points.")
     distinct = (images > 0) | (distances > 0)
     if not distinct.any():
         raise ValueError("Y must hold at least two distinct points; all rows are equal. Pass other points.")
@@ -425,105 +402,12 @@ def bilipschitz(Y: npt.ArrayLike, distances: npt.ArrayLike) -> float:
         return float(dilation.max() / dilation.min()) if dilation.max() < np.inf else float("inf")
 
 
-def propagate(
-    A: npt.ArrayLike,
-    Y: npt.ArrayLike,
-    method: str = "spreading",
-    horizon: float | None = None,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-) -> Array:
-    r"""Class probabilities of all rows from those of labelled rows, by dense solves.
-
-    .. math::
-        \text{spreading:}\quad & (I - cA)\, F = Y, \qquad c = 1 - 1/T \\
-        \text{harmonic:}\quad & (I - P)\, F = 0 \text{ on rows without a label},\quad F = Y \text{ on the others} \\
-        \text{poisson:}\quad & L F = Y - \bar y \text{ on labelled rows, } 0 \text{ on the others}
-
-    with :math:`P = U^{-1} A U` and :math:`L = U (I - A) U` for the top eigenvector U 1 of A, component by component.
-    Rows are divided by their sums; for "poisson" those of :math:`\exp(F_{ij} / r)` are, with r the root mean square of
-    F, weighted with u squared.
-
-    Parameters
-    ----------
-    A : array_like, N x N
-        A heat kernel.
-    Y : array_like, N x C
-        Class shares of labelled rows, such as ones and zeros; rows of zeros have no label.
-    method : {"spreading", "harmonic", "poisson"}
-        The problem.
-    horizon : float, optional
-        T; needed for "spreading".
-    sample_weight : array_like, N, optional
-        The weights that A was made with; a labelled row counts as often.
-
-    Returns
-    -------
-    ndarray, N x C
-        NaN in rows of components without a label.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scalable_gpe import exact
-    >>> A = exact.bistochastic(exact.affinity([[0.0], [1.0], [2.0]], 1.0))
-    >>> exact.propagate(A, [[1, 0], [0, 0], [0, 1]], "harmonic").round(6).tolist()
-    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
-    """
-    A, Y = _square(A, "A"), _matrix(Y, "Y")
-    root = np.sqrt(_weights(sample_weight, len(A)))
-    if len(Y) != len(A):
-        raise ValueError(f"Y must have one row per row of A ({len(A)}); got {len(Y)}. Rows of zeros have no label.")
-    if method not in _PROBLEMS:
-        raise ValueError(f"method must be one of {sorted(_PROBLEMS)}; got {method!r}. Leave it out for 'spreading'.")
-    if (method == "spreading") != (horizon is not None):
-        raise ValueError(f"horizon is for method='spreading', which needs it; got {horizon!r} with {method!r}.")
-    scores = np.full(Y.shape, np.nan)
-    n_components, component = connected_components(A > 1e-12)
-    for number in range(n_components):
-        own = np.flatnonzero(component == number)
-        if Y[own].any():
-            scores[own] = _PROBLEMS[method](A[np.ix_(own, own)], Y[own], root[own], horizon)
-    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
-
-
-def _spreading(A: Array, Y: Array, root: Array, horizon: float | None) -> Array:
-    c = 1 - 1 / _positive(horizon, "horizon")
-    return np.linalg.solve(np.eye(len(A)) - c * A, root[:, None] * Y) / root[:, None]
-
-
-def _harmonic(A: Array, Y: Array, root: Array, horizon: float | None) -> Array:
-    u, given = _top(A), Y.any(axis=1)
-    P, F = A * u / u[:, None], Y / np.where(given, Y.sum(axis=1), 1)[:, None]
-    left = np.eye(int((~given).sum())) - P[np.ix_(~given, ~given)]
-    F[~given] = np.linalg.solve(left, P[np.ix_(~given, given)] @ F[given])
-    return F
-
-
-def _poisson(A: Array, Y: Array, root: Array, horizon: float | None) -> Array:
-    u, weighted = _top(A), root[:, None] ** 2 * Y
-    sources = weighted - weighted.sum(axis=1)[:, None] * weighted.sum(axis=0) / weighted.sum()
-    x = np.linalg.solve(np.eye(len(A)) - A + np.outer(u, u), sources / u[:, None])
-    scores = (x - np.outer(u, u @ x)) / u[:, None]
-    scale = np.sqrt((u[:, None] ** 2 * scores**2).sum() / scores.shape[1]) or 1.0
-    return np.where(Y.any(axis=0), np.exp((scores - scores.max(axis=1, keepdims=True)) / scale), 0.0)
-
-
-def _top(A: Array) -> Array:
-    """The top eigenvector of one component, of length 1 and positive."""
-    return np.asarray(np.abs(eigh(A, subset_by_index=(len(A) - 1, len(A) - 1))[1][:, 0]))
-
-
-def _squares(points: Array, exponent: int) -> tuple[Array, int]:
-    """Squared distances in units of ``2**exponent``, or of a larger power of two if they would overflow; and which."""
-    exponent = max(exponent, int(np.frexp(np.abs(points).max())[1]) - 500)
-    found: Array = squareform(pdist(np.ldexp(points, -exponent), "sqeuclidean"))
-    return found, exponent
-
-
-def _gaussian(squares: Array, epsilon: npt.ArrayLike) -> Array:
+def _gaussian(points: Array, bandwidths: Array | float) -> Array:
+    """``exp(-|x_i - x_j|^2 / bandwidth)``, in units of a power of two in which squares neither vanish nor overflow."""
+    exponent = max(int(np.frexp(np.median(bandwidths))[1]) // 2, int(np.frexp(np.abs(points).max())[1]) - 500)
+    squares = squareform(pdist(np.ldexp(points, -exponent), "sqeuclidean"))
     with np.errstate(over="ignore"):  # exp(-infinity) is 0
-        return np.asarray(np.exp(-squares / np.maximum(epsilon, np.finfo(np.float64).tiny)))
+        return np.asarray(np.exp(-squares / np.maximum(np.ldexp(bandwidths, -2 * exponent), np.finfo(np.float64).tiny)))
 
 
 def _scale(K: Array, s: Array) -> Array:
@@ -532,29 +416,7 @@ def _scale(K: Array, s: Array) -> Array:
 
 
 def _matrix(value: Any, name: str, min_rows: int = 1) -> Array:
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "fiu":
-            raise TypeError(f"dtype {array.dtype}")
-        array = array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a real numeric array; got {error}. Convert it to float first.") from None
-    if array.ndim != 2 or array.shape[0] < min_rows or array.shape[1] < 1:
-        raise ValueError(
-            f"{name} must be 2-D with at least {min_rows} row(s) and one column; got shape {array.shape}. "
-            "Pass one point per row (reshape(-1, 1) for a single column)."
-        )
-    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
-    if bad.size:
-        raise ValueError(
-            f"{name} must be finite; {bad.size} row(s) hold NaN or infinity, first {bad[:5].tolist()}. "
-            "Drop or fill them."
-        )
-    return array
-
-
-def _points(value: Any, name: str) -> Array:
-    return _matrix(value, name, min_rows=2)
+    return checks.check_points(value, name, min_rows).astype(np.float64)
 
 
 def _square(value: Any, name: str, min_rows: int = 1) -> Array:
@@ -569,46 +431,17 @@ def _square(value: Any, name: str, min_rows: int = 1) -> Array:
 def _kernel(value: Any) -> Array:
     array = _square(value, "K")
     if (array < 0).any() or (np.diag(array) <= 0).any():
-        raise ValueError(
-            "K must be non-negative with a positive diagonal; got "
-            f"smallest entry {array.min():g}, smallest diagonal entry {np.diag(array).min():g}. "
-            "affinity(X, epsilon) makes such a matrix."
-        )
+        raise ValueError("K must be non-negative with a positive diagonal. affinity(X, epsilon) makes such a matrix.")
     return array
 
 
-def _weights(value: Any, n_rows: int) -> Array:
-    """One weight per row; ones by default."""
-    weights = np.ones(n_rows) if value is None else np.asarray(value, dtype=np.float64)
-    if weights.shape != (n_rows,) or not ((weights > 0) & (weights < np.inf)).all():
+def _one_per_row(value: npt.ArrayLike, n_rows: int, name: str) -> Array:
+    numbers = np.asarray(value, dtype=np.float64)
+    if numbers.shape != (n_rows,) or not ((numbers > 0) & (numbers < np.inf)).all():
         raise ValueError(
-            f"sample_weight must hold one finite number above 0 for each of the {n_rows} rows; got shape "
-            f"{weights.shape}. Drop rows without weight."
+            f"{name} must hold one finite number above 0 for each of the {n_rows} rows; got shape {numbers.shape}."
         )
-    return weights
-
-
-def _positive(value: Any, name: str) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be a positive number; got {value!r}. Pass a float.")
-    if not 0 < float(value) < np.inf:
-        raise ValueError(f"{name} must be a positive number; got {value!r}. Choose one above 0.")
-    return float(value)
-
-
-def _count(value: Any, name: str) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be a whole number; got {value!r}. Pass an int.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1; got {value!r}. Raise it.")
-    return int(value)
-
-
-_PROBLEMS: dict[str, Callable[..., Array]] = {"spreading": _spreading, "harmonic": _harmonic, "poisson": _poisson}
-_NORMALIZATIONS: dict[str, Callable[..., Array]] = {
-    "bistochastic": bistochastic,
-    "symmetric": symmetric,
-}
+    return numbers
 
 
 def __dir__() -> list[str]:

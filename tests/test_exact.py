@@ -129,12 +129,13 @@ def test_bilipschitz_of_repeated_and_collapsed_points():
     assert exact.bilipschitz([[0.0], [1.0], [2.0]], [0.0, 1.0, 1.0]) == np.inf
 
 
-def test_imports_numpy_and_scipy_only():
+def test_formulas_use_numpy_and_scipy_only():
     tree = ast.parse(inspect.getsource(exact))
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names}
     modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    foreign = {module.split(".")[0] for module in modules} - {"warnings", "collections", "numbers", "typing"}
-    assert foreign == {"numpy", "scipy"}
+    foreign = {module.split(".")[0] for module in modules} - {"warnings", "typing"}
+    assert foreign == {"numpy", "scipy", "scalable_gpe"} and "checks" in names
 
 
 GOOD = np.eye(3)
@@ -144,14 +145,14 @@ POINTS = [[0.0], [1.0], [2.0]]
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: exact.affinity([[0.0], [np.nan], [np.inf]], 1.0), ValueError, r"X must be finite.*\[1, 2\]"),
+        (lambda: exact.affinity([[0.0], [np.nan], [np.inf]], 1.0), ValueError, r"X must be finite.*rows 1, 2"),
         (lambda: exact.affinity([0.0, 1.0], 1.0), ValueError, "X must be 2-D"),
-        (lambda: exact.affinity(np.empty((0, 2)), 1.0), ValueError, "X must be 2-D with at least 2"),
-        (lambda: exact.affinity([[1.0, 2.0]], 1.0), ValueError, "at least 2 row"),
+        (lambda: exact.affinity(np.empty((0, 2)), 1.0), ValueError, "X must have at least 2 rows"),
+        (lambda: exact.affinity([[1.0, 2.0]], 1.0), ValueError, "at least 2 rows"),
         (lambda: exact.affinity(np.empty((3, 0)), 1.0), ValueError, "one column"),
-        (lambda: exact.affinity([["a"], ["b"]], 1.0), TypeError, "X must be a real numeric array"),
-        (lambda: exact.affinity([[1j], [2j]], 1.0), TypeError, "X must be a real numeric array"),
-        (lambda: exact.affinity([[1.0], [2.0, 3.0]], 1.0), TypeError, "X must be a real numeric array"),
+        (lambda: exact.affinity([["a"], ["b"]], 1.0), TypeError, "X must be real and numeric"),
+        (lambda: exact.affinity([[1j], [2j]], 1.0), TypeError, "X must be real and numeric"),
+        (lambda: exact.affinity([[1.0], [2.0, 3.0]], 1.0), TypeError, "X must be a numeric array"),
         (lambda: exact.affinity(POINTS, 0.0), ValueError, "epsilon must be a positive"),
         (lambda: exact.affinity(POINTS, -1), ValueError, "epsilon must be a positive"),
         (lambda: exact.affinity(POINTS, np.nan), ValueError, "epsilon must be a positive"),
@@ -164,21 +165,21 @@ POINTS = [[0.0], [1.0], [2.0]]
         (lambda: exact.bistochastic(GOOD, tol=0), ValueError, "tol must be"),
         (lambda: exact.bistochastic(GOOD, max_iter=0), ValueError, "max_iter must be at least 1"),
         (lambda: exact.heat_kernel(POINTS, 1.0, "row"), ValueError, "normalization must be one of.*symmetric"),
-        (lambda: exact.heat_kernel(POINTS, 1.0, None), ValueError, "normalization must be one of"),
+        (lambda: exact.heat_kernel(POINTS, 1.0, None), TypeError, "normalization must be one of"),
         (lambda: exact.gp_embedding(GOOD, np.ones((4, 2)), 1), ValueError, "G must have one row per row of A"),
         (lambda: exact.gp_embedding(GOOD, np.full((3, 2), np.nan), 1), ValueError, "G must be finite"),
         (lambda: exact.gp_embedding(GOOD, GOOD, 0), ValueError, "power must be at least 1"),
         (lambda: exact.gp_embedding(GOOD, GOOD, 1.5), TypeError, "power must be a whole number"),
         (lambda: exact.gp_embedding(GOOD, GOOD, True), TypeError, "power must be a whole number"),
-        (lambda: exact.diffusion_map(GOOD, 3, 1), ValueError, "n_components must be at most N - 1 = 2"),
+        (lambda: exact.diffusion_map(GOOD, 3, 1), ValueError, "n_components must be at most 2"),
         (lambda: exact.diffusion_map(GOOD, 0, 1), ValueError, "n_components must be at least 1"),
         (lambda: exact.diffusion_map(GOOD, 1, 0), ValueError, "time must be a positive"),
         (lambda: exact.diffusion_map(np.diag([1.0, -0.5]), 1, 0.5), ValueError, "time must be a whole number"),
-        (lambda: exact.diffusion_distances([[1.0]], 1), ValueError, "A must be 2-D with at least 2"),
+        (lambda: exact.diffusion_distances([[1.0]], 1), ValueError, "A must have at least 2 rows"),
         (lambda: exact.diffusion_distances(GOOD, 0), ValueError, "power must be at least 1"),
         (lambda: exact.bilipschitz(POINTS, GOOD), ValueError, "distances must be condensed.*squareform"),
-        (lambda: exact.bilipschitz(POINTS, [1.0, np.nan, 1.0]), ValueError, "distances must be finite.*entry 1"),
-        (lambda: exact.bilipschitz(POINTS, [1.0, 1.0, -1.0]), ValueError, "distances must be finite.*entry 2"),
+        (lambda: exact.bilipschitz(POINTS, [1.0, np.nan, 1.0]), ValueError, "distances must be finite"),
+        (lambda: exact.bilipschitz(POINTS, [1.0, 1.0, -1.0]), ValueError, "distances must be finite"),
         (lambda: exact.bilipschitz([[1.0], [1.0]], [0.0]), ValueError, "Y must hold at least two distinct"),
     ],
 )
