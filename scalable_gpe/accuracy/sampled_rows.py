@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.graph.recall import NearestLoop, SumsLoop, recall_half_width, scan_points, scan_samples
+from scalable_gpe.graph.recall import NearestLoop, ScanLoop, recall_half_width, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import top_eigenvector
@@ -81,7 +81,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class _Counts(SumsLoop):
+class _Counts(ScanLoop[np.ndarray]):
     """Counts the points between consecutive limits of each sample."""
 
     limits: np.ndarray
@@ -185,7 +185,7 @@ class Probes:
         embedded = _EmbeddedPoints(values, storage_order, own)
         # the embedding may be an array of this process, so its threads scan it
         here = replace(self._context, workers=self._context.workers.here)
-        found = scan_samples(embedded, own, embedded.take(own), NearestLoop(m), here)
+        found = scan_points(embedded, own, NearestLoop(m), here)
         nearest = np.empty((self.n_probes, m), np.int64)
         nearest[order] = storage_order.by_user[found.ids]
         unique, inverse = np.unique(nearest, return_inverse=True)

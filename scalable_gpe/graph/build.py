@@ -36,7 +36,8 @@ from scalable_gpe.graph.neighbors import (
 )
 from scalable_gpe.graph.points import RowSubset, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
-from scalable_gpe.graph.products import Jaccard, exact_sample, products_for
+from scalable_gpe.graph.products import Jaccard, products_for
+from scalable_gpe.graph.recall import exact_sample
 from scalable_gpe.graph.rounding import check_rounding, merges_others
 from scalable_gpe.graph.search import SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -323,7 +324,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     products = products_for(rows)
     release_freed_memory()  # of rows that were compared with each other
     context.tune_memory(searching=True)
-    sample = exact_sample(products, points, n_neighbors, parameters.random_state, context)
+    sample = exact_sample(points, n_neighbors, parameters.random_state, context, products)
     check_rounding(rows, points, sample, context)
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
@@ -376,7 +377,7 @@ def _precomputed_graph(
         shared = ensure_shared(rows, context)
         checksum = content(hash_rows(shared, context))
         # ids of the source are the user's rows here: no rows were merged
-        sample = exact_sample(products, shared, lists.indices.shape[1], random_state, context)
+        sample = exact_sample(shared, lists.indices.shape[1], random_state, context, products)
         check_rounding(rows, shared, sample, context)
     unfinished.begin(name, checksum, context.store)
     order = _graph_order(lists.indices)

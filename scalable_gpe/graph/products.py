@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.execution.context import Context
-from scalable_gpe.graph import recall
-from scalable_gpe.graph.recall import N_SAMPLES, ExactSample, Products
+from scalable_gpe.graph.recall import Products
 from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
 
@@ -100,42 +98,6 @@ def list_squares(products: Products, points: Any, rows: np.ndarray, neighbors: n
     for start, stop in ranges(len(rows), _rows_at_once(row_entries)):
         own, others = points[np.repeat(rows[start:stop], m)], points[neighbors[start:stop].ravel()]
         out[start:stop] = products.row_squares(own, others).reshape(-1, m)
-
-
-def exact_sample(
-    products: Products | None, points: Rows, n_neighbors: int, random_state: int, context: Context
-) -> ExactSample:
-    """Sample some points, and compare them with all points."""
-    from scalable_gpe.loops import scan
-
-    if products is None:
-        return recall.exact_sample(points, n_neighbors, random_state, context)
-    n_points = points.n_rows
-    own = np.sort(np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False))
-    samples, histogram = products.matrix(points.take(own)), np.zeros(scan.N_BINS, np.int64)
-    best = np.full((len(own), n_neighbors), np.inf, np.float32)
-    ids = np.full((len(own), n_neighbors), -1, np.int64)
-    pieces = ranges(n_points, _rows_at_once(max(len(own), points.n_features)))
-    with context.workers.progress.stage("recall", len(pieces)):
-        for start, stop in pieces:
-            squares = products.all_squares(samples, products.matrix(points.read(start, stop))).astype(np.float32)
-            here = np.flatnonzero((own >= start) & (own < stop))
-            squares[here, own[here] - start] = np.inf
-            scan.count_bins(squares[np.isfinite(squares)], histogram, 1)
-            ids, best = _nearer(ids, best, np.arange(start, stop), squares)
-            context.workers.progress.advance()
-    return ExactSample(own, best, ids, histogram, n_points)
-
-
-def _nearer(ids: np.ndarray, best: np.ndarray, rows: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest of those known (sorted) and of further rows, sorted by squared distance."""
-    n_neighbors = best.shape[1]
-    both = np.concatenate([best, squares], axis=1)
-    numbers = np.concatenate([ids, np.broadcast_to(rows, squares.shape)], axis=1)
-    chosen = np.argpartition(both, n_neighbors - 1, axis=1)[:, :n_neighbors]
-    both, numbers = np.take_along_axis(both, chosen, 1), np.take_along_axis(numbers, chosen, 1)
-    order = np.lexsort((numbers, both))
-    return np.take_along_axis(numbers, order, 1), np.take_along_axis(both, order, 1)
 
 
 def _rows_at_once(row_entries: int) -> int:

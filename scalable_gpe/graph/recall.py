@@ -1,13 +1,14 @@
 """Exact scans of sampled points: recall of the neighbour lists, and the weight and the mass that they lack.
 
-There is one scan: it compares sampled points with all points, block by block, with a compiled loop. A `ScanLoop`
-defines the loop and how the results of blocks are merged.
+There is one scan: it compares sampled points with all points, block by block, with the loop of a `ScanLoop`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import reduce
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,46 +35,29 @@ class Products(Protocol):
     def row_squares(self, left: Any, right: Any) -> np.ndarray: ...
 
 
-class ScanLoop(Protocol[Result]):
-    """A compiled loop over samples and blocks of points, with its results.
+class ScanLoop(ABC, Generic[Result]):
+    """A compiled loop over samples and blocks of points, with its results: sums, unless `merge` says otherwise."""
 
-    ``begin`` makes empty results for a piece, ``update`` adds a block to the results of the samples in `lane`, ``pack``
-    makes the results of a piece small, ``merge`` joins the packed results of two pieces, in order.
-    """
+    @abstractmethod
+    def begin(self, n_samples: int) -> Result:
+        """Make empty results for a piece."""
 
-    def begin(self, n_samples: int) -> Result: ...
+    @abstractmethod
     def update(
         self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: Result
-    ) -> None: ...
-    def pack(self, found: Result) -> Result: ...
-    def merge(self, left: Result, right: Result) -> Result: ...
+    ) -> None:
+        """Add a block to the results of the samples in `lane`."""
 
-
-class SumsLoop:
-    """A scan whose results are arrays of sums or counts."""
-
-    def pack(self, found: np.ndarray) -> np.ndarray:
-        """Return the sums as they are: they are small."""
-        return found
-
-    def merge(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Add the sums of two pieces."""
-        total: np.ndarray = left + right
-        return total
+    def merge(self, left: Result, right: Result) -> Result:
+        """Join the results of two pieces, in order."""
+        return left + right  # type: ignore[operator, no-any-return]
 
 
 def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = "") -> Result:
     """Compare the points `own` (numbers, ascending) with all points, exactly."""
-    return scan_samples(points, own, points.take(own), loop, context, stage)
-
-
-def scan_samples(
-    points: Rows, own: np.ndarray, samples: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = ""
-) -> Result:
-    """Compare samples, whose numbers are `own`, with all points, exactly."""
     panels = Panels(context)
-    shared, numbers = panels.of(np.ascontiguousarray(samples)), panels.of(np.asarray(own, np.int64))
-    step = max(1024, min(16_384, 2**22 // points.n_features))
+    shared, numbers = panels.of(np.ascontiguousarray(points.take(own))), panels.of(np.asarray(own, np.int64))
+    step = max(64, min(16_384, 2**22 // points.n_features))
     # depends on the rows alone, because sums depend on it
     piece_rows = step * -(-points.n_rows // (step * _MOST_PIECES))
 
@@ -81,46 +65,44 @@ def scan_samples(
         rows, sample_ids = shared.whole(), numbers.whole()
         lanes = [slice(*lane) for lane in ranges(len(sample_ids), _LANES)]
         columns = [np.ascontiguousarray(rows[lane].T) for lane in lanes]
-        found = loop.begin(len(sample_ids))
+        results = loop.begin(len(sample_ids))
         for start in range(*piece, step):
             stop = min(start + step, piece[1])
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
-                loop.update(some, sample_ids[lane], block, ids, lane, found)
-        return loop.pack(found)
+                loop.update(some, sample_ids[lane], block, ids, lane, results)
+        return results
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
         results = context.workers.map(scan_piece, pieces, count=bool(stage))
     panels.clear()
-    total = results[0]
-    for one in results[1:]:
-        total = loop.merge(total, one)
-    return total
+    return reduce(loop.merge, results)
 
 
-@dataclass(frozen=True)
-class NearestPoints:
+class NearestPoints(NamedTuple):
     """The nearest points of each sample, nearest first, and a histogram of all distances."""
 
     squares: np.ndarray
     ids: np.ndarray
-    bins: np.ndarray
     counts: np.ndarray
 
 
 @dataclass(frozen=True)
-class NearestLoop:
-    """Finds the nearest points of each sample, and counts all distances in `n_bins` bins."""
+class NearestLoop(ScanLoop[NearestPoints]):
+    """Finds the nearest points of each sample, and counts all distances in `n_bins` bins.
+
+    `products` computes the distances; by default they are those of straight lines.
+    """
 
     n_keep: int
     n_bins: int = 0
+    products: Products | None = None
 
     def begin(self, n_samples: int) -> NearestPoints:
         """Start with empty lists."""
         squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
-        ids = np.full((n_samples, self.n_keep), -1, np.int64)
-        return NearestPoints(squares, ids, np.arange(self.n_bins), np.zeros(self.n_bins, np.int64))
+        return NearestPoints(squares, np.full(squares.shape, -1, np.int64), np.zeros(self.n_bins, np.int64))
 
     def update(
         self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: NearestPoints
@@ -128,23 +110,26 @@ class NearestLoop:
         """Add a block."""
         from scalable_gpe.loops import scan
 
-        scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
-
-    def pack(self, found: NearestPoints) -> NearestPoints:
-        """Drop empty bins: results are sent between processes."""
-        filled = np.flatnonzero(found.counts)
-        return NearestPoints(found.squares, found.ids, found.bins[filled], found.counts[filled])
+        if self.products is None:
+            scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
+            return
+        samples, points = (self.products.matrix(rows) for rows in (columns.T, block))
+        squares = self.products.all_squares(samples, points).astype(np.float32)
+        squares[own[:, None] == ids] = np.inf
+        scan.count_bins(squares[squares < np.inf], into.counts, 1)
+        numbers = np.broadcast_to(ids, squares.shape)
+        into.squares[lane], into.ids[lane] = self._nearest((into.squares[lane], squares), (into.ids[lane], numbers))
 
     def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
         """Keep the nearest points of both pieces."""
-        squares = np.concatenate([left.squares, right.squares], axis=1)
-        ids = np.concatenate([left.ids, right.ids], axis=1)
-        best = np.lexsort((ids, squares))[:, : self.n_keep]
-        squares, ids = np.take_along_axis(squares, best, 1), np.take_along_axis(ids, best, 1)
-        bins, inverse = np.unique(np.concatenate([left.bins, right.bins]), return_inverse=True)
-        counts = np.zeros(len(bins), np.int64)
-        np.add.at(counts, inverse, np.concatenate([left.counts, right.counts]))
-        return NearestPoints(squares, ids, bins, counts)
+        nearest = self._nearest((left.squares, right.squares), (left.ids, right.ids))
+        return NearestPoints(*nearest, left.counts + right.counts)
+
+    def _nearest(self, squares: Sequence[np.ndarray], ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest of several lists of each sample."""
+        all_squares, all_ids = np.concatenate(squares, axis=1), np.concatenate(ids, axis=1)
+        best = np.lexsort((all_ids, all_squares))[:, : self.n_keep]
+        return np.take_along_axis(all_squares, best, 1), np.take_along_axis(all_ids, best, 1)
 
 
 def recall_half_width(shares: np.ndarray) -> float:
@@ -205,17 +190,17 @@ class ExactSample:
         return reach
 
 
-def exact_sample(points: Rows, n_neighbors: int, random_state: int, context: Context) -> ExactSample:
+def exact_sample(
+    points: Rows, n_neighbors: int, random_state: int, context: Context, products: Products | None = None
+) -> ExactSample:
     """Sample some points, and scan all points once."""
     from scalable_gpe.loops.scan import N_BINS
 
     n_points = points.n_rows
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
-    found = scan_points(points, own, NearestLoop(n_neighbors, N_BINS), context, "recall")
-    histogram = np.zeros(N_BINS, np.int64)
-    histogram[found.bins] = found.counts
-    return ExactSample(own, found.squares, found.ids, histogram, n_points)
+    squares, ids, histogram = scan_points(points, own, NearestLoop(n_neighbors, N_BINS, products), context, "recall")
+    return ExactSample(own, squares, ids, histogram, n_points)
 
 
 @dataclass(frozen=True)
@@ -292,23 +277,17 @@ def measure_graph(
     rows = []
     for i, columns, values in edges.rows(own):
         others = columns != own[i]
-        rows.append(_GraphRow(i, columns[others], values[others]))
+        rows.append((i, columns[others], values[others]))
     missing = sample.histogram.copy()
     _subtract_listed(points, [(own[i], columns) for i, columns, _ in rows], missing, products)
     listed = np.concatenate([lengths for _, _, lengths in rows])
     return Scan(recall, error, np.maximum(missing, 0), listed, _true_neighbors(sample, by_user, rows))
 
 
-class _GraphRow(NamedTuple):
-    """The row of a sampled point in the symmetric graph, without the point itself."""
-
-    sample: int
-    columns: np.ndarray
-    lengths: np.ndarray
-
-
-def _true_neighbors(sample: ExactSample, by_user: np.ndarray, rows: Sequence[_GraphRow]) -> TrueNeighbors:
-    """Look for the true neighbours of the sampled points in the graph."""
+def _true_neighbors(
+    sample: ExactSample, by_user: np.ndarray, rows: Sequence[tuple[int, np.ndarray, np.ndarray]]
+) -> TrueNeighbors:
+    """Look for the true neighbours of the sampled points in their rows of the graph: sample, columns, lengths."""
     neighbors, reach = by_user[sample.neighbors], sample.reach
     held = np.ones(neighbors.shape, bool)
     for i, columns, lengths in rows:

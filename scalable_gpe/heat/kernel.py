@@ -14,7 +14,7 @@ from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.graph.components import component_roots, count_components
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
-from scalable_gpe.graph.recall import N_SAMPLES, SumsLoop, scan_points
+from scalable_gpe.graph.recall import N_SAMPLES, ScanLoop, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.bandwidth import check_epsilon, check_resolution, choose_epsilon, intrinsic_dimension, is_uneven
 from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
@@ -279,7 +279,7 @@ def _missing_weight(kernel: SparseKernel) -> float | None:
 
 
 @dataclass(frozen=True)
-class _DenseMass(SumsLoop):
+class _DenseMass(ScanLoop[np.ndarray]):
     """Sums rows of the dense kernel; the bandwidth of a pair is the sample's factor times the point's factor."""
 
     epsilon: np.ndarray
