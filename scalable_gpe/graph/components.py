@@ -13,28 +13,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.graph.edges import Block, Edges
 
-Values = Callable[[Block], np.ndarray]
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The edges that count: those with values from `least` to `most`."""
-
-    least: float
-    most: float
-    values_of: Values | None
-
-    @property
-    def are_all(self) -> bool:
-        """Whether all edges count, whatever their values."""
-        return self.least == -np.inf and self.most == np.inf
-
-    def columns(self, block: Block) -> np.ndarray:
-        """The points that the rows of a block are joined with; -1 for edges that do not count."""
-        if self.are_all:
-            return block.indices
-        values = block.values if self.values_of is None else self.values_of(block)
-        return np.where((values >= self.least) & (values <= self.most), block.indices, np.int32(-1))
+Joins = Callable[[Block], np.ndarray]  # which entries of a block join their rows
 
 
 @dataclass(frozen=True)
@@ -51,27 +30,17 @@ class _Parts:
     n_components: int
 
 
-def count_components(
-    edges: Edges, context: Context, *, least: float = -np.inf, most: float = np.inf, values_of: Values | None = None
-) -> int:
-    """Number of connected components; edges with values outside [least, most] do not count (by default all count).
-
-    `values_of` gives the values of a block where they are not those of `edges`.
-    """
+def count_components(edges: Edges, context: Context, joins: Joins | None = None) -> int:
+    """Number of connected components; without `joins`, all edges join their points."""
     panels = Panels(context)
-    count = _join(edges, _Chosen(least, most, values_of), context, panels).n_components
+    count = _join(edges, joins, context, panels).n_components
     panels.clear()
     return count
 
 
-def component_roots(
-    edges: Edges, context: Context, panels: Panels, *, least: float, values_of: Values | None = None
-) -> Panel:
-    """First point of the connected component of each point; edges with values below `least` do not count.
-
-    `values_of` gives the values of a block where they are not those of `edges`.
-    """
-    parts = _join(edges, _Chosen(least, np.inf, values_of), context, panels)
+def component_roots(edges: Edges, context: Context, panels: Panels, joins: Joins | None = None) -> Panel:
+    """First point of the connected component of each point; without `joins`, all edges join their points."""
+    parts = _join(edges, joins, context, panels)
     n_merged = len(parts.merged)
     if n_merged == 0:
         return parts.first
@@ -89,7 +58,7 @@ def component_roots(
     return roots
 
 
-def _join(edges: Edges, chosen: _Chosen, context: Context, panels: Panels) -> _Parts:
+def _join(edges: Edges, joins: Joins | None, context: Context, panels: Panels) -> _Parts:
     """Join the points of each block, then merge what edges between blocks connect."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -98,19 +67,23 @@ def _join(edges: Edges, chosen: _Chosen, context: Context, panels: Panels) -> _P
 
     first = panels.new((edges.n_points,), np.int32)
 
+    def joined_block(number: int) -> tuple[Block, np.ndarray]:
+        """A block, and the points that its rows are joined with; -1 for others."""
+        block = edges.block(number, values=joins is not None)
+        return block, block.indices if joins is None else np.where(joins(block), block.indices, np.int32(-1))
+
     def join_inside(number: int) -> int:
         start, stop = edges.rows_of(number)
         parent, out = np.arange(stop - start, dtype=np.int32), first.room(start, stop)
-        block = edges.block(number, values=not chosen.are_all)
-        sparse.unite_rows(block.indptr, chosen.columns(block), start, parent)
+        block, columns = joined_block(number)
+        sparse.unite_rows(block.indptr, columns, start, parent)
         out[:] = _roots(parent) + start
         first.put(start, out)
         return int(np.count_nonzero(parent == np.arange(stop - start)))
 
     def join_between(number: int) -> np.ndarray:
         start, stop = edges.rows_of(number)
-        block = edges.block(number, values=not chosen.are_all)
-        columns = chosen.columns(block)
+        block, columns = joined_block(number)
         leaving = np.flatnonzero(columns >= stop)
         rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
         own = first.rows(start, stop)[rows].astype(np.int64)

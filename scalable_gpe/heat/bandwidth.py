@@ -9,6 +9,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.graph.components import count_components
+from scalable_gpe.graph.edges import Block
 from scalable_gpe.graph.neighbors import NeighborGraph
 
 RULES = ("auto", "global", "local", "bgh")
@@ -64,26 +65,9 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
 
 
 def _first_above(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where an increasing function rises to 0 between `low` and `high`, up to 1e-12 (the Illinois method)."""
-    below, above = function(low), function(high)
-    if below >= 0 or above < 0:  # it does not
-        return low if below >= 0 else high
-    side = 0
-    for step in range(200):
-        middle = (low * above - high * below) / (above - below) if step % 4 < 3 else (low + high) / 2
-        if not low < middle < high:
-            middle = (low + high) / 2
-        if high - low < 1e-12 or not low < middle < high:
-            break
-        value = function(middle)
-        if value < 0:
-            low, below = middle, value
-            above = above / 2 if side < 0 else above
-            side = -1
-        else:
-            high, above = middle, value
-            below = below / 2 if side > 0 else below
-            side = 1
+    """Where an increasing function rises to 0 between `low` and `high`, up to 1e-12; one of these if it does not."""
+    while high - low > 1e-12 and low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if function(middle) < 0 else (low, middle)
     return high
 
 
@@ -171,15 +155,6 @@ def intrinsic_dimension(graph: NeighborGraph) -> float | None:
     return 1 / rate if rate > 0 else None
 
 
-def _check_number(epsilon: Any) -> float:
-    if isinstance(epsilon, str):
-        raise ValueError(
-            f"epsilons must be positive numbers; got {str(epsilon)!r}. To see what a rule gives, read epsilon and "
-            f"lost_mass of gaussian_kernel(graph, {str(epsilon)!r})."
-        )
-    return checks.check_positive(epsilon, "epsilons")
-
-
 def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.ndarray]:
     """Compare values of epsilon, from the stored distances, without a new search.
 
@@ -207,7 +182,7 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
     squared, context = graph.sampled_distances() ** 2, graph.context
     if epsilons is None:
         epsilons = graph.user_epsilon(effective_epsilon(squared)) * np.logspace(-2, 2, 25)
-    values = [_check_number(epsilon) for epsilon in np.ravel(np.asarray(epsilons))]
+    values = [checks.check_positive(epsilon, "epsilons") for epsilon in np.ravel(np.asarray(epsilons))]
     stored = [graph.stored_epsilon(value) for value in values]
     last = np.where(np.isfinite(squared), squared, 0).max(axis=1)
     return {
@@ -215,8 +190,11 @@ def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.nd
         "lost_mass": np.array([graph.scan.lost_mass(e) if graph.scan else np.nan for e in stored]),
         "effective_neighbors": np.array([np.median(np.exp(-squared / e).sum(axis=1)) for e in stored]),
         "last_weight": np.array([np.median(np.exp(-last / e)) for e in stored]),
-        "n_connected_components": np.array(
-            # an edge of weight _JOINED has this length
-            [count_components(graph.edges, context, most=np.sqrt(-e * np.log(_JOINED))) for e in stored]
-        ),
+        "n_connected_components": np.array([count_components(graph.edges, context, _shorter(e)) for e in stored]),
     }
+
+
+def _shorter(epsilon: float) -> Callable[[Block], np.ndarray]:
+    """The edges with a weight of at least `_JOINED`."""
+    longest = np.sqrt(-epsilon * np.log(_JOINED))
+    return lambda block: block.values <= longest

@@ -71,8 +71,7 @@ class SparseKernel(StoredResult):
         """Number of connected components of K; weights below 1e-12 of the diagonal do not connect rows."""
         if self.counted_components is not None:
             return self.counted_components
-        values_of = _values_between(self)
-        return count_components(self.edges, self.context, least=JOINED, values_of=values_of)
+        return count_components(self.edges, self.context, _joins(self))
 
     @property
     def sigma(self) -> np.ndarray | None:
@@ -351,12 +350,21 @@ def kernel_components(kernel: SparseKernel) -> np.ndarray:
 
 def shared_components(kernel: SparseKernel, panels: Panels) -> Panel:
     """First point of the connected component of K that each point belongs to, as tasks read it (storage order)."""
-    return component_roots(kernel.edges, kernel.context, panels, least=JOINED, values_of=_values_between(kernel))
+    return component_roots(kernel.edges, kernel.context, panels, _joins(kernel))
 
 
-def _values_between(kernel: SparseKernel) -> Callable[[Block], np.ndarray] | None:
-    """How to scale values so that the diagonal is 1; None if it is."""
-    return None if kernel.diagonal is None else _unit_diagonal(np.sqrt(kernel.diagonal))
+def _joins(kernel: SparseKernel) -> Callable[[Block], np.ndarray]:
+    """Which entries of a block join their rows: those of at least `JOINED` where the diagonal is 1."""
+    if kernel.diagonal is None:
+        return lambda block: block.values >= JOINED
+    root = np.sqrt(kernel.diagonal)
+
+    def joins(block: Block) -> np.ndarray:
+        rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
+        joined: np.ndarray = block.values / root[rows] / root[block.indices] >= JOINED
+        return joined
+
+    return joins
 
 
 def _diagonal(edges: Edges) -> np.ndarray:
@@ -367,17 +375,6 @@ def _diagonal(edges: Edges) -> np.ndarray:
         own = block.indices == rows
         diagonal[rows[own]] = block.values[own]
     return diagonal
-
-
-def _unit_diagonal(root: np.ndarray) -> Callable[[Block], np.ndarray]:
-    """Values of the blocks of a matrix, scaled from both sides so that the diagonal is 1; `root` are its roots."""
-
-    def values_of(block: Block) -> np.ndarray:
-        rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
-        scaled: np.ndarray = (block.values / root[rows] / root[block.indices]).astype(np.float32)
-        return scaled
-
-    return values_of
 
 
 def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None, root: np.ndarray | None = None) -> np.ndarray:

@@ -162,13 +162,13 @@ def _roots(heat: HeatKernel, panels: Panels, least: float) -> Panel | None:
         return shared_components(kernel, panels)
     root = panels.of(heat.context.filled(len(heat.step_scale), np.float64, lambda a, b: np.sqrt(heat.step_scale[a:b])))
 
-    def entries(block: Block) -> np.ndarray:
+    def joins(block: Block) -> np.ndarray:
         whole = root.whole(block.indices)
         own = np.repeat(whole[block.first : block.stop], np.diff(block.indptr))
-        values: np.ndarray = block.values * own * whole[block.indices]
-        return values
+        joined: np.ndarray = block.values * own * whole[block.indices] >= least
+        return joined
 
-    return component_roots(kernel.edges, heat.context, panels, least=least, values_of=entries)
+    return component_roots(kernel.edges, heat.context, panels, joins)
 
 
 def _carriers(search: ModeSearch, modes: Sequence[Mode]) -> np.ndarray:

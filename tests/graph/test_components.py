@@ -34,18 +34,18 @@ def test_components_are_those_of_scipy(n_entries, block_rows):
     first = np.array([np.flatnonzero(labels == label)[0] for label in range(count)])
     kernel = kernel_of(matrix, block_rows)
     with block_sizes(block_rows=block_rows):
-        roots = component_roots(kernel.edges, kernel.context, Panels(kernel.context), least=-np.inf)
+        roots = component_roots(kernel.edges, kernel.context, Panels(kernel.context))
         assert count_components(kernel.edges, kernel.context) == count
     np.testing.assert_array_equal(roots.rows(0, 300), first[labels])
 
 
-def test_edges_outside_of_a_range_do_not_count():
+def test_edges_that_do_not_join_do_not_count():
     chain = np.diag(np.ones(6)) + np.diag([0.5, 0.1, 0.9, 0.3, 0.7], 1) + np.diag([0.5, 0.1, 0.9, 0.3, 0.7], -1)
     kernel = kernel_of(csr_matrix(chain), 2)
     assert count_components(kernel.edges, kernel.context) == 1
-    assert count_components(kernel.edges, kernel.context, least=0.4) == 3
-    assert count_components(kernel.edges, kernel.context, most=0.6) == 3
-    roots = component_roots(kernel.edges, kernel.context, Panels(kernel.context), least=0.4)
+    assert count_components(kernel.edges, kernel.context, lambda block: block.values >= 0.4) == 3
+    assert count_components(kernel.edges, kernel.context, lambda block: block.values <= 0.6) == 3
+    roots = component_roots(kernel.edges, kernel.context, Panels(kernel.context), lambda block: block.values >= 0.4)
     assert roots.rows(0, 6).tolist() == [0, 0, 2, 2, 4, 4]
 
 
@@ -57,5 +57,5 @@ def test_a_chain_through_all_blocks_is_one_component():
     path[order[:-1], order[1:]] = 1
     kernel = kernel_of(csr_matrix(path + path.T + np.eye(n_rows)), 4)
     assert count_components(kernel.edges, kernel.context) == 1
-    roots = component_roots(kernel.edges, kernel.context, Panels(kernel.context), least=0.0)
+    roots = component_roots(kernel.edges, kernel.context, Panels(kernel.context))
     assert not roots.rows(0, n_rows).any()
