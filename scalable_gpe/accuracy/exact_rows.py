@@ -15,7 +15,7 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
-from scalable_gpe.heat.normalization import HeatKernel, OutputScale
+from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.multilevel.solver import measure_plan
 from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan
@@ -307,7 +307,8 @@ def _images(heat: HeatKernel, panel: Panel) -> Iterator[tuple[tuple[int, int], n
     context, storage_order = heat.context, heat.kernel.storage_order
     panels = Panels(context)
     target = panels.new(panel.shape, panel.dtype)
-    sweep(heat.kernel, Product(OutputScale(heat)), panel, target, context, purpose="audit")
+    loop = Product(lambda start, stop: heat.scale_points[start:stop])
+    sweep(heat.kernel, loop, panel, target, context, purpose="audit")
     whole = target.rows(0, target.shape[0])
     for rows in ranges(storage_order.n_rows, heat.kernel.edges.block_rows):
         yield rows, take_ascending(whole, storage_order.position[slice(*rows)])

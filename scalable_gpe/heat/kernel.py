@@ -397,7 +397,7 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None, root: np.n
     panels = Panels(kernel.context)
     source, target = panels.of(columns), panels.new(columns.shape, dtype)
     factor = panels.of(np.ones(len(columns)) if scale is None else scale)
-    sweep(kernel, Product(factor), source, target, kernel.context, purpose="product")
+    sweep(kernel, Product(factor.rows), source, target, kernel.context, purpose="product")
     result = target.rows(0, len(columns))
     panels.clear()
     product = kernel.storage_order.spread(result)

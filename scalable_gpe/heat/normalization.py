@@ -120,6 +120,10 @@ class HeatKernel(StoredResult):
             len(scale), np.float64, lambda start, stop: scale[start:stop] ** 2 * weights[start:stop]
         )
 
+    def step_rows(self, start: int, stop: int) -> np.ndarray:
+        """Some entries of `step_scale`."""
+        return self.step_scale[start:stop]
+
     @cached_property
     def diagonal(self) -> np.ndarray:
         """Diagonal of A between points (storage order), S^2 M K_ii: the share of its heat that each one keeps."""
@@ -168,42 +172,6 @@ class HeatKernel(StoredResult):
 
 def _count(mask: np.ndarray) -> int:
     return int(np.count_nonzero(mask))
-
-
-@dataclass(frozen=True)
-class StepScale:
-    """The diagonal of S^2 M, which applies A to a panel Z = S x."""
-
-    heat: HeatKernel
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Entries start to stop."""
-        return self.heat.step_scale[start:stop]
-
-
-@dataclass(frozen=True)
-class OutputScale:
-    """The diagonal of S / divisor, for the last application of A, which gives x itself."""
-
-    heat: HeatKernel
-    divisor: float = 1.0
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Entries start to stop."""
-        scale: np.ndarray = self.heat.scale_points[start:stop] / self.divisor
-        return scale
-
-
-@dataclass(frozen=True)
-class RootScale:
-    """The diagonal of S sqrt(M), in which A is symmetric."""
-
-    heat: HeatKernel
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Entries start to stop."""
-        scale: np.ndarray = np.sqrt(self.heat.step_scale[start:stop])
-        return scale
 
 
 def heat_kernel(
@@ -408,7 +376,7 @@ def _bistochastic(
     If it stops before, the last d divided by the one before it is returned too.
     """
     weights, panels = Panels(context), Panels(context, f"{name}/saved", _SAVE_SECONDS)
-    step = SinkhornStep(weights.of(m))
+    step = SinkhornStep(weights.of(m).rows)
     saved = panels.load(_SinkhornState, lambda state: True)
     if saved is None:
         begun = context.filled(len(m), np.float64, lambda start, stop: m[start:stop])

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import Panel
+from scalable_gpe.execution.panels import Panel, RowValues
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.storage.mapped import mapped
 
@@ -30,12 +30,6 @@ class SweepLoop(Protocol[Result]):
     """A compiled loop over one block: it fills or updates `out` from `source`, and returns a small number or None."""
 
     def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> Result: ...
-
-
-class RowVector(Protocol):
-    """A vector of which a loop reads some rows."""
-
-    def rows(self, start: int, stop: int) -> np.ndarray: ...
 
 
 class Shares(NamedTuple):
@@ -111,14 +105,14 @@ def _snake_case(name: str) -> str:
 
 @dataclass(frozen=True)
 class Product:
-    """``out = diag(scale) K source``."""
+    """``out = diag(scale) K source``; `scale` gives some rows of the diagonal."""
 
-    scale: RowVector
+    scale: RowValues
 
     def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
         from scalable_gpe.loops import sparse
 
-        scale = self.scale.rows(block.first, block.stop)
+        scale = self.scale(block.first, block.stop)
         sparse.product(block.indptr, block.indices, block.values, source, scale, out)
 
 
@@ -136,12 +130,12 @@ class RowSums:
 class SinkhornStep:
     """One damped step on v = m / d: ``out = m / sqrt(d * K v)``; returns the largest difference of a row sum from 1."""
 
-    weights: RowVector
+    weights: RowValues
 
     def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> float:
         from scalable_gpe.loops import sparse
 
-        weights = self.weights.rows(block.first, block.stop)
+        weights = self.weights(block.first, block.stop)
         return float(sparse.sinkhorn_step(block.indptr, block.indices, block.values, source, weights, block.first, out))
 
 
@@ -149,12 +143,12 @@ class SinkhornStep:
 class RecurrenceStep:
     """A step of three terms: ``out <- factor * diag(scale) K source - before * out``, with one factor per column."""
 
-    scale: RowVector
+    scale: RowValues
     factor: np.ndarray
     before: np.ndarray
 
     def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> None:
         from scalable_gpe.loops import sparse
 
-        scale = self.scale.rows(block.first, block.stop)
+        scale = self.scale(block.first, block.stop)
         sparse.recurrence_step(block.indptr, block.indices, block.values, source, out, scale, self.factor, self.before)

@@ -27,7 +27,7 @@ from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.graph.components import component_roots
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.heat.kernel import JOINED
-from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import LEAST_SHARE, OrdinaryRows, in_small_groups
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.multilevel.cycle import CoarseBasis
@@ -195,7 +195,7 @@ def _lost(heat: HeatKernel, rows: OrdinaryRows, panels: Panels) -> Panel:
         return (free * rows.top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop]))[:, None]
 
     top, image = panels.filled(shape, np.float64, ordinary), panels.new(shape, np.float64)
-    sweep(heat.kernel, Product(StepScale(heat)), top, image, heat.context, purpose="interval")
+    sweep(heat.kernel, Product(heat.step_rows), top, image, heat.context, purpose="interval")
 
     def lost(start: int, stop: int) -> Any:
         own = top.rows(start, stop)[:, 0]

@@ -14,7 +14,7 @@ import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
 from scalable_gpe.execution.sums import chunk_totals, sum_rows
-from scalable_gpe.heat.normalization import HeatKernel, StepScale, top_eigenvector
+from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.heat.sweep import Accumulator, Product, RecurrenceStep, Shares, sweep
 from scalable_gpe.sketch.polynomial import Coefficients, PowerPlan
 from scalable_gpe.sketch.random_matrix import Sketch
@@ -126,7 +126,7 @@ def _point_entries(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, start:
 def multiply(heat: HeatKernel, source: Panel, target: Panel, purpose: str = "sketch") -> Panel:
     """``A source``, which replaces `target`."""
     with replaced(target) as fresh:
-        sweep(heat.kernel, Product(StepScale(heat)), source, fresh, heat.context, purpose=purpose)
+        sweep(heat.kernel, Product(heat.step_rows), source, fresh, heat.context, purpose=purpose)
     return fresh
 
 
@@ -144,7 +144,7 @@ def chebyshev(
     The first step makes T_1 from T_0 and zeros; it takes half of the recurrence.
     """
     factor = 1.0 if beginning else 2.0
-    loop = RecurrenceStep(StepScale(heat), np.full(current.shape[1], factor), np.ones(current.shape[1]))
+    loop = RecurrenceStep(heat.step_rows, np.full(current.shape[1], factor), np.ones(current.shape[1]))
     with ExitStack() as stack:
         fresh = stack.enter_context(replaced(previous))
         totals = [Accumulator(one.total, stack.enter_context(replaced(one.total)), one.shares) for one in sums]

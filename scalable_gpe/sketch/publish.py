@@ -6,7 +6,7 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.heat.normalization import HeatKernel, OutputScale
+from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.columns import SketchColumns
@@ -27,12 +27,12 @@ def publish(
 ) -> None:
     """Write ``y = s (K Z) / sqrt(k)`` in the user's order; `owner` is the key of the run."""
     out = context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner)
-    scale = OutputScale(heat, float(np.sqrt(n_components)))
+    loop = Product(lambda start, stop: heat.scale_points[start:stop] / np.sqrt(n_components))
     for part in columns:
         panels = Panels(context)
         source = panels.open(part.table)
         result = panels.new(source.shape, np.float32)
-        sweep(heat.kernel, Product(scale), source, result, context, purpose="sketch")
+        sweep(heat.kernel, loop, source, result, context, purpose="sketch")
         write_columns(heat, result, part.first, out, context)
         panels.clear()
 

@@ -10,7 +10,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, Message, warn
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.heat.kernel import kernel_components, shared_components
-from scalable_gpe.heat.normalization import HeatKernel, RootScale, top_eigenvector
+from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.multilevel.cycle import CoarseBasis
@@ -207,7 +207,8 @@ def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:
     panels = Panels(context)
     source = panels.of(np.ascontiguousarray(np.sqrt(heat.step_scale)[:, None] * vectors))
     target = panels.new(source.shape, np.float64)
-    sweep(heat.kernel, Product(RootScale(heat)), source, target, context, purpose="interval")
+    loop = Product(lambda start, stop: np.sqrt(heat.step_rows(start, stop)))
+    sweep(heat.kernel, loop, source, target, context, purpose="interval")
     result = target.rows(0, source.shape[0])
     panels.clear()
     return result

@@ -1,6 +1,5 @@
 """The spectral density of A by stochastic Lanczos quadrature."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from scalable_gpe import checks
 from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.kernel import shared_components
-from scalable_gpe.heat.normalization import HeatKernel, StepScale
+from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import RecurrenceStep, sweep
 from scalable_gpe.multilevel.conjugate_gradients import added, inner
@@ -135,13 +134,18 @@ class Lanczos:
         The vectors keep their lengths (the betas); factors normalise them where they are used.
         """
         heat, context = self._heat, self._context
+
+        def ordinary_rows(start: int, stop: int) -> np.ndarray:
+            """The diagonal of S^2 M with zeros for isolated rows: A between ordinary rows."""
+            return np.where(heat.isolated[start:stop], 0.0, heat.step_rows(start, stop))
+
         assert self._current is not None and self._previous is not None
         current, previous = self._current, self._previous
         norm, norm_before = [*[np.ones(self._n_probes)] * 2, *self._beta][:-3:-1]
         inverse = _inverse(norm)
         before = norm * _inverse(norm_before) if self._beta else np.zeros(self._n_probes)
         with replaced(previous) as image:
-            loop = RecurrenceStep(_OrdinaryScale(heat) if self._leaves_out else StepScale(heat), inverse, before)
+            loop = RecurrenceStep(ordinary_rows if self._leaves_out else heat.step_rows, inverse, before)
             sweep(heat.kernel, loop, current, image, context, purpose="interval", update=previous)
         alpha = inner(heat, current, image) * inverse
         fresh = added(heat, image, current, -alpha * inverse)
@@ -198,14 +202,3 @@ def _inverse(norm: np.ndarray) -> np.ndarray:
     """1 / norm, and 0 for 0."""
     inverse: np.ndarray = np.where(norm > 0, 1 / np.where(norm > 0, norm, 1.0), 0.0)
     return inverse
-
-
-@dataclass(frozen=True)
-class _OrdinaryScale:
-    """The diagonal of S^2 M with zeros for isolated rows: A between ordinary rows."""
-
-    heat: HeatKernel
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Entries start to stop."""
-        return np.where(self.heat.isolated[start:stop], 0.0, self.heat.step_scale[start:stop])
