@@ -128,11 +128,11 @@ class SparseKernel(StoredResult):
         ]
 
     def __matmul__(self, other: Any) -> np.ndarray:
-        return apply(self, other, None)
+        return apply(self, other)
 
     def to_scipy(self) -> Any:
         """Return the whole matrix as a scipy CSR matrix (float32), rows and columns in the user's order."""
-        return to_scipy(self, None)
+        return to_scipy(self)
 
     def to_dask(self) -> Any:
         """Return the matrix as a dask array of scipy CSR blocks, rows and columns in the user's order."""
@@ -377,11 +377,8 @@ def _diagonal(edges: Edges) -> np.ndarray:
     return diagonal
 
 
-def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None, root: np.ndarray | None = None) -> np.ndarray:
-    """``S K S V`` (``K V`` without a scale) for an array V of the user's rows.
-
-    `root` are the roots of the sample weights; both sides are multiplied by them.
-    """
+def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None = None) -> np.ndarray:
+    """``S K S V`` (``K V`` without a scale) for an array V and a diagonal `scale` of the user's rows."""
     values = np.asarray(other)
     if values.ndim not in (1, 2) or values.shape[0] != kernel.shape[1] or values.dtype.kind not in "fiub":
         raise ValueError(
@@ -389,37 +386,28 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None, root: np.n
             f"{values.shape} of {values.dtype}."
         )
     dtype = np.float32 if values.dtype == np.float32 else np.float64
-    given = values.astype(dtype).reshape(len(values), -1)
-    given = given if root is None else (given * root[:, None]).astype(dtype)
-    columns = np.ascontiguousarray(kernel.storage_order.collect(given))
-    if scale is not None:
-        columns = np.ascontiguousarray((columns * scale[:, None]).astype(dtype))
+    factor = np.ones((len(values), 1), dtype) if scale is None else scale[:, None]
+    given = (values.reshape(len(values), -1) * factor).astype(dtype)
     panels = Panels(kernel.context)
-    source, target = panels.of(columns), panels.new(columns.shape, dtype)
-    factor = panels.of(np.ones(len(columns)) if scale is None else scale)
-    sweep(kernel, Product(factor.rows), source, target, kernel.context, purpose="product")
-    result = target.rows(0, len(columns))
+    source = panels.of(np.ascontiguousarray(kernel.storage_order.collect(given)))
+    target = panels.new(source.shape, dtype)
+    sweep(kernel, Product(lambda start, stop: np.ones(stop - start)), source, target, kernel.context, purpose="product")
+    product = kernel.storage_order.spread(target.rows(0, target.shape[0])) * factor
     panels.clear()
-    product = kernel.storage_order.spread(result)
-    product = product if root is None else (product * root[:, None]).astype(dtype)
-    return product.reshape(values.shape)
+    return product.astype(dtype).reshape(values.shape)
 
 
-def to_scipy(kernel: SparseKernel, scale: np.ndarray | None, root: np.ndarray | None = None) -> Any:
-    """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order; `root` as in `apply`."""
+def to_scipy(kernel: SparseKernel, scale: np.ndarray | None = None) -> Any:
+    """Return ``S K S`` (K without a scale) as one scipy CSR matrix in the user's order; `scale` as in `apply`."""
     from scipy.sparse import csr_matrix
 
-    edges, n_points, degree = kernel.edges, kernel.edges.n_points, kernel.edges.degree
-    blocks = [edges.block(number) for number in range(edges.n_blocks)]
-    indptr = np.concatenate([[0], np.cumsum(degree, dtype=np.int64)])
+    edges, n_points, n_rows = kernel.edges, kernel.edges.n_points, kernel.storage_order.n_rows
+    blocks = list(edges.blocks())
+    indptr = np.concatenate([[0], np.cumsum(edges.degree, dtype=np.int64)])
     columns, data = (np.concatenate([block[k] for block in blocks]) for k in (2, 3))
     matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
-    if scale is not None:
-        data = data * scale[columns] * np.repeat(scale, degree)
-        matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
-    n_rows = kernel.storage_order.n_rows
-    chosen = np.ones(n_rows, matrix.dtype) if root is None else root
-    choose = csr_matrix((chosen, kernel.storage_order.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
-    full = (choose @ matrix @ choose.T).tocsr()
+    factor = np.ones(n_rows, data.dtype) if scale is None else scale
+    spread = csr_matrix((factor, kernel.storage_order.position, np.arange(n_rows + 1)), shape=(n_rows, n_points))
+    full = (spread @ matrix @ spread.T).tocsr()
     full.sort_indices()
     return full

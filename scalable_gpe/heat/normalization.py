@@ -90,17 +90,13 @@ class HeatKernel(StoredResult):
     @property
     def scale(self) -> np.ndarray:
         """The diagonal of S, one number per row of the input."""
-        scale, root = self.kernel.storage_order.spread(self.scale_points), self._root_weight
-        return scale if root is None else scale * root
+        scale = self.kernel.storage_order.spread(self.scale_points)
+        return scale if self.given_weight is None else scale * np.sqrt(self.given_weight.values)
 
     @property
     def sample_weight(self) -> np.ndarray | None:
         """The sample weights, one number per row of the input; None without weights."""
         return None if self.given_weight is None else self.given_weight.values
-
-    @property
-    def _root_weight(self) -> np.ndarray | None:
-        return None if self.given_weight is None else np.sqrt(self.given_weight.values)
 
     @cached_property
     def weights(self) -> np.ndarray:
@@ -163,11 +159,11 @@ class HeatKernel(StoredResult):
         return [("normalization", self.normalization), ("scaling", scaling), isolated, *self.kernel.summary()]
 
     def __matmul__(self, other: Any) -> np.ndarray:
-        return apply(self.kernel, other, self.scale_points, self._root_weight)
+        return apply(self.kernel, other, self.scale)
 
     def to_scipy(self) -> Any:
         """Return the whole matrix as a scipy CSR matrix, rows and columns in the user's order."""
-        return to_scipy(self.kernel, self.scale_points, self._root_weight)
+        return to_scipy(self.kernel, self.scale)
 
 
 def _count(mask: np.ndarray) -> int:
