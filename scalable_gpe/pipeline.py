@@ -21,9 +21,9 @@ from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers, count_jobs
 from scalable_gpe.graph.build import GraphStage, check_neighbors
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
-from scalable_gpe.graph.neighbors import open_graph
-from scalable_gpe.heat.kernel import KernelStage, open_kernel
-from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage, open_heat
+from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.heat.kernel import KernelStage, SparseKernel
+from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage
 from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
 from scalable_gpe.io.labels import Labels
 from scalable_gpe.io.rows import InputRows, open_rows
@@ -323,9 +323,9 @@ def open_embedding(
     columns, powers = parameters.sketching.n_columns, parameters.powers
     size = ProblemSize(report.n_rows, 0, report.n_neighbors, columns, len(powers), n_live=live_panels(powers))
     context = make_context(arrays, Workers(progress=Progress(progress)), size)
-    graph = open_graph(context, keys.graph, rows)
-    kernel = open_kernel(graph, context, keys.kernel)
-    heat = open_heat(kernel, context, keys.heat)
+    graph = NeighborGraph.open(context, keys.graph, rows)
+    kernel = SparseKernel.open(context, keys.kernel, graph)
+    heat = HeatKernel.open(context, keys.heat, kernel)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch, is_known=True), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
     return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), found)

@@ -32,7 +32,6 @@ from scalable_gpe.graph.neighbors import (
     check_search,
     of_input,
     offset_of,
-    open_graph,
 )
 from scalable_gpe.graph.points import RowSubset, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
@@ -235,11 +234,22 @@ class GraphStage:
 
     def find(self, context: Context) -> NeighborGraph | None:
         """Return the complete graph, or None; raise if it was made from other rows."""
-        with naming_all_rows(self.rows):
-            graph = _find_graph(self.rows, context, self.name)
-        if graph is not None and self.lists is None:
-            self.distinct_neighbors(graph.storage_order.n_points)  # another call may have lowered it
-        return graph
+        rows, metadata = self.rows, context.store.read(self.name, GraphMetadata)
+        if metadata is None:
+            return None
+        with naming_all_rows(rows):
+            if rows is not None and metadata.content not in (None, content(hash_rows(rows, context))):
+                unfinished.refuse_input()
+        if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
+            raise StoreError(
+                Message(
+                    "the store was made from another input: the same rows, shifted by a constant. Pass another store, "
+                    "or `resume=False` to start over in this one."
+                )
+            )
+        if self.lists is None:
+            self.distinct_neighbors(metadata.n_points)  # another call may have lowered it
+        return NeighborGraph.open(context, self.name, rows)
 
     def make(self, context: Context) -> NeighborGraph:
         """Search for the lists or take the precomputed ones, symmetrise, measure, and commit the graph."""
@@ -288,22 +298,6 @@ def _column_spread(rows: InputRows, sampled: bool, workers: Workers) -> ColumnSp
     with naming_all_rows(rows):
         found = (workers if rows.shared else workers.here).map(spread_columns, pieces, count=False)
     return reduce(ColumnSpread.joined, found)
-
-
-def _find_graph(rows: InputRows | None, context: Context, name: str) -> NeighborGraph | None:
-    metadata = context.store.read(name, GraphMetadata)
-    if metadata is None:
-        return None
-    if rows is not None and metadata.content not in (None, content(hash_rows(rows, context))):
-        unfinished.refuse_input()
-    if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
-        raise StoreError(
-            Message(
-                "the store was made from another input: the same rows, shifted by a constant. Pass another store, or "
-                "`resume=False` to start over in this one."
-            )
-        )
-    return open_graph(context, name, rows)
 
 
 def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> NeighborGraph:

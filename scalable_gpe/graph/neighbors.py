@@ -74,9 +74,40 @@ class NeighborGraph(StoredResult):
     metadata: GraphMetadata
 
     @staticmethod
-    def open(context: Context, name: str, made_from: None = None) -> "NeighborGraph":
-        """Open a complete graph."""
-        return open_graph(context, name)
+    def open(context: Context, name: str, points: InputRows | Rows | None = None) -> "NeighborGraph":
+        """Open a complete graph; `points` are used if the store keeps none."""
+        store, metadata = context.store, context.store.read(name, GraphMetadata)
+        if metadata is None:
+            raise DamageError(f"the graph {name!r} is not complete", name)
+        group = context.read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
+        user_row = context.read_whole(store.open_table(f"{name}/user_row"))
+        storage_order = StorageOrder(user_row, group, context.empty)
+        if not storage_order.is_sound(metadata.n_rows, metadata.n_points):
+            raise wrong_numbers(f"{name}/user_row")
+        scan = None
+        if metadata.recall is not None and metadata.recall_error is not None:
+            missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))
+            nearest = _open_nearest(context, name, metadata.n_points)
+            scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
+            stored = store.find_table(f"{name}/points")
+            points = points if stored is None else TableRows(stored)
+        if isinstance(points, InputRows) and points.metric == "jaccard":
+            points = None  # what uses points measures straight lines between them
+        if isinstance(points, InputRows):  # in the user's order
+            points = in_stored_units(points, metadata)
+            metadata = replace(metadata, **of_input(points))
+            points = RowSubset(points, storage_order.user_row)
+        return NeighborGraph(
+            context=context,
+            name=name,
+            storage_order=storage_order,
+            lists=store.open_table(f"{name}/indices"),
+            list_distances=store.open_table(f"{name}/distances"),
+            edges=open_edges(context, f"{name}/edges", metadata.n_points, metadata.block_rows),
+            points=points,
+            scan=scan,
+            metadata=metadata,
+        )
 
     @property
     def n_rows(self) -> int:
@@ -206,42 +237,6 @@ class NeighborGraph(StoredResult):
         n_points = self.storage_order.n_points
         drawn = np.unique(np.linspace(0, n_points - 1, min(most, n_points)).astype(np.int64))
         return np.sort(self.storage_order.by_user[drawn])
-
-
-def open_graph(context: Context, name: str, points: InputRows | Rows | None = None) -> NeighborGraph:
-    """Open a complete graph; `points` are used if the store keeps none."""
-    store, metadata = context.store, context.store.read(name, GraphMetadata)
-    if metadata is None:
-        raise DamageError(f"the graph {name!r} is not complete", name)
-    group = context.read_whole(store.open_table(f"{name}/group")) if metadata.duplicates else None
-    user_row = context.read_whole(store.open_table(f"{name}/user_row"))
-    storage_order = StorageOrder(user_row, group, context.empty)
-    if not storage_order.is_sound(metadata.n_rows, metadata.n_points):
-        raise wrong_numbers(f"{name}/user_row")
-    scan = None
-    if metadata.recall is not None and metadata.recall_error is not None:
-        missing, listed = (read_whole(store.open_table(f"{name}/{table}")) for table in ("missing", "listed"))
-        nearest = _open_nearest(context, name, metadata.n_points)
-        scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
-        stored = store.find_table(f"{name}/points")
-        points = points if stored is None else TableRows(stored)
-    if isinstance(points, InputRows) and points.metric == "jaccard":
-        points = None  # what uses points measures straight lines between them
-    if isinstance(points, InputRows):  # in the user's order
-        points = in_stored_units(points, metadata)
-        metadata = replace(metadata, **of_input(points))
-        points = RowSubset(points, storage_order.user_row)
-    return NeighborGraph(
-        context=context,
-        name=name,
-        storage_order=storage_order,
-        lists=store.open_table(f"{name}/indices"),
-        list_distances=store.open_table(f"{name}/distances"),
-        edges=open_edges(context, f"{name}/edges", metadata.n_points, metadata.block_rows),
-        points=points,
-        scan=scan,
-        metadata=metadata,
-    )
 
 
 def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:

@@ -13,7 +13,7 @@ from scalable_gpe.execution.process import process
 from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.edges import union_edges
-from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph, open_graph
+from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
 from scalable_gpe.graph.points import TableRows, rows_per_shard
 from scalable_gpe.graph.products import Jaccard, Products
 from scalable_gpe.graph.recall import ExactSample, measure_graph
@@ -64,7 +64,7 @@ def finish_graph(
             metadata = replace(metadata, warning=warn(text, RecallWarning))
     unfinished.complete(name, store)
     store.commit(name, metadata)
-    return open_graph(context, name, None if isinstance(products, Jaccard) else points)
+    return NeighborGraph.open(context, name, None if isinstance(products, Jaccard) else points)
 
 
 def save_order(storage_order: StorageOrder, context: Context, name: str) -> None:

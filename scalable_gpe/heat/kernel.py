@@ -102,7 +102,30 @@ class SparseKernel(StoredResult):
     @staticmethod
     def open(context: Context, name: str, made_from: NeighborGraph) -> "SparseKernel":
         """Open a complete kernel."""
-        return open_kernel(made_from, context, name)
+        store, metadata = context.store, context.store.read(name, KernelMetadata)
+        if metadata is None:
+            raise DamageError(f"the kernel {name!r} is not complete", name)
+        weights, plan = store.open_ragged(f"{name}/weights"), context.plan
+        empty = partial(context.empty, in_order=True)
+        edges = made_from.edges.with_values(weights, plan.resident_bytes(), empty)
+        scales = (
+            None
+            if metadata.sigma is None
+            else LocalScales(store.open_table(f"{name}/sigma"), metadata.sigma, context.empty)
+        )
+        return SparseKernel(
+            context=context,
+            name=name,
+            storage_order=made_from.storage_order,
+            edges=edges,
+            epsilon=metadata.epsilon,
+            lost_mass=metadata.lost_mass,
+            graph=made_from,
+            scales=scales,
+            warning=metadata.warning,
+            counted_components=metadata.n_connected_components,
+            missing_weight=metadata.missing_weight,
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -192,7 +215,7 @@ class KernelStage:
     def find(self, context: Context) -> SparseKernel | None:
         """Return the complete kernel, or None."""
         metadata = context.store.read(self.name, KernelMetadata)
-        return None if metadata is None else open_kernel(self.graph, context, self.name)
+        return None if metadata is None else SparseKernel.open(context, self.name, self.graph)
 
     def make(self, context: Context) -> SparseKernel:
         """Weigh the edges of the graph, and commit the kernel."""
@@ -237,7 +260,7 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
         )
     sigma = None if scales is None else scales.metadata
     context.store.commit(name, KernelMetadata(shown, lost, sigma, warning, n_connected, _missing_weight(kernel)))
-    return open_kernel(graph, context, name)
+    return SparseKernel.open(context, name, graph)
 
 
 def _weights(block: Block, epsilon: float, scales: LocalScales | None) -> np.ndarray:
@@ -310,34 +333,6 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
     for i, _, weights in kernel.edges.rows(own):
         sums[i] = weights.sum(dtype=np.float64) - 1
     return dense, sums
-
-
-def open_kernel(graph: NeighborGraph, context: Context, name: str) -> SparseKernel:
-    """Open a complete kernel."""
-    store, metadata = context.store, context.store.read(name, KernelMetadata)
-    if metadata is None:
-        raise DamageError(f"the kernel {name!r} is not complete", name)
-    weights, plan = store.open_ragged(f"{name}/weights"), context.plan
-    empty = partial(context.empty, in_order=True)
-    edges = graph.edges.with_values(weights, plan.resident_bytes(), empty)
-    scales = (
-        None
-        if metadata.sigma is None
-        else LocalScales(store.open_table(f"{name}/sigma"), metadata.sigma, context.empty)
-    )
-    return SparseKernel(
-        context=context,
-        name=name,
-        storage_order=graph.storage_order,
-        edges=edges,
-        epsilon=metadata.epsilon,
-        lost_mass=metadata.lost_mass,
-        graph=graph,
-        scales=scales,
-        warning=metadata.warning,
-        counted_components=metadata.n_connected_components,
-        missing_weight=metadata.missing_weight,
-    )
 
 
 def kernel_components(kernel: SparseKernel) -> np.ndarray:

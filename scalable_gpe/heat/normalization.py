@@ -75,7 +75,29 @@ class HeatKernel(StoredResult):
     @staticmethod
     def open(context: Context, name: str, made_from: SparseKernel) -> "HeatKernel":
         """Open a complete heat kernel."""
-        return open_heat(made_from, context, name)
+        metadata = context.store.read(name, HeatMetadata)
+        if metadata is None:
+            raise DamageError(f"the heat kernel {name!r} is not complete", name)
+        scale = context.read_whole(context.store.open_table(f"{name}/scale"))
+        n_points = made_from.storage_order.n_points
+        if scale.shape != (n_points,) or not all(
+            np.isfinite(scale[start:stop]).all() for start, stop in pieces(n_points)
+        ):
+            raise wrong_numbers(f"{name}/scale")
+        is_open = metadata.normalization == "bistochastic" and not metadata.converged
+        return HeatKernel(
+            kernel=made_from,
+            context=context,
+            name=name,
+            normalization=metadata.normalization,
+            scale_points=scale,
+            n_iter=metadata.n_iter,
+            residual=metadata.residual,
+            converged=metadata.converged,
+            warning=metadata.warning,
+            given_weight=_open_weight(made_from, context, name) if metadata.weighted else None,
+            last_change=context.read_whole(context.store.open_table(f"{name}/change")) if is_open else None,
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -241,7 +263,7 @@ class HeatStage:
     def find(self, context: Context) -> HeatKernel | None:
         """Return the complete heat kernel, or None."""
         known = context.store.read(self.name, HeatMetadata)
-        return None if known is None else open_heat(self.kernel, context, self.name)
+        return None if known is None else HeatKernel.open(context, self.name, self.kernel)
 
     def make(self, context: Context) -> HeatKernel:
         """Compute the scale, and commit it."""
@@ -257,32 +279,7 @@ class HeatStage:
         if given is not None:
             write_whole(context.store.table(f"{self.name}/weights", given.values.shape, np.float64), given.values)
         context.store.commit(self.name, replace(metadata, weighted=given is not None))
-        return open_heat(self.kernel, context, self.name)
-
-
-def open_heat(kernel: SparseKernel, context: Context, name: str) -> HeatKernel:
-    """Open a complete heat kernel."""
-    metadata = context.store.read(name, HeatMetadata)
-    if metadata is None:
-        raise DamageError(f"the heat kernel {name!r} is not complete", name)
-    scale = context.read_whole(context.store.open_table(f"{name}/scale"))
-    n_points = kernel.storage_order.n_points
-    if scale.shape != (n_points,) or not all(np.isfinite(scale[start:stop]).all() for start, stop in pieces(n_points)):
-        raise wrong_numbers(f"{name}/scale")
-    is_open = metadata.normalization == "bistochastic" and not metadata.converged
-    return HeatKernel(
-        kernel=kernel,
-        context=context,
-        name=name,
-        normalization=metadata.normalization,
-        scale_points=scale,
-        n_iter=metadata.n_iter,
-        residual=metadata.residual,
-        converged=metadata.converged,
-        warning=metadata.warning,
-        given_weight=_open_weight(kernel, context, name) if metadata.weighted else None,
-        last_change=context.read_whole(context.store.open_table(f"{name}/change")) if is_open else None,
-    )
+        return HeatKernel.open(context, self.name, self.kernel)
 
 
 def _open_weight(kernel: SparseKernel, context: Context, name: str) -> SampleWeight:
