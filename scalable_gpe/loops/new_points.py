@@ -1,4 +1,4 @@
-"""Compiled loops for new rows: exact search through boxes of stored points, weights, sums.
+"""Compiled loops for new rows: exact search through boxes of stored points.
 
 Stored points are cut into *leaves* of L consecutive points, kept feature by feature (leaf, feature, point), each
 with its bounding box. A leaf is skipped if its box is farther away than both the current search limit of the new row
@@ -92,16 +92,3 @@ def search_leaves(
                     insert_nearest(nearest[r], best[r], j, total, user_row)
                     limits[r] = min(limits[r], best[r, last])
     return n_hits
-
-
-@njit(nogil=True, cache=True)
-def weighted_rows(indptr, places, data, factor, values, out):
-    """``out[r] = factor[r] * sum_e data[e] * values[places[e]]``, summed in float64 column by column."""
-    sums = np.empty(values.shape[1])
-    for r in range(len(indptr) - 1):
-        sums[:] = 0
-        for e in range(indptr[r], indptr[r + 1]):
-            for c in range(values.shape[1]):
-                sums[c] += data[e] * np.float64(values[places[e], c])
-        for c in range(values.shape[1]):
-            out[r, c] = factor[r] * sums[c]

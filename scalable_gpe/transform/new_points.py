@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, GPEWarning, Message, warn
@@ -137,11 +136,10 @@ class NewPoints:
 
     def batches(self, rows: InputRows, extensions: Sequence[Extension]) -> Iterator[NewRows]:
         """Yield the values of the extensions at new rows, some rows at a time, in their order."""
-        dtypes = [np.dtype(extension.values.dtype) for extension in extensions]
         cuts = ranges(rows.n_rows, _BATCH_ROWS)
         with self._context.workers.progress.stage("transform", len(cuts)):
             for start, stop in cuts:
-                yield self._batch(_read(rows, start, stop), extensions, dtypes)
+                yield self._batch(_read(rows, start, stop), extensions)
                 self._context.workers.progress.advance()
 
     def open(self, X: Any, storage_options: StorageOptions | None = None, missing: str = "error") -> InputRows:
@@ -157,24 +155,24 @@ class NewPoints:
         _check_features(rows.feature_names, self._feature_names)
         return rows
 
-    def _batch(self, rows: np.ndarray, extensions: Sequence[Extension], dtypes: Sequence[npt.DTypeLike]) -> NewRows:
-        from scalable_gpe.loops import new_points as loops
+    def _batch(self, rows: np.ndarray, extensions: Sequence[Extension]) -> NewRows:
+        from scalable_gpe.loops import sparse
 
         chunks = self._search.search(rows, self._graph.n_neighbors, self._user_row)
         match = np.concatenate([chunk.match for chunk in chunks])
-        joined = self._context.workers.here.map(lambda chunk: self._weigh(chunk), chunks, count=False)
+        joined = self._context.workers.here.map(self._weigh, chunks, count=False)
         counts = np.concatenate([np.diff(indptr) for indptr, *_ in joined])
         indptr = np.concatenate([[0], np.cumsum(counts)])
         points, weights, scale = (np.concatenate([part[k] for part in joined]) for k in (1, 2, 3))
         needed, inverse = np.unique(points, return_inverse=True)
-        results = []
-        for extension, dtype in zip(extensions, dtypes, strict=True):
+        places, results = inverse.astype(np.int32), []
+        for extension in extensions:
             columns: list[np.ndarray] = []
             for table in extension.tables:
                 left = extension.n_columns - sum(part.shape[1] for part in columns)
                 values = np.ascontiguousarray(table.take(needed)[:, :left])
-                part = np.empty((len(rows), values.shape[1]), dtype)
-                loops.weighted_rows(indptr, inverse, weights, scale * extension.factor, values, part)
+                part = np.empty((len(rows), values.shape[1]), extension.values.dtype)
+                sparse.product(indptr, places, weights, values, scale * extension.factor, part)
                 columns.append(part)
             result = np.concatenate(columns, axis=1)
             if extension.axes is not None:
@@ -215,7 +213,7 @@ class NewPoints:
         return indptr, points, weights, scale
 
     def _weights(self, chunk: Chunk, indptr: np.ndarray, points: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Weights of the kernel from squared distances, the largest of each row 1."""
+        """Weights of the kernel from squared distances, the largest of each row 1, as exact as those of K."""
         kernel, counts = self._heat.kernel, np.diff(indptr)
         if kernel.scales is None:
             epsilon = kernel.stored_epsilon
@@ -223,7 +221,7 @@ class NewPoints:
             squares = squares / (np.repeat(kernel.scales.of_new(chunk.best), counts) * kernel.scales.sigma[points])
             epsilon = 1.0
         least = np.repeat(np.minimum.reduceat(squares, indptr[:-1]), counts)
-        weights: np.ndarray = np.exp(-(squares - least) / epsilon)
+        weights: np.ndarray = np.exp(-(squares - least) / epsilon).astype(np.float32)
         return weights
 
 
