@@ -140,9 +140,47 @@ class _IndexedLists:
     def _search(self) -> tuple[_Index, np.ndarray]:
         """Make the index; return it with the storage order that it suggests."""
         X = self._read()
-        parameters = _Parameters(self._n_neighbors, self._random_state, self._n_jobs, self._empty, self._products)
-        order, indices = _SEARCHES[self._method](X, parameters)
+        if self._method == "brute":
+            return _Index(X, self._exactly(X)), np.arange(X.shape[0])
+        order, indices = self._kdtree(X) if self._method == "kdtree" else self._pynndescent(X)
         return _Index(X, indices), order
+
+    def _kdtree(self, X: np.ndarray) -> tuple[np.ndarray, Indices]:
+        from scipy.spatial import cKDTree
+
+        m, doubles = self._n_neighbors, self._empty(X.shape, np.float64)
+        for start, stop in pieces(len(X)):
+            doubles[start:stop] = X[start:stop]
+        tree = cKDTree(doubles)
+
+        def indices(rows: np.ndarray) -> np.ndarray:
+            found = np.empty((len(rows), m), np.int32)
+            for start, stop in pieces(len(rows), _QUERIED):
+                some = rows[start:stop]
+                found[start:stop] = drop_self(tree.query(X[some], k=m + 1)[1], some)
+            return found
+
+        return np.asarray(tree.indices), indices
+
+    def _exactly(self, X: Any) -> Indices:
+        """The function that finds the neighbours of some rows among all rows."""
+        products, m = self._products, self._n_neighbors
+        if products is None:
+            return AllPairs(X, m).neighbors
+        return lambda rows: drop_self(nearest(products, X, rows, m + 1), rows)
+
+    def _pynndescent(self, X: np.ndarray) -> tuple[np.ndarray, Indices]:
+        from pynndescent import NNDescent
+
+        index = NNDescent(
+            np.array(X, order="C"),  # a read-only array makes it compile a second time
+            n_neighbors=self._n_neighbors + 1,
+            metric="jaccard" if isinstance(self._products, Jaccard) else "euclidean",
+            random_state=self._random_state % 2**31,
+            n_jobs=self._n_jobs,
+        )
+        found = repair(drop_self(index.neighbor_graph[0], np.arange(len(X))), self._exactly(X))
+        return locality(X), found.__getitem__
 
     def _named(self, rows: np.ndarray) -> np.ndarray:
         """Rows of the index as row numbers of the source."""
@@ -206,63 +244,6 @@ class _IndexedLists:
             rank = np.arange(X.shape[0], dtype=np.int32) if self._arranged is None else self._arranged.whole()
             loops.order_lists(neighbors, squared, rank)
         return self._named(neighbors), squared
-
-
-class _Parameters(NamedTuple):
-    """Parameters of a search that needs all rows at once; `empty` makes arrays with an entry per row."""
-
-    n_neighbors: int
-    random_state: int
-    n_jobs: int
-    empty: Empty
-    products: Products | None
-
-
-def _kdtree(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    from scipy.spatial import cKDTree
-
-    doubles = given.empty(X.shape, np.float64)
-    for start, stop in pieces(len(X)):
-        doubles[start:stop] = X[start:stop]
-    tree = cKDTree(doubles)
-
-    def indices(rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), given.n_neighbors), np.int32)
-        for start, stop in pieces(len(rows), _QUERIED):
-            some = rows[start:stop]
-            found[start:stop] = drop_self(tree.query(X[some], k=given.n_neighbors + 1)[1], some)
-        return found
-
-    return np.asarray(tree.indices), indices
-
-
-def _brute(X: Any, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    return np.arange(X.shape[0]), _exactly(X, given)
-
-
-def _exactly(X: Any, given: _Parameters) -> Indices:
-    """The function that finds the neighbours of some rows among all rows."""
-    products, m = given.products, given.n_neighbors
-    if products is None:
-        return AllPairs(X, m).neighbors
-    return lambda rows: drop_self(nearest(products, X, rows, m + 1), rows)
-
-
-def _pynndescent(X: np.ndarray, given: _Parameters) -> tuple[np.ndarray, Indices]:
-    from pynndescent import NNDescent
-
-    index = NNDescent(
-        np.array(X, order="C"),  # a read-only array makes it compile a second time
-        n_neighbors=given.n_neighbors + 1,
-        metric="jaccard" if isinstance(given.products, Jaccard) else "euclidean",
-        random_state=given.random_state % 2**31,
-        n_jobs=given.n_jobs,
-    )
-    found = repair(drop_self(index.neighbor_graph[0], np.arange(len(X))), _exactly(X, given))
-    return locality(X), found.__getitem__
-
-
-_SEARCHES = {"kdtree": _kdtree, "brute": _brute, "pynndescent": _pynndescent}
 
 
 def by_grid_cell(X: np.ndarray, empty: Empty) -> np.ndarray:
