@@ -31,7 +31,8 @@ def from_scipy(matrix: Any) -> SparseKernel:
         columns.write(block, csr.indices[at])
         weights.write(block, csr.data[at])
     edges = Edges(np.diff(csr.indptr).astype(np.int32), rows, columns, weights)
-    return SparseKernel(context, name, StorageOrder(np.arange(n_rows, dtype=np.int64)), edges, None, None)
+    order, diagonal = StorageOrder(np.arange(n_rows, dtype=np.int64)), csr.diagonal().astype(np.float64)
+    return SparseKernel(context, name, order, edges, None, None, diagonal=diagonal)
 
 
 def _check_matrix(csr: Any) -> None:

@@ -65,6 +65,7 @@ class SparseKernel(StoredResult):
     warning: str | None = None
     counted_components: int | None = None
     missing_weight: float | None = None
+    diagonal: np.ndarray | None = None  # of a matrix that was given to `heat_kernel`; None: it is 1
 
     @cached_property
     def n_connected_components(self) -> int:
@@ -90,11 +91,6 @@ class SparseKernel(StoredResult):
     def weights(self) -> np.ndarray:
         """Multiplicities of the points (storage order)."""
         return self.storage_order.weights
-
-    @cached_property
-    def diagonal(self) -> np.ndarray | None:
-        """The diagonal K_ii (storage order) of a matrix that was given to `heat_kernel`; None: it is 1."""
-        return None if self.graph is not None else _diagonal(self.edges)
 
     def _made_from(self) -> NeighborGraph | None:
         return self.graph
@@ -360,16 +356,6 @@ def _joins(kernel: SparseKernel) -> Callable[[Block], np.ndarray]:
         return joined
 
     return joins
-
-
-def _diagonal(edges: Edges) -> np.ndarray:
-    """The diagonal of a matrix in blocks."""
-    diagonal = np.empty(edges.n_points)
-    for block in edges.blocks():
-        rows = np.repeat(np.arange(block.first, block.stop), np.diff(block.indptr))
-        own = block.indices == rows
-        diagonal[rows[own]] = block.values[own]
-    return diagonal
 
 
 def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None = None) -> np.ndarray:
