@@ -128,22 +128,6 @@ def test_stored_runs_and_new_rows(exponent, tmp_path):
 
 
 @QUIET
-def test_a_stopped_run_resumes(tmp_path):
-    X = scaled(thirds(), -90)
-
-    def stop(stage, done, total):
-        if stage == "heat":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gpe.embed(X, store=tmp_path / "run.zarr", progress=stop, **OPTIONS)
-    resumed = gpe.embed(X, store=tmp_path / "run.zarr", **OPTIONS)
-    for power, expected in gpe.embed(thirds(), **OPTIONS).points.items():
-        assert np.asarray(resumed.points[power][:]).tobytes() == expected.tobytes()
-    gpe.embed(X, store=tmp_path / "run.zarr", resume=False, **OPTIONS)
-
-
-@QUIET
 def test_every_kind_of_input(tmp_path):
     import dask.array
     import scipy.sparse
@@ -200,13 +184,6 @@ def test_lists_and_points_share_one_unit():
     other = gpe.embed(X * 1e25, neighbors=lists, **OPTIONS)
     same_points(usual, other)
     assert other.kernel.epsilon == usual.kernel.epsilon
-
-
-@QUIET
-def test_a_graph_of_small_units_as_lists():
-    graph = gpe.neighbor_graph(torus() * 1e-60, 12)
-    again = gpe.embed(neighbors=(graph.indices, graph.distances), power=4)
-    assert again.points.tobytes() == gpe.embed(torus() * 1e-60, n_neighbors=12, power=4).points.tobytes()
 
 
 # --- what else users see --------------------------------------------------------------------------

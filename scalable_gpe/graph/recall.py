@@ -64,7 +64,7 @@ def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: 
     def scan_piece(piece: tuple[int, int]) -> Result:
         rows, sample_ids = shared.whole(), numbers.whole()
         lanes = [slice(*lane) for lane in ranges(len(sample_ids), _LANES)]
-        columns = [np.ascontiguousarray(rows[lane].T) for lane in lanes]
+        columns = [_in_tiles(rows[lane]) for lane in lanes]
         results = loop.begin(len(sample_ids))
         for start in range(*piece, step):
             stop = min(start + step, piece[1])
@@ -78,6 +78,15 @@ def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: 
         results = context.workers.map(scan_piece, pieces, count=bool(stage))
     panels.clear()
     return reduce(loop.merge, results)
+
+
+def _in_tiles(samples: np.ndarray) -> np.ndarray:
+    """Samples as columns, filled up with zeros to whole tiles."""
+    from scalable_gpe.loops.vectors import TILE
+
+    columns = np.zeros((samples.shape[1], -(-len(samples) // TILE) * TILE), np.float32)
+    columns[:, : len(samples)] = samples.T
+    return columns
 
 
 class NearestPoints(NamedTuple):
@@ -113,7 +122,7 @@ class NearestLoop(ScanLoop[NearestPoints]):
         if self.products is None:
             scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
             return
-        samples, points = (self.products.matrix(rows) for rows in (columns.T, block))
+        samples, points = (self.products.matrix(rows) for rows in (columns.T[: len(own)], block))
         squares = self.products.all_squares(samples, points).astype(np.float32)
         squares[own[:, None] == ids] = np.inf
         scan.count_bins(squares[squares < np.inf], into.counts, 1)

@@ -1,13 +1,14 @@
 """Compiled loops of exact scans: sampled rows against all rows, block by block.
 
-Samples are stored feature by feature, so that the inner loop runs over samples; each sample has its own results.
+Samples are stored feature by feature, filled up to a multiple of `TILE` samples, so that the inner loop runs over
+samples. Each sample, of which there are as many as numbers in `own`, has its own results.
 """
 
 import numpy as np
 
 from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.sorting import insert_nearest, is_nearer
-from scalable_gpe.loops.vectors import TILE, tile_squares
+from scalable_gpe.loops.vectors import tile_squares
 
 _BIN_SHIFT = np.int64(16)  # of the bits of a float32: 128 bins per octave
 N_BINS = 1 << 15
@@ -16,19 +17,9 @@ N_BINS = 1 << 15
 @njit(nogil=True, cache=True)
 def _squares(samples, block, first, squares):
     """``squares[r, m]`` of the rows first + r and all samples, for four rows or what is left; returns how many."""
-    n = min(4, block.shape[0] - first)
-    if samples.shape[1] % TILE == 0:
-        last = block.shape[0] - 1
-        tile_squares(samples, block, first, min(first + 1, last), min(first + 2, last), min(first + 3, last), squares)
-        return n
-    squares[:] = 0
-    for r in range(n):
-        for f in range(samples.shape[0]):
-            x = block[first + r, f]
-            for m in range(samples.shape[1]):
-                step = x - samples[f, m]
-                squares[r, m] += step * step
-    return n
+    last = block.shape[0] - 1
+    tile_squares(samples, block, first, min(first + 1, last), min(first + 2, last), min(first + 3, last), squares)
+    return min(4, block.shape[0] - first)
 
 
 @njit(nogil=True, cache=True)
@@ -42,7 +33,7 @@ def nearest_rows(samples, own, block, ids, squares_kept, ids_kept, histogram):
     for first in range(0, block.shape[0], 4):
         for r in range(_squares(samples, block, first, squares)):
             i, square = first + r, squares[r]
-            for m in range(samples.shape[1]):
+            for m in range(own.shape[0]):
                 if ids[i] != own[m]:
                     worst = squares_kept[m, last]
                     if square[m] <= worst and is_nearer(square[m], ids[i], worst, ids_kept[m, last]):
@@ -74,7 +65,7 @@ def dense_mass(samples, own, block, ids, epsilon, scale, mass):
     for first in range(0, block.shape[0], 4):
         for r in range(_squares(samples, block, first, squares)):
             i, square = first + r, squares[r]
-            for m in range(samples.shape[1]):
+            for m in range(own.shape[0]):
                 width = epsilon[m] * scale[i]
                 if square[m] < 60 * width and ids[i] != own[m]:
                     mass[m] += np.exp(-np.float64(square[m]) / width)
@@ -88,7 +79,7 @@ def count_closer(samples, own, block, ids, limits, counts):
     for first in range(0, block.shape[0], 4):
         for r in range(_squares(samples, block, first, squares)):
             i, square = first + r, squares[r]
-            for m in range(samples.shape[1]):
+            for m in range(own.shape[0]):
                 if square[m] < limits[m, last] and ids[i] != own[m]:
                     c = 0
                     while square[m] >= limits[m, c]:

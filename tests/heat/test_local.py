@@ -7,11 +7,10 @@ import pytest
 
 import naive
 import scalable_gpe as gpe
-from scalable_gpe import cli, exact
+from scalable_gpe import exact
 from scalable_gpe.errors import ConnectivityWarning
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.heat.local import RANK
-from scalable_gpe.transform import leaves, new_points
 
 OPTIONS = {"n_neighbors": 9, "n_components": 5, "power": (3, 20), "epsilon": "local"}
 
@@ -67,16 +66,6 @@ def test_embedding_against_the_dense_reference(normalization):
         G = G - G.mean(axis=0)
     got = gpe.gp_embedding(heat, 6, 7, precision="double")
     assert relative(got, exact.gp_embedding(A, G, 7)) < 1e-5
-
-
-def test_diffusion_map_against_the_dense_reference():
-    angle = 6 * np.random.default_rng(1).random(200) ** 3
-    curve = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
-    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(curve, 199), "local"))
-    coordinates, values = gpe.diffusion_map(heat, 3, 2)
-    A = exact.bistochastic(exact.local_affinity(curve, heat.kernel.sigma))
-    assert relative(np.abs(coordinates), np.abs(exact.diffusion_map(A, 3, 2))) < 1e-4
-    np.testing.assert_allclose(values, np.linalg.eigvalsh(A)[[-2, -3, -4]], atol=1e-6)
 
 
 def test_the_factor_is_that_of_the_rule():
@@ -154,12 +143,6 @@ def test_isolated_rows():
     assert group.report["n_isolated"] == 0
 
 
-def test_equal_rows_have_equal_embeddings(result):
-    for values in result.points.values():
-        _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
-        assert (values[first][group.ravel()] == values).all()
-
-
 def placed(result, new, power):
     """The formula, dense and in float64."""
     K, s, k = result.kernel.to_scipy().astype(float).toarray(), result.heat.scale, 5
@@ -197,21 +180,6 @@ def test_new_points(normalization):
     far = np.zeros((3, 5), np.float32)
     far[:, 0] = [-1e6, 1e20, 3e38]
     assert np.isfinite(result.transform(far)[20]).all()
-
-
-def test_the_formula_itself_gives_training_rows_their_embedding(monkeypatch):
-    """Without the shortcut for known rows: a row is not its own neighbour, and does not enter its scale."""
-    rows = np.unique(X, axis=0)
-    result = gpe.embed(rows, n_components=4, power=16, epsilon="local")
-    weigh, search = new_points.NewPoints._weigh, leaves.Leaves.search
-
-    def unknown(self, chunk):
-        chunk.match[:] = -1
-        return weigh(self, chunk)
-
-    monkeypatch.setattr(new_points.NewPoints, "_weigh", unknown)
-    monkeypatch.setattr(leaves.Leaves, "search", lambda self, rows, n, order: search(self, rows, n + 1, order))
-    assert relative(result.transform(rows), result.points) < 2e-6
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -278,14 +246,6 @@ def test_precomputed_lists_with_zeros_and_empty_lists():
         gpe.embed(neighbors=(indices, 0 * distances), epsilon="local", power=4)
 
 
-def test_estimators():
-    model = gpe.GaussianProcessEmbedding(4, power=8, n_neighbors=9, epsilon="local").fit(X)
-    assert (model.transform(X) == model.embedding_).all()
-    assert model.epsilon_ == model.report_["epsilon"] == model.result_.kernel.epsilon
-    maps = gpe.DiffusionMap(2, n_neighbors=9, epsilon="local").fit(gpe.datasets.circle(300))
-    np.testing.assert_allclose(maps.transform(gpe.datasets.circle(300)), maps.embedding_)
-
-
 def test_sweeps_take_numbers_only():
     with pytest.raises(TypeError, match=r"epsilons must be a positive number; got .*local"):
         gpe.epsilon_sweep(gpe.neighbor_graph(X, 9), ["local"])
@@ -293,15 +253,6 @@ def test_sweeps_take_numbers_only():
         gpe.embed(X, epsilon="lokal")
     with pytest.raises(ValueError, match="sigma must hold one finite number above 0"):
         exact.local_affinity(X, np.zeros(len(X)))
-
-
-def test_on_the_command_line(tmp_path, capsys):
-    np.save(tmp_path / "points.npy", X)
-    command = ["embed", str(tmp_path / "points.npy"), str(tmp_path / "run"), "--epsilon", "local", "--json", "-q"]
-    assert cli.main(command) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["parameters"]["epsilon"] == "local"
-    assert shown["report"]["sigma"]["rank"] == RANK
 
 
 def test_auto_takes_local_scales_if_one_epsilon_leaves_rows_under_connected():
