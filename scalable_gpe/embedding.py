@@ -32,7 +32,7 @@ from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import RUNS
-from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows, extensions_of
+from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows
 
 _READ_ROWS = 65_536
 _ERROR_ROWS = 256  # rows on which the error of kept axes is measured
@@ -444,7 +444,14 @@ class Embedding:
         return rows, self._new_points.batches(rows, self._extensions({power: self.at(power)}))
 
     def _extensions(self, points: dict[Power, Any]) -> list[Extension]:
-        return extensions_of(self._columns, self._axes, points, self.settings.sketching.n_columns)
+        """The embeddings of the training rows, `points`, as functions that are extended to new rows, in their order."""
+        width = self.settings.sketching.n_columns
+        return [
+            Extension(
+                [part.table for part in self._columns[power]], values, width, 1 / np.sqrt(width), self._axes.get(power)
+            )
+            for power, values in points.items()
+        ]
 
     def __repr__(self) -> str:
         n_rows, power = self.report["n_rows"], self.report["power"]

@@ -6,6 +6,8 @@ X -> NeighborGraph -> SparseKernel -> HeatKernel -> Embedding
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.embedding import Embedding
@@ -24,7 +26,7 @@ from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage
-from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
+from scalable_gpe.heat.sample_weight import check_sample_weight, weight_checksum
 from scalable_gpe.io.labels import Labels
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.multilevel.horizon import choose_first_power
@@ -227,7 +229,7 @@ def embed(
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
     source = GraphStage(parameters.search, rows, lists, is_default=n_neighbors is None)
     weight = check_sample_weight(_of_kept(sample_weight, rows), source.n_rows)
-    parameters = replace(parameters, sample_weight=None if weight is None else weight.content)
+    parameters = replace(parameters, sample_weight=weight_checksum(weight))
     warn_if_few(parameters.sketching)
     has_store = store is not None
     with workers_for(
@@ -243,7 +245,7 @@ def embed(
 
 
 def run_stages(
-    source: GraphStage, parameters: Parameters, context: Context, weight: SampleWeight | None, *, resume: bool = True
+    source: GraphStage, parameters: Parameters, context: Context, weight: np.ndarray | None, *, resume: bool = True
 ) -> Embedding:
     """Run the pipeline: each stage finds its result in the store, or makes it."""
     keys = _make_keys(source, parameters)

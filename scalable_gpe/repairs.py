@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from scalable_gpe.errors import DamageError, Message, StoreError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.progress import Progress
@@ -12,7 +14,6 @@ from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.build import GraphStage, Source
 from scalable_gpe.graph.duplicates import content, hash_rows
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
-from scalable_gpe.heat.sample_weight import SampleWeight
 from scalable_gpe.pipeline import open_input, plan_memory, run_stages
 from scalable_gpe.run_log import RunRecord
 from scalable_gpe.run_store import with_repairs
@@ -166,11 +167,11 @@ def _below(damage: Iterable[Damage], results: Iterable[str]) -> list[Damage]:
     return [found for found in damage if any(f"{found.array}/".startswith(f"{name}/") for name in results)]
 
 
-def _weight(run: RunRecord, store: ZarrStore) -> SampleWeight | None:
+def _weight(run: RunRecord, store: ZarrStore) -> np.ndarray | None:
     """The sample weights of a run, which only its heat kernel holds."""
     if run.parameters.sample_weight is None:
         return None
-    return SampleWeight(read_whole(store.open_table(f"{run.keys.heat}/weights")))
+    return read_whole(store.open_table(f"{run.keys.heat}/weights"))
 
 
 def _check_input(source: GraphStage, run: RunRecord, context: Context) -> None:

@@ -13,7 +13,7 @@ from scalable_gpe.execution.panels import Panels, replaced
 from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.heat.given_matrix import from_scipy
 from scalable_gpe.heat.kernel import SparseKernel, apply, to_scipy
-from scalable_gpe.heat.sample_weight import SampleWeight, check_sample_weight
+from scalable_gpe.heat.sample_weight import check_sample_weight, weight_checksum
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
 from scalable_gpe.storage.keys import heat_name
 from scalable_gpe.storage.mapped import pieces
@@ -55,6 +55,8 @@ class HeatKernel(StoredResult):
         The largest difference of a row sum from 1 (bistochastic), or 0 (symmetric).
     converged : bool
         Whether the residual reached its tolerance.
+    sample_weight : ndarray or None
+        The sample weights, one number per row of the input; None without weights.
     """
 
     kernel: SparseKernel
@@ -66,7 +68,7 @@ class HeatKernel(StoredResult):
     residual: float
     converged: bool
     warning: str | None = None
-    given_weight: SampleWeight | None = None
+    sample_weight: np.ndarray | None = None
     last_change: np.ndarray | None = None  # of an iteration that has not converged: d of the last step / d before it
 
     def _made_from(self) -> SparseKernel:
@@ -95,7 +97,7 @@ class HeatKernel(StoredResult):
             residual=metadata.residual,
             converged=metadata.converged,
             warning=metadata.warning,
-            given_weight=_open_weight(made_from, context, name) if metadata.weighted else None,
+            sample_weight=_open_weight(made_from, context, name) if metadata.weighted else None,
             last_change=context.read_whole(context.store.open_table(f"{name}/change")) if is_open else None,
         )
 
@@ -113,22 +115,17 @@ class HeatKernel(StoredResult):
     def scale(self) -> np.ndarray:
         """The diagonal of S, one number per row of the input."""
         scale = self.kernel.storage_order.spread(self.scale_points)
-        return scale if self.given_weight is None else scale * np.sqrt(self.given_weight.values)
-
-    @property
-    def sample_weight(self) -> np.ndarray | None:
-        """The sample weights, one number per row of the input; None without weights."""
-        return None if self.given_weight is None else self.given_weight.values
+        return scale if self.sample_weight is None else scale * np.sqrt(self.sample_weight)
 
     @cached_property
     def weights(self) -> np.ndarray:
         """Weights of the points (storage order): multiplicities, or sums of the sample weights of their rows."""
-        return _point_weights(self.kernel, self.given_weight)
+        return _point_weights(self.kernel, self.sample_weight)
 
     @cached_property
     def total_weight(self) -> float:
         """Sum of all weights: the number of rows without sample weights."""
-        return float(self.shape[0]) if self.given_weight is None else float(self.given_weight.values.sum())
+        return float(self.shape[0] if self.sample_weight is None else self.sample_weight.sum())
 
     @cached_property
     def step_scale(self) -> np.ndarray:
@@ -252,12 +249,12 @@ class HeatStage:
     normalization: str
     tol: float = SINKHORN_TOL
     max_iter: int = SINKHORN_PRODUCTS
-    sample_weight: SampleWeight | None = None
+    sample_weight: np.ndarray | None = None
 
     @property
     def name(self) -> str:
         """Name of the heat kernel."""
-        weights = None if self.sample_weight is None else self.sample_weight.content
+        weights = weight_checksum(self.sample_weight)
         return heat_name(self.kernel.name, self.normalization, self.tol, self.max_iter, weights)
 
     def find(self, context: Context) -> HeatKernel | None:
@@ -277,31 +274,36 @@ class HeatStage:
             write_whole(context.store.table(f"{self.name}/change", change.shape, np.float64), change)
         write_whole(context.store.table(f"{self.name}/scale", scale.shape, np.float64), scale)
         if given is not None:
-            write_whole(context.store.table(f"{self.name}/weights", given.values.shape, np.float64), given.values)
+            write_whole(context.store.table(f"{self.name}/weights", given.shape, np.float64), given)
         context.store.commit(self.name, replace(metadata, weighted=given is not None))
         return HeatKernel.open(context, self.name, self.kernel)
 
 
-def _open_weight(kernel: SparseKernel, context: Context, name: str) -> SampleWeight:
+def _open_weight(kernel: SparseKernel, context: Context, name: str) -> np.ndarray:
     values = context.read_whole(context.store.open_table(f"{name}/weights"))
     sound = values.shape == (kernel.shape[0],) and all(
         (np.isfinite(values[start:stop]) & (values[start:stop] > 0)).all() for start, stop in pieces(len(values))
     )
     if not sound:
         raise wrong_numbers(f"{name}/weights")
-    return SampleWeight(values)
+    return values
 
 
-def _point_weights(kernel: SparseKernel, sample_weight: SampleWeight | None) -> np.ndarray:
-    """Weights of the points: multiplicities, or sums of the sample weights of their rows."""
+def _point_weights(kernel: SparseKernel, sample_weight: np.ndarray | None) -> np.ndarray:
+    """Weights of the points: multiplicities, or sums of the sample weights of their rows, in the order of the rows."""
     order = kernel.storage_order
-    if sample_weight is None and order.group is None:
-        return kernel.context.filled(order.n_points, np.float64, lambda start, stop: 1.0)
-    if sample_weight is None:
+    if sample_weight is None and order.group is not None:
         return kernel.weights
-    return kernel.context.filled(
-        order.n_points, np.float64, lambda start, stop: sample_weight.of_points(order, start, stop)
-    )
+
+    def sums(start: int, stop: int) -> np.ndarray | float:
+        if sample_weight is None:
+            return 1.0
+        rows, points = order.members(start, stop)
+        total = np.zeros(stop - start)
+        np.add.at(total, points, sample_weight[rows])
+        return total
+
+    return kernel.context.filled(order.n_points, np.float64, sums)
 
 
 def row_sums(kernel: SparseKernel, vector: np.ndarray, context: Context, purpose: str) -> np.ndarray:

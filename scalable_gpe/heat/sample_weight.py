@@ -1,44 +1,29 @@
 """Sample weights: how much each row counts, as if it were there that many times."""
 
 import hashlib
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import Message
-from scalable_gpe.graph.storage_order import StorageOrder
 
 _RANGE = (1e-12, 1e12)  # float32 holds their roots, and what is divided by them
 
 
-@dataclass(frozen=True, eq=False)
-class SampleWeight:
-    """Weights of the user's rows, in their order."""
-
-    values: np.ndarray
-
-    @cached_property
-    def content(self) -> str:
-        """Checksum of the weights; it enters the name of the heat kernel."""
-        return hashlib.sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:12]
-
-    def of_points(self, storage_order: StorageOrder, start: int, stop: int) -> np.ndarray:
-        """Sums over the rows of each of some points (storage order), added in the order of the rows."""
-        rows, points = storage_order.members(start, stop)
-        sums = np.zeros(stop - start)
-        np.add.at(sums, points, self.values[rows])
-        return sums
+def weight_checksum(sample_weight: np.ndarray | None) -> str | None:
+    """Checksum of the weights, which enters the name of the heat kernel; None without weights."""
+    if sample_weight is None:
+        return None
+    return hashlib.sha256(np.ascontiguousarray(sample_weight).tobytes()).hexdigest()[:12]
 
 
-def check_sample_weight(sample_weight: Any, n_rows: int) -> SampleWeight | None:
+def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Check one weight per row; None if all are 1, which is the same as no weights.
 
     Examples
     --------
-    >>> check_sample_weight([1, 1, 2.5], 3).values.tolist()
+    >>> check_sample_weight([1, 1, 2.5], 3).tolist()
     [1.0, 1.0, 2.5]
     """
     if sample_weight is None:
@@ -58,4 +43,4 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> SampleWeight | None:
                 f"{checks.rows_named(wrong)}. Drop rows without weight, or divide all weights by a constant."
             )
         )
-    return None if (values == 1).all() else SampleWeight(values)
+    return None if (values == 1).all() else values

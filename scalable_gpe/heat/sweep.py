@@ -5,7 +5,7 @@ row sums, the audit and the last write all call this function, each with its own
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from scalable_gpe.execution.panels import Panel, RowValues
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.storage.mapped import mapped
 
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
 
 
 class SweptKernel(Protocol):
@@ -26,10 +26,8 @@ class SweptKernel(Protocol):
     def edges(self) -> Edges: ...
 
 
-class SweepLoop(Protocol[Result]):
-    """A compiled loop over one block: it fills or updates `out` from `source`, and returns a small number or None."""
-
-    def __call__(self, block: Block, source: np.ndarray, out: np.ndarray) -> Result: ...
+# a loop over one block: it fills or updates the last array from the first, and returns a small number or None
+SweepLoop = Callable[[Block, np.ndarray, np.ndarray], Result]
 
 
 class Shares(NamedTuple):

@@ -191,7 +191,7 @@ class Sources:
         """Add the weights of equal rows of a class."""
         position = heat.kernel.storage_order.position
         points = np.asarray(take_ascending(position, given.rows), np.int64)
-        weight = np.ones(len(points)) if heat.given_weight is None else heat.given_weight.values[given.rows]
+        weight = np.ones(len(points)) if heat.sample_weight is None else heat.sample_weight[given.rows]
         order = np.lexsort((given.codes, points))  # stable: rows of a point and class are added in their order
         points, codes = points[order], given.codes[order]
         new = np.ones(len(points), np.bool_)

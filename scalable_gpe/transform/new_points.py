@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, GPEWarning, Message, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
@@ -28,7 +27,6 @@ from scalable_gpe.io.anndata_object import is_anndata, read_anndata
 from scalable_gpe.io.files import read_features
 from scalable_gpe.io.points import Annotations, Points, first_names
 from scalable_gpe.io.rows import InputRows, Rows, naming_all_rows, open_rows
-from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
@@ -308,19 +306,6 @@ def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> No
             f"of '{expected[at]}'. Select them by name (Embedding.feature_names), or pass an array without names."
         )
     )
-
-
-def extensions_of(
-    columns: dict[Power, list[SketchColumns]], axes: dict[Power, Axes], points: dict[Power, Any], width: int
-) -> list[Extension]:
-    """The embeddings of the training rows, `points`, as functions that are extended to new rows, in their order.
-
-    The first `width` columns are computed, and rotated if there are axes.
-    """
-    return [
-        Extension([part.table for part in columns[power]], values, width, 1 / np.sqrt(width), axes.get(power))
-        for power, values in points.items()
-    ]
 
 
 def _check_points(graph: NeighborGraph, metric: str) -> Rows:
