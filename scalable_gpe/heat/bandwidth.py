@@ -23,13 +23,6 @@ _WIDE = math.log(100)  # the least and the largest epsilon, from the least and t
 _FINE = 2.0**-100  # with a larger epsilon, such squares are as good as 0
 
 
-def choose_epsilon(squared: np.ndarray, epsilon: float | str) -> float:
-    """Return one epsilon for all rows: the number, or what a rule gives for the squared distances of the lists."""
-    if not isinstance(epsilon, str):
-        return epsilon
-    return slope_epsilon(squared) if epsilon == "bgh" else effective_epsilon(squared)
-
-
 def check_epsilon(epsilon: Any) -> float | str:
     """Check epsilon before any work: a positive number or the name of a rule."""
     if isinstance(epsilon, str):
@@ -45,7 +38,21 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
     In low dimension it is small, and the last weight is near 1e-3. In high dimension it is large: all neighbours are
     about equally far, and a smaller epsilon would isolate every row.
     """
-    positive = squared[np.isfinite(squared) & (squared > 0)]
+    positive = _positive(squared, rule)
+    squared, targets = _with_targets(squared)
+    unit = math.ldexp(1.0, math.frexp(positive.max())[1])  # a power of two: other units of X change no bit
+
+    def excess(log: float) -> float:
+        effective = np.exp(-squared / unit / math.exp(log)).sum(axis=1)
+        return float(np.median(effective / targets)) - 1
+
+    low, high = (math.log(float(end) / unit) for end in (positive.min(), positive.max()))
+    return unit * math.exp(_first_above(excess, low - _WIDE, high + _WIDE))
+
+
+def _positive(squared: np.ndarray, rule: str) -> np.ndarray:
+    """The squared distances above 0; raise if there are none."""
+    positive: np.ndarray = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
             Message(
@@ -54,14 +61,7 @@ def effective_epsilon(squared: np.ndarray, rule: str = "auto") -> float:
                 "values, or pass a number."
             )
         )
-    squared, targets = _with_targets(squared)
-    unit = math.ldexp(1.0, math.frexp(positive.max())[1])  # a power of two: other units of X change no bit
-
-    def excess(log: float) -> float:
-        return _median_share(np.exp(-squared / unit / math.exp(log)).sum(axis=1), targets) - 1
-
-    low, high = (math.log(float(end) / unit) for end in (positive.min(), positive.max()))
-    return unit * math.exp(_first_above(excess, low - _WIDE, high + _WIDE))
+    return positive
 
 
 def _first_above(function: Callable[[float], float], low: float, high: float) -> float:
@@ -76,13 +76,6 @@ def _with_targets(squared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.isfinite(squared).sum(axis=1)
     kept = lengths[lengths > 0]
     return squared[lengths > 0], np.maximum(kept / _SHARE, np.minimum(1.0, 0.9 * kept))
-
-
-def _median_share(effective: np.ndarray, targets: np.ndarray) -> float:
-    """Effective neighbours of the median row, as a share of the target of its list."""
-    if np.ptp(targets) == 0:
-        return float(np.median(effective) / targets[0])
-    return float(np.median(effective / targets))
 
 
 def is_uneven(squared: np.ndarray, epsilon: float) -> bool:
@@ -105,11 +98,7 @@ def slope_epsilon(squared: np.ndarray) -> float:
     The criterion is that of Berry, Giannakis and Harlim. pyDiffMap's epsilon for the same data is a quarter of
     ours, because its kernel is :math:`e^{-d^2/4\epsilon}`.
     """
-    positive = squared[np.isfinite(squared) & (squared > 0)]
-    if not positive.size:
-        raise ValueError(
-            Message("`epsilon='bgh'` needs distances above 0; all distances in the lists are 0. Pass a number.")
-        )
+    positive = _positive(squared, "bgh")
     # whole powers of two between which the squares lie; frexp is exact, log2 is not
     low, high = np.frexp(positive.min())[1] - 1, np.frexp(np.nextafter(positive.max(), 0))[1]
     exponents = np.arange(low - 4.0, high + 5.0)

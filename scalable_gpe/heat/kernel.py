@@ -16,7 +16,14 @@ from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, ScanLoop, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.heat.bandwidth import check_epsilon, check_resolution, choose_epsilon, intrinsic_dimension, is_uneven
+from scalable_gpe.heat.bandwidth import (
+    check_epsilon,
+    check_resolution,
+    effective_epsilon,
+    intrinsic_dimension,
+    is_uneven,
+    slope_epsilon,
+)
 from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
@@ -221,7 +228,8 @@ class KernelStage:
 def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, name: str) -> SparseKernel:
     squared = graph.sampled_distances() ** 2
     if isinstance(epsilon, str):
-        number = 0.0 if epsilon == "local" else choose_epsilon(squared, epsilon)
+        rule = slope_epsilon if epsilon == "bgh" else effective_epsilon
+        number = 0.0 if epsilon == "local" else rule(squared)
     else:
         number = graph.stored_epsilon(epsilon)
     local = is_uneven(squared, number) if epsilon == "auto" else epsilon == "local"
