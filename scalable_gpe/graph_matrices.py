@@ -137,7 +137,7 @@ class _KernelRows(_Matrix[SparseKernel]):
         order, edges = self.source.storage_order, self.source.edges
         if order.group is None:
             start, stop = self.rows_of(number)
-            return edges.degrees(start, stop) - 1
+            return edges.degree.read(start, stop) - 1
         _, bounds = order.rows_by_point
         block = edges.block(number)
         ends = np.concatenate([[0], np.cumsum(bounds[block.indices + 1] - bounds[block.indices])])

@@ -13,7 +13,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import Empty, pieces
+from scalable_gpe.storage.mapped import Empty
 from scalable_gpe.storage.protocol import Ragged, Table
 
 _CHUNKS = 8  # of the room for a block, which is about twice its length; those of padding are not stored
@@ -63,18 +63,17 @@ class _Room(NamedTuple):
 class Edges:
     """Symmetric sparse matrix in row blocks; each row holds its diagonal, entries ascend in the user's row numbers.
 
-    Blocks that fit in `resident_bytes` stay after the first read, in arrays that `empty` makes. Others are read in
-    every sweep. Other processes read `degree` from the store, block by block. A copy
-    that is sent to them keeps no blocks: those of a kernel stay with the kernel, which each process opens once.
+    `degree` holds the number of entries of each row. Blocks that fit in `resident_bytes` stay after the first read, in
+    arrays that `empty` makes. Others are read in every sweep. A copy that is sent to another process keeps no blocks:
+    those of a kernel stay with the kernel, which each process opens once.
     """
 
-    degree: np.ndarray
+    degree: Table
     block_rows: int
     indices: Ragged
     values: Ragged
     resident_bytes: int = 0
     empty: Empty = np.empty
-    table: Table | None = None
     _kept: dict[int, Block] = field(default_factory=dict, repr=False)
     _guard: Any = field(default_factory=threading.Lock, repr=False)
     _checked: set[int] = field(default_factory=set, repr=False)
@@ -82,11 +81,7 @@ class Edges:
     @property
     def n_points(self) -> int:
         """Rows of the matrix."""
-        return len(self.degree) if self.table is None else self.table.shape[0]
-
-    def degrees(self, start: int, stop: int) -> np.ndarray:
-        """Entries of each of some rows."""
-        return self.degree[start:stop] if self.table is None else self.table.read(start, stop)
+        return self.degree.shape[0]
 
     @property
     def n_blocks(self) -> int:
@@ -107,7 +102,7 @@ class Edges:
     def _lengths(self) -> np.ndarray:
         """Entries of each block."""
         rows = map(self.rows_of, range(self.n_blocks))
-        return np.array([self.degrees(*block).sum(dtype=np.int64) for block in rows])
+        return np.array([self.degree.read(*block).sum(dtype=np.int64) for block in rows])
 
     def rows_of(self, number: int) -> tuple[int, int]:
         """The first row of a block, and the row after its last one."""
@@ -152,7 +147,7 @@ class Edges:
     def _read(self, number: int, *, values: bool = True) -> Block:
         start, stop = self.rows_of(number)
         indptr = np.zeros(stop - start + 1, np.int32)
-        np.cumsum(self.degrees(start, stop), dtype=np.int32, out=indptr[1:])
+        np.cumsum(self.degree.read(start, stop), dtype=np.int32, out=indptr[1:])
         length = int(indptr[-1])
         indices = self.indices.read(number, length)
         if number not in self._checked:  # once: compiled loops trust them
@@ -187,15 +182,14 @@ class Edges:
 
     def __getstate__(self) -> object:
         state = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
-        state["resident_bytes"] = 0
-        return state if self.table is None else state | {"degree": None, "_lengths": self._lengths}
+        return state | {"resident_bytes": 0, "_lengths": self._lengths}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _kept={}, _guard=threading.Lock(), _checked=set())
 
     def with_values(self, values: Ragged, resident_bytes: int = 0, empty: Empty = np.empty) -> "Edges":
         """Return the same pattern with other values."""
-        made = Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty, self.table)
+        made = Edges(self.degree, self.block_rows, self.indices, values, resident_bytes, empty)
         vars(made)["_lengths"] = self._lengths  # one number per block
         return made
 
@@ -242,27 +236,21 @@ def union_edges(indices: Table, distances: Table, user_row: np.ndarray, context:
     context.workers.map(unite, range(len(blocks)))
     incoming.clear()
     panels.clear()
-    return Edges(context.read_whole(degree), rows, columns, lengths, table=_shared(degree, context))
+    return Edges(degree, rows, columns, lengths)
 
 
 def open_edges(context: Context, name: str, n_points: int, block_rows: int) -> Edges:
     """Open the edges of a graph."""
     store = context.store
-    table = store.open_table(f"{name}/degree")
-    if table.shape != (n_points,) or table.dtype != np.int32 or block_rows < 1:
+    degree = store.open_table(f"{name}/degree")
+    if degree.shape != (n_points,) or degree.dtype != np.int32 or block_rows < 1:
         raise DamageError(f"array '{name}/degree' does not belong to {n_points} points", f"{name}/degree")
-    degree = context.read_whole(table)
     columns, lengths = (store.open_ragged(f"{name}/{part}") for part in ("indices", "lengths"))
-    edges = Edges(degree, block_rows, columns, lengths, table=_shared(table, context))
-    negative = any(int(degree[start:stop].min()) < 0 for start, stop in pieces(n_points))
+    edges = Edges(degree, block_rows, columns, lengths)
+    negative = any(int(degree.read(*edges.rows_of(number)).min()) < 0 for number in range(edges.n_blocks))
     if negative or (n_points and edges.longest_block >= 2**31) or edges.indices.dtype != np.int32:
         raise wrong_numbers(f"{name}/degree")
     return edges
-
-
-def _shared(degree: Table, context: Context) -> Table | None:
-    """The degrees as other processes read them."""
-    return degree if context.workers.remote and context.store.persistent else None
 
 
 def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int]], context: Context) -> Shuffled:

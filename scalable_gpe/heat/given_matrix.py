@@ -10,6 +10,7 @@ from scalable_gpe.graph.edges import Edges
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.storage.keys import matrix_name
+from scalable_gpe.storage.protocol import write_whole
 
 _LEAST = 1e-25  # of the diagonal: weights far below it must not underflow
 
@@ -30,7 +31,9 @@ def from_scipy(matrix: Any) -> SparseKernel:
         at = slice(csr.indptr[start], csr.indptr[min(start + rows, n_rows)])
         columns.write(block, csr.indices[at])
         weights.write(block, csr.data[at])
-    edges = Edges(np.diff(csr.indptr).astype(np.int32), rows, columns, weights)
+    degree = context.store.table(f"{name}/degree", (n_rows,), np.int32)
+    write_whole(degree, np.diff(csr.indptr))
+    edges = Edges(degree, rows, columns, weights)
     order, diagonal = StorageOrder(np.arange(n_rows, dtype=np.int64)), csr.diagonal().astype(np.float64)
     return SparseKernel(context, name, order, edges, None, None, diagonal=diagonal)
 

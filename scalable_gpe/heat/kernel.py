@@ -27,6 +27,7 @@ from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.keys import kernel_name
+from scalable_gpe.storage.protocol import read_whole
 
 JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
 
@@ -391,7 +392,7 @@ def to_scipy(kernel: SparseKernel, scale: np.ndarray | None = None) -> Any:
 
     edges, n_points, n_rows = kernel.edges, kernel.edges.n_points, kernel.storage_order.n_rows
     blocks = list(edges.blocks())
-    indptr = np.concatenate([[0], np.cumsum(edges.degree, dtype=np.int64)])
+    indptr = np.concatenate([[0], np.cumsum(read_whole(edges.degree), dtype=np.int64)])
     columns, data = (np.concatenate([block[k] for block in blocks]) for k in (2, 3))
     matrix = csr_matrix((data, columns, indptr), shape=(n_points, n_points))
     factor = np.ones(n_rows, data.dtype) if scale is None else scale

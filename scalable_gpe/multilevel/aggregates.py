@@ -128,7 +128,7 @@ def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
         for _, start, stop in ranges_in(*piece):
             inside = _inside(edges, (start, stop), np.sqrt(heat.step_scale[start:stop]))
             own, count = _aggregate_range(inside, n_rounds)
-            alone = (own < 0) & (edges.degrees(start, stop) > 1)  # all neighbours are in other ranges
+            alone = (own < 0) & (edges.degree.read(start, stop) > 1)  # all neighbours are in other ranges
             own[alone] = count + np.arange(alone.sum())
             out[start - piece[0] : stop - piece[0]] = own
             counts.append(count + int(alone.sum()))
