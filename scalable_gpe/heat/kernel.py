@@ -94,11 +94,6 @@ class SparseKernel(StoredResult):
         assert self.graph is not None and self.epsilon is not None  # only the user's own matrix has neither
         return self.graph.stored_epsilon(self.epsilon)
 
-    @property
-    def weights(self) -> np.ndarray:
-        """Multiplicities of the points (storage order)."""
-        return self.storage_order.weights
-
     def _made_from(self) -> NeighborGraph | None:
         return self.graph
 

@@ -156,7 +156,7 @@ class HeatKernel(StoredResult):
     @property
     def n_isolated(self) -> int:
         """Number of rows that keep more than 0.99 of their heat; equal rows share theirs."""
-        weights, isolated = self.kernel.weights, self.isolated
+        weights, isolated = self.kernel.storage_order.weights, self.isolated
         return sum(_count(isolated[start:stop] & (weights[start:stop] == 1)) for start, stop in pieces(len(isolated)))
 
     @property
@@ -293,7 +293,7 @@ def _point_weights(kernel: SparseKernel, sample_weight: np.ndarray | None) -> np
     """Weights of the points: multiplicities, or sums of the sample weights of their rows, in the order of the rows."""
     order = kernel.storage_order
     if sample_weight is None and order.group is not None:
-        return kernel.weights
+        return order.weights
 
     def sums(start: int, stop: int) -> np.ndarray | float:
         if sample_weight is None:

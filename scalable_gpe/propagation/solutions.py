@@ -100,7 +100,7 @@ class Reached:
     def count_rows(self) -> tuple[int, int]:
         """Number of the user's rows that no label reaches, and of those that labels of one class alone reach."""
         counts, single = np.zeros(2), (self.shares > 0).sum(axis=1) == 1
-        weights = self.heat.kernel.weights
+        weights = self.heat.kernel.storage_order.weights
         for start, stop in pieces(self.heat.kernel.edges.n_points):
             number, own = self.number(start, stop), weights[start:stop]
             counts += own[number < 0].sum(), own[(number >= 0) & single[number]].sum()
