@@ -17,14 +17,14 @@ from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
 from scalable_gpe.storage.mapped import Empty, pieces
 from scalable_gpe.storage.protocol import Table, read_whole, write_whole
-from scalable_gpe.storage.quantiles import quantiles
 
 RANK = 7  # r; docs/developers/parameter-measurements.md has the measurements
+_SAMPLED = 16_384  # points that c and the quantiles of sigma are found from
 
 
 @dataclass(frozen=True)
 class ScaleMetadata:
-    """The rank r, the factor c, and the median and the 1 % and 99 % quantiles of sigma over the points (units of X)."""
+    """The rank r, the factor c, and median, 1 % and 99 % quantiles of sigma over sampled points (units of X)."""
 
     rank: int
     factor: float
@@ -64,21 +64,21 @@ def make_scales(graph: NeighborGraph, context: Context, name: str) -> LocalScale
     reach = context.filled(
         n_points, np.float32, lambda start, stop: _at_rank(graph.list_distances.read(start, stop), RANK)
     )
-    lengths = graph.sampled_distances()
+    lengths = graph.sampled_distances(_SAMPLED)
     own = _at_rank(lengths, RANK)[:, None]
     # a row whose list is empty or all zeros has no scale of its own
     units = np.divide(lengths, own, out=np.full(lengths.shape, np.inf), where=own > 0)
     factor = effective_epsilon(units**2, "local")
-    if any((~(reach[start:stop] > 0)).any() for start, stop in pieces(n_points)):
-        usual = np.float32(quantiles(reach, (0.5,), positive=True)[0])
-        for start, stop in pieces(n_points):
-            some = reach[start:stop]
-            some[~(some > 0)] = usual
+    sampled = graph.sampled_points(_SAMPLED)
+    usual = reach[sampled]
+    usual = np.float32(np.median(usual[usual > 0]))
     table = context.store.table(name, (n_points,), np.float32)
     for start, stop in pieces(n_points):
-        reach[start:stop] *= np.float32(np.sqrt(factor))
+        some = reach[start:stop]
+        some[~(some > 0)] = usual
+        some *= np.float32(np.sqrt(factor))
     write_whole(table, reach)
-    low, median, high = (float(value) for value in graph.in_user_units(quantiles(reach, (0.01, 0.5, 0.99))))
+    low, median, high = graph.in_user_units(np.quantile(reach[sampled].astype(np.float64), (0.01, 0.5, 0.99))).tolist()
     return LocalScales(table, ScaleMetadata(RANK, factor, low, median, high), context.empty)
 
 
