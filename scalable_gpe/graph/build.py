@@ -237,13 +237,12 @@ class GraphStage:
         if metadata is None:
             return None
         with naming_all_rows(rows):
-            if rows is not None and metadata.content not in (None, content(hash_rows(rows, context))):
-                unfinished.refuse_input()
-        if rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows):
+            same = rows is None or metadata.content in (None, content(hash_rows(rows, context)))
+        if not same or (rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows)):
             raise StoreError(
                 Message(
-                    "the store was made from another input: the same rows, shifted by a constant. Pass another store, "
-                    "or `resume=False` to start over in this one."
+                    "the store was made from another input: its shape and sampled rows are the same, other rows differ "
+                    "or all are shifted by a constant. Pass another store, or `resume=False` to start over in this one."
                 )
             )
         if self.lists is None:

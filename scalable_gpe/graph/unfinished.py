@@ -5,7 +5,6 @@ then, with the versions of the libraries: another one may order the points other
 """
 
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import numpy as np
 
@@ -78,13 +77,3 @@ def _start_over(begun: GraphInput | None, arrays: list[str], store: ArrayStore) 
     logger.warning("the unfinished graph has other rows, larger parts or other versions: starting over")
     for array in arrays:
         store.remove(array)
-
-
-def refuse_input() -> NoReturn:
-    """Raise: the rows that the fingerprint does not sample are others."""
-    raise StoreError(
-        Message(
-            "the store was made from another input: its shape and sampled rows are the same, other rows differ. "
-            "Pass another store, or `resume=False` to start over in this one."
-        )
-    )
