@@ -223,8 +223,10 @@ def heat_kernel(
     [[0.5, 0.5], [0.5, 0.5]]
     """
     checks.check_choice(normalization, ("bistochastic", "symmetric"), "normalization")
-    normalise = symmetric if normalization == "symmetric" else bistochastic
-    return normalise(affinity(X, epsilon), sample_weight=sample_weight)
+    K = affinity(X, epsilon)
+    if normalization == "symmetric":
+        return symmetric(K, sample_weight=sample_weight)
+    return bistochastic(K, sample_weight=sample_weight)
 
 
 def gp_embedding(
@@ -348,8 +350,7 @@ def diffusion_distances(A: npt.ArrayLike, power: int | str, horizon: int | None 
     A = _square(A, "A", min_rows=2)
     if power == checks.ALL:
         return np.asarray(pdist(_all_powers(A, horizon, first_power)))
-    distances: Array = pdist(np.linalg.matrix_power(A, checks.check_count(power, "power")))
-    return distances
+    return np.asarray(pdist(np.linalg.matrix_power(A, checks.check_count(power, "power"))))
 
 
 def _all_powers(A: Array, horizon: int | None, first_power: int) -> Array:
