@@ -378,7 +378,7 @@ def apply(kernel: SparseKernel, other: Any, scale: np.ndarray | None = None) -> 
     sweep(kernel, Product(lambda start, stop: np.ones(stop - start)), source, target, kernel.context, purpose="product")
     product = kernel.storage_order.spread(target.rows(0, target.shape[0])) * factor
     panels.clear()
-    return product.astype(dtype).reshape(values.shape)
+    return np.asarray(product, dtype).reshape(values.shape)
 
 
 def to_scipy(kernel: SparseKernel, scale: np.ndarray | None = None) -> Any:
