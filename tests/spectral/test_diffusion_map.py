@@ -248,26 +248,12 @@ def test_the_density_against_dense_eigenvalues(normalization, n_neighbors, epsil
     heat = heat_of(X, n_neighbors, epsilon, normalization)
     values = dense_values(heat)
     density = gpe.spectrum(heat, n_probes=16)
-    assert -1 <= density.lower <= values[0]
-    assert density.lower == np.floor(density.lower * 128) / 128
-    assert density.lower > values[0] - 0.25
+    assert values[0] - 1e-6 <= density.nodes.min() <= values[0] + 0.25
     powers = np.array([1, 4, 16, 64])
     ranks = np.array([(values ** (2 * p)).sum() ** 2 / (values ** (4 * p)).sum() for p in powers])
     np.testing.assert_allclose(density.effective_rank(powers), ranks, rtol=0.35)
     for p in powers:
         assert density.size(p) == pytest.approx(np.sqrt((values ** (2 * p)).sum() / 600), rel=0.2)
-
-
-@pytest.mark.some(3)
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
-def test_the_interval_holds_the_spectrum(seed):
-    """Random graphs, few and many points, flat and steep weights."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((int(rng.integers(20, 400)), int(rng.integers(1, 8))))
-    normalization = ["bistochastic", "symmetric"][seed % 2]
-    heat = heat_of(X, int(rng.integers(1, 12)), float(10.0 ** rng.uniform(-2, 2)), normalization)
-    assert gpe.spectrum(heat, random_state=seed).lower <= dense_values(heat)[0] + 1e-9
 
 
 @pytest.mark.filterwarnings("error::scalable_gpe.errors.GPEWarning")
