@@ -68,8 +68,7 @@ class ModeSearch:
 
     def begin(self, n_modes: int, seed: int = 0) -> None:
         """Begin with the slow modes of the coarse level."""
-        solver = self.basis.solver(NEARLY_ONE)
-        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, self.purpose, solver)
+        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, self.purpose)
         heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
         coarse = np.random.default_rng(seed).standard_normal((aggregates.count, n_modes))
         mass = np.sqrt(self.basis.mass)[:, None]
@@ -77,7 +76,7 @@ class ModeSearch:
         for _ in range(_COARSE_STEPS):
             coarse = coarse - constant * (constant.T @ coarse)
             coarse = mass * coarse
-            solve_in_place(solver, coarse, heat.context.workers.here)
+            solve_in_place(self.basis.solver(NEARLY_ONE), coarse, heat.context.workers.here)
             coarse *= mass
             coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
         shared = self.panels.of(np.ascontiguousarray(coarse / mass))

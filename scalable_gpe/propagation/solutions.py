@@ -21,7 +21,7 @@ from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, inner, zeros
-from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
+from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 from scalable_gpe.propagation.labels import Sources
 from scalable_gpe.storage.mapped import pieces, take_ascending
 
@@ -172,7 +172,7 @@ class Problem:
         """Conjugate gradients, until the error of each class is below `tol`."""
         heat, basis, c = self.heat, self.basis, 1 - 1 / self.horizon if self.method == SPREADING else 1.0
         clean = self.rows.free if self.method == HARMONIC else lambda some: self.rows.part(some, panels)
-        cycle = Cycle(basis, c, panels, PURPOSE, basis.solver(min(c, NEARLY_ONE)))
+        cycle = Cycle(basis, c, panels, PURPOSE)
         search = ConjugateGradients(Laplacian(heat, self.rows, c=c), cycle, panels, clean, PURPOSE)
         right, loaded = self._start(panels, first, stop), panels.load(State, lambda state: True)
         shares = self._shares_of_top(right)

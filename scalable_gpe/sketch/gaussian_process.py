@@ -17,7 +17,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import SolverError
 from scalable_gpe.multilevel.horizon import Horizon, choose_first_power
 from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
-from scalable_gpe.sketch.columns import Plan, SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.columns import Plan, SketchColumns, make_columns, plan_powers, sweeps_of
 from scalable_gpe.sketch.polynomial import PowerPlan
 from scalable_gpe.sketch.publish import publish, publish_rotated
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
@@ -187,7 +187,7 @@ class SketchResult:
     @property
     def solver_error(self) -> SolverError | None:
         """The error that the solver has left, of all columns; None without "all", or if no column was measured."""
-        found = [part.metadata.error for part in self.columns.get(ALL, []) if part.metadata.error is not None]
+        found = [part.error for part in self.columns.get(ALL, []) if part.error is not None]
         if not found:
             return None
         return SolverError(max(one.mean for one in found), max(one.worst for one in found))
@@ -241,14 +241,7 @@ class SketchResult:
     @property
     def sweeps_per_panel(self) -> int:
         """Number of sweeps of a panel for all powers, including the last ones, which publish."""
-        counted: dict[tuple[int, int], dict[tuple[Power, ...], int]] = {}
-        for parts in self.columns.values():
-            for part in parts:
-                groups = counted.setdefault((part.first, part.stop), {})
-                together = part.metadata.together
-                groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
-        most = max((sum(groups.values()) for groups in counted.values()), default=0)
-        return most + len(self.plans)
+        return sweeps_of(self.plans.values())
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,12 @@ points.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scalable_gpe.spectral.chebyshev import series
 from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.filters import Filter, Power
-
-if TYPE_CHECKING:
-    from scalable_gpe.sketch.all_scales import ScalesPlan
 
 # measured rounding of a whole expansion, relative to its first vector and to the size of its coefficients
 _ROUNDING = {"single": 4e-8, "double": 1e-16}
@@ -174,10 +170,8 @@ def tail_sums(coefficients: np.ndarray) -> np.ndarray:
     return np.cumsum(np.abs(coefficients[::-1]))[::-1]
 
 
-def n_sweeps(plans: Sequence["PowerPlan | ScalesPlan"]) -> int:
+def n_sweeps(plans: Sequence[PowerPlan]) -> int:
     """Number of sweeps of one panel for several powers together, including the last ones, which publish."""
     plain = max((plan.n_products for plan in plans if not plan.coefficients), default=0)
-    degrees = [max(0, len(plan.coefficients) - 1) for plan in plans]
-    others = sum(plan.n_products - degree for plan, degree in zip(plans, degrees, strict=True) if plan.coefficients)
-    degree = max(degrees, default=0)
-    return plain + degree + others + len(plans)
+    others = sum(plan.n_products - plan.degree for plan in plans if plan.coefficients)
+    return plain + max((plan.degree for plan in plans), default=0) + others + len(plans)

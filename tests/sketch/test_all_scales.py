@@ -379,7 +379,7 @@ def test_slow_cycles_warn():
 @pytest.mark.parametrize("lower", [-1.0, -0.1, 0.0])
 def test_no_data_take_more_than_260_sweeps(gap, lower):
     nodes = np.concatenate([np.linspace(max(lower, -0.9), 1 - gap, 40)])
-    spectrum = Spectrum(nodes, np.full(40, 1 / 40), lower, 10_000, 64)
+    spectrum = Spectrum(nodes, np.full(40, 1 / 40), 10_000, 64)
     assert plan_power(1024, spectrum, "single", 1e-4).n_products <= 260 == most_sweeps(1024)
 
 
