@@ -9,11 +9,11 @@ import numpy as np
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import NearestLoop, SumsLoop, recall_half_width, scan_points, scan_samples
-from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import top_eigenvector
-from scalable_gpe.io.rows import Rows
+from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.mapped import take_rows
 
@@ -43,7 +43,7 @@ class Dense:
         self._embedding, self._points, self._exact = embedding, points, exact
 
     @cached_property
-    def _operator(self) -> np.ndarray:
+    def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
         from scalable_gpe import exact
 
         embedding, storage_order = self._embedding, self._embedding.graph.storage_order
@@ -51,13 +51,10 @@ class Dense:
         kernel, heat = embedding.kernel, embedding.heat
         if kernel.scales is not None:
             K = exact.local_affinity(X, storage_order.spread(kernel.scales.sigma))
-            normalise = exact.symmetric if heat.normalization == "symmetric" else exact.bistochastic
-            return normalise(K, sample_weight=heat.sample_weight)
-        return exact.heat_kernel(X, kernel.stored_epsilon, heat.normalization, sample_weight=heat.sample_weight)
-
-    @cached_property
-    def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
-        values, vectors = np.linalg.eigh(self._operator)
+        else:
+            K = exact.affinity(X, kernel.stored_epsilon)
+        normalise = exact.symmetric if heat.normalization == "symmetric" else exact.bistochastic
+        values, vectors = np.linalg.eigh(normalise(K, sample_weight=heat.sample_weight))
         return values, vectors
 
     def compare(self, wanted: Filter, covariance: np.ndarray) -> DenseComparison:
@@ -97,35 +94,6 @@ class _Counts(SumsLoop):
         from scalable_gpe.loops import scan
 
         scan.count_closer(columns, own, block, ids, self.limits[lane], into[lane])
-
-
-class _EmbeddedPoints:
-    """Embedded points, each distinct one once, in the order of their first rows.
-
-    They are multiplied by a power of two, because a large power leaves values whose squares float32 cannot hold.
-    """
-
-    resident = False
-
-    def __init__(self, values: Any, storage_order: StorageOrder, sample: np.ndarray) -> None:
-        self._values, self._rows = values, storage_order.user_row[storage_order.by_user]
-        self.n_rows, self.n_features = len(self._rows), int(values.shape[1])
-        self._exponent = 0
-        self._exponent = -int(np.frexp(np.abs(self.take(sample)).max())[1])
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Points start to stop."""
-        rows = self._rows[start:stop]
-        found = np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
-        return self._scaled(found)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """Points by number."""
-        return self._scaled(take_rows(self._values, self._rows[ids]))
-
-    def _scaled(self, values: np.ndarray) -> np.ndarray:
-        scaled: np.ndarray = np.ldexp(values, self._exponent)
-        return scaled
 
 
 class Probes:
@@ -178,11 +146,14 @@ class Probes:
         from scalable_gpe.loops import scan
 
         storage_order = self._graph.storage_order
+        first_rows = storage_order.user_row[storage_order.by_user]
         ranks = np.empty(self.n_points, np.int64)  # of each point among the first rows
         ranks[storage_order.by_user] = np.arange(self.n_points)
         order = np.argsort(ranks[self.own])
         own = ranks[self.own][order]
-        embedded = _EmbeddedPoints(values, storage_order, own)
+        # times a power of two, because a large power leaves values whose squares float32 cannot hold
+        exponent = -int(np.frexp(np.abs(take_rows(values, first_rows[own])).max())[1])
+        embedded = RowSubset(open_rows(values, name="points").with_units(None, None, exponent), first_rows)
         # the embedding may be an array of this process, so its threads scan it
         here = replace(self._context, workers=self._context.workers.here)
         found = scan_samples(embedded, own, embedded.take(own), NearestLoop(m), here)

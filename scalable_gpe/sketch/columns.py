@@ -158,23 +158,32 @@ def _panel_columns(
     def start() -> Panel:
         return start_panel(heat, sketch, np.arange(*panel), panels, removed)
 
-    by_label, results = {plan.label: plan for plan in plans}, _results(heat, start, plans, panels, scales)
-    for label, values, error in results:
-        range_name = columns_name(name, by_label[label].filter.name, *panel)
+    filters = {plan.label: plan.filter for plan in plans}
+    for label, values, error in apply_filters(heat, start, plans, panels, scales):
+        range_name = columns_name(name, filters[label].name, *panel)
         table = _keep(context, values, f"{range_name}/columns")
         context.store.commit(range_name, ColumnsMetadata(error))
         yield label, SketchColumns(table, *panel, error)
     panels.clear()
 
 
-def _results(
-    heat: HeatKernel, start: Callable[[], Panel], plans: list[Plan], panels: Panels, scales: AllScales
+def apply_filters(
+    heat: HeatKernel,
+    start: Callable[[], Panel],
+    plans: Sequence[Plan],
+    panels: Panels,
+    scales: AllScales,
+    purpose: str = "sketch",
 ) -> Iterator[tuple[Power, Panel, SolverError | None]]:
-    """Each filter of a panel before the last application of A, and the error that the solver has left."""
+    """Each filter of a panel before the last application of A, and the error that the solver has left.
+
+    `start` makes the panel. A yielded one is valid until the next one is requested.
+    """
     if isinstance(plans[0], ScalesPlan):
-        yield ALL, *scales.solve(start, plans[0], panels)
+        yield ALL, *scales.solve(start, plans[0], panels, purpose)
         return
-    for power, values in PowerIteration(heat, start, [plan for plan in plans if isinstance(plan, PowerPlan)], panels):
+    powers = [plan for plan in plans if isinstance(plan, PowerPlan)]
+    for power, values in PowerIteration(heat, start, powers, panels, purpose):
         yield power, values, None
 
 

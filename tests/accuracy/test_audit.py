@@ -52,7 +52,7 @@ def result(rows):
 def test_covariance_is_an_entry_of_the_power(rows, normalization, power):
     result = gpe.embed(rows, n_components=2, power=1, n_neighbors=16, normalization=normalization)
     exact = ExactRows(result.heat, 20, 0)
-    got = exact.covariances([Filter(power)], single=False)[power]
+    got = exact.covariances([Filter(power)])[power]
     A = result.heat.to_scipy().astype(np.float64).toarray()
     expected = np.linalg.matrix_power(A, 2 * power)[np.ix_(exact.rows, exact.rows)]
     if normalization == "bistochastic":
@@ -72,50 +72,26 @@ def test_covariance_of_all_scales(rows, normalization, horizon, first):
     values, vectors = np.linalg.eigh(result.heat.to_scipy().astype(np.float64).toarray())
     image = (vectors[exact.rows] * wanted(values))[:, :-1]
     expected = image @ image.T
-    got = exact.covariances([wanted], single=False)["all"]
+    got = exact.covariances([wanted])["all"]
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
-@pytest.mark.parametrize("wanted", [Filter(1), Filter(12)])
-def test_single_precision_where_it_is_enough(rows, normalization, wanted, monkeypatch):
-    result = gpe.embed(rows, n_components=2, power=200, n_neighbors=16, normalization=normalization)
-    exact = ExactRows(result.heat, 20, 0)
-    expected = exact.covariances([wanted], single=False)[wanted.label]
-    monkeypatch.setattr(ExactRows, "_in_double", lambda *given: {})
-    found = exact.covariances([wanted])[wanted.label]
-    above = np.triu_indices(20, 1)
-    np.testing.assert_allclose(distances(found)[above], distances(expected)[above], rtol=2e-4)
-    assert np.linalg.cond(np.linalg.solve(expected, found)) < 1.01  # so does the law of the sketch
-
-
-@pytest.mark.parametrize(("power", "n_exact"), [(3000, 20), (12, 460)])
-def test_double_precision_where_single_is_not_enough(rows, power, n_exact):
-    """Few directions are left; rows are equal."""
-    result = gpe.embed(rows, n_components=2, power=1, n_neighbors=16)
-    found, expected = (
-        ExactRows(result.heat, n_exact, 0).covariances([Filter(power)], single=single)[power]
-        for single in (True, False)
-    )
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_powers_share_their_products(result):
     exact = ExactRows(result.heat, 20, 0)
     filters = [Filter(2), Filter(60), Filter(400)]
-    together, sweeps = exact.covariances(filters, single=False), dict(result.graph.context.sweeps)
+    together, sweeps = exact.covariances(filters), dict(result.graph.context.sweeps)
     for one in filters:
-        alone = exact.covariances([one], single=False)[one.power]
+        alone = exact.covariances([one])[one.power]
         np.testing.assert_allclose(together[one.power], alone, rtol=1e-9, atol=1e-15)
     alone = result.graph.context.sweeps["audit"] - sweeps["audit"]
-    exact.covariances(filters, single=False)
+    exact.covariances(filters)
     assert result.graph.context.sweeps["audit"] - sweeps["audit"] - alone < alone
 
 
 def test_narrow_panels_give_the_same(result, monkeypatch):
     exact = ExactRows(result.heat, 20, 0)
-    wide = exact.covariances([Filter(12)], single=False)[12]
-    monkeypatch.setattr(MemoryPlan, "workspace", 0)  # too narrow for all rows at a time in single precision
+    wide = exact.covariances([Filter(12)])[12]
+    monkeypatch.setattr(MemoryPlan, "workspace", 0)  # one row at a time
     np.testing.assert_allclose(exact.covariances([Filter(12)])[12], wide, rtol=1e-12, atol=1e-16)
 
 
