@@ -142,13 +142,9 @@ class Cycle:
             self._work, self._spare = (self._panels.new(right.shape, right.dtype) for _ in range(2))
         work, heat = self._work, self.basis.heat
         work = self._first_step(right, work) if now is None else self._sweep(Relaxation(heat, self.c, right), now, work)
-        self._spare = self.residual(work, right, self._spare)
+        self._spare = self._sweep(Residual(heat, self.c, right), work, self._spare)
         self._work = self._corrected(work, self._spare)
         return self._sweep(Relaxation(heat, self.c, right, now, shares), self._work, target)
-
-    def residual(self, x: Panel, right: Panel, target: Panel) -> Panel:
-        """``target <- right - (I - cA) x``: one sweep."""
-        return self._sweep(Residual(self.basis.heat, self.c, right), x, target)
 
     def retire(self) -> None:
         """Drop the panels that the cycles worked with."""

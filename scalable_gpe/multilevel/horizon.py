@@ -54,7 +54,6 @@ class Horizon:
     relaxation_time: float | None = None
     is_bound: bool = False
     n_sweeps: int = 0
-    n_held: int = 0
 
 
 def choose_first_power(given: int | str, n_rows: int) -> int:
@@ -93,7 +92,7 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
     n_sweeps = heat.context.sweeps["interval"] - before
     slowest = shape[-1].time if shape else min((mode.time for mode in modes), default=1.0)
     time = slowest if np.isfinite(slowest) and modes else None
-    return Horizon(_horizon_for(slowest), time, bool(modes) and not shape, n_sweeps, int(held.sum()))
+    return Horizon(_horizon_for(slowest), time, bool(modes) and not shape, n_sweeps)
 
 
 def _horizon_for(time: float) -> int:

@@ -15,7 +15,7 @@ from scalable_gpe.execution.process import process
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
-from scalable_gpe.multilevel.aggregates import RANGE, Aggregates
+from scalable_gpe.multilevel.aggregates import RANGE
 from scalable_gpe.multilevel.coarse import solve_in_place
 from scalable_gpe.multilevel.conjugate_gradients import Laplacian
 from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
@@ -83,8 +83,8 @@ class ModeSearch:
         noise = np.random.default_rng([seed, 1]).standard_normal((_NOISE_ROWS, n_modes))
 
         def spread(start: int, stop: int) -> np.ndarray:
-            labels = _global_labels(aggregates, start, stop)
-            out = np.where(labels[:, None] >= 0, shared.whole()[labels], 0.0)
+            labels, first = aggregates.labels.rows(start, stop), aggregates.offsets[np.arange(start, stop) // RANGE]
+            out = np.where(labels[:, None] >= 0, shared.whole()[labels + first], 0.0)
             out += 1e-3 * noise[np.arange(start, stop) % _NOISE_ROWS] * np.abs(out).max()  # rows without an aggregate
             out *= (top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop]))[:, None]
             return out
@@ -195,12 +195,6 @@ class ModeSearch:
 
         context.workers.map(combine, row_pieces(context, shape[0]), count=False)
         return made
-
-
-def _global_labels(aggregates: Aggregates, start: int, stop: int) -> np.ndarray:
-    """Numbers of the aggregates of some rows among all of them; -1 for rows without one."""
-    labels, number = aggregates.labels.rows(start, stop), np.arange(start, stop) // RANGE
-    return np.where(labels >= 0, labels + aggregates.offsets[number], -1)
 
 
 def _lowest(inner: np.ndarray, energy: np.ndarray, n_modes: int) -> tuple[np.ndarray, np.ndarray]:
