@@ -4,7 +4,7 @@ The sum of all powers is solved for as in the sketch, with more cycles.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
@@ -33,15 +33,6 @@ from scalable_gpe.storage.protocol import read_whole
 _N_COLUMNS = 4  # columns of G that are multiplied again
 _CUT = 1e-15  # truncation of a Chebyshev series, relative to its largest value
 _SOLVED = 1e-6  # error of a solution for exact rows
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """Relative error of A^p G from polynomial and rounding: measured on some columns, and as reported."""
-
-    measured: float
-    reported: float
-    n_columns: int
 
 
 class NearlyExact:
@@ -136,8 +127,8 @@ class ExactRows:
         return panels.filled((heat.kernel.edges.n_points, len(points)), np.float64, unit_rows)
 
 
-def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
-    """Recompute some columns of f(A) G for each power, to measure the error of polynomial and rounding.
+def measure_rounding(embedding: Embedding) -> dict[Power, dict[str, float]]:
+    """Recompute some columns of f(A) G for each power: the error of polynomial and rounding, and the reported one.
 
     Isolated rows keep their sketch and are large: they are left out.
     """
@@ -161,11 +152,11 @@ def measure_rounding(embedding: Embedding) -> dict[Power, Rounding]:
                 compare(power, panel, chosen)
     reported = embedding.report["polynomial_error"]
     return {
-        power: Rounding(
-            measured=float(np.sqrt(error[power] / size[power])) if size[power] > 0 else 0.0,
-            reported=float(reported[power] if isinstance(reported, dict) else reported),
-            n_columns=len(columns),
-        )
+        power: {
+            "measured": float(np.sqrt(error[power] / size[power])) if size[power] > 0 else 0.0,
+            "reported": float(reported[power] if isinstance(reported, dict) else reported),
+            "n_columns": len(columns),
+        }
         for power in published
     }
 

@@ -1,6 +1,6 @@
 """Comparison of sampled rows with all rows (recall, lost mass, trustworthiness), and with the dense kernel."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,22 +18,6 @@ from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.mapped import take_rows
 
 _N_NEIGHBORS = 10  # of the trustworthiness
-
-
-@dataclass(frozen=True)
-class DenseComparison:
-    """Errors of the diffusion distances of the truncated kernel against those of the dense one."""
-
-    median: float
-    bound_95: float
-    max: float
-
-
-@dataclass(frozen=True)
-class Trustworthiness(Interval):
-    """Trustworthiness of an embedding for `n_neighbors` neighbours."""
-
-    n_neighbors: int
 
 
 class Dense:
@@ -57,8 +41,8 @@ class Dense:
         values, vectors = np.linalg.eigh(normalise(K, sample_weight=heat.sample_weight))
         return values, vectors
 
-    def compare(self, wanted: Filter, covariance: np.ndarray) -> DenseComparison:
-        """Compare diffusion distances of the truncated kernel with those of the dense one."""
+    def compare(self, wanted: Filter, covariance: np.ndarray) -> dict[str, float]:
+        """Errors of the diffusion distances of the truncated kernel against those of the dense one."""
         rows, n_rows = self._exact.rows, self._exact.n_rows
         heat = self._embedding.heat
         root = np.ones(n_rows) if heat.sample_weight is None else np.sqrt(heat.sample_weight)
@@ -72,9 +56,12 @@ class Dense:
         above = np.triu_indices(len(rows), 1)
         dense, sparse = distances(image.T @ image)[above], distances(covariance)[above]
         errors = np.abs(sparse[dense > 0] / dense[dense > 0] - 1)
-        if not errors.size:
-            return DenseComparison(0.0, 0.0, 0.0)
-        return DenseComparison(float(np.median(errors)), float(np.quantile(errors, 0.95)), float(errors.max()))
+        errors = errors if errors.size else np.zeros(1)
+        return {
+            "median": float(np.median(errors)),
+            "bound_95": float(np.quantile(errors, 0.95)),
+            "max": float(errors.max()),
+        }
 
 
 @dataclass(frozen=True)
@@ -128,7 +115,7 @@ class Probes:
         spread = float((kept - ratio * dense).std(ddof=1)) / dense.mean() / np.sqrt(self.n_probes)
         return share(max(0.0, 1 - ratio), 1.96 * spread * np.sqrt(1 - self.n_probes / self.n_points))
 
-    def trustworthiness(self, values: Any) -> Trustworthiness | None:
+    def trustworthiness(self, values: Any) -> dict[str, Any] | None:
         """``1 - 2 / (m (2n - 3m - 1)) * mean sum (rank in X - m)`` over the m nearest in the embedding."""
         m = min(_N_NEIGHBORS, (self.n_points - 1) // 2)
         if m < 1:
@@ -138,8 +125,7 @@ class Probes:
         penalty = np.maximum(np.cumsum(counts, axis=1) + 1 - m, 0).sum(axis=1)
         each = 1 - 2 * penalty / (m * (2 * self.n_points - 3 * m - 1))
         error = 1.96 * float(each.std(ddof=1)) * np.sqrt((1 - self.n_probes / self.n_points) / self.n_probes)
-        found = share(float(each.mean()), error)
-        return Trustworthiness(found.value, found.low, found.high, m)
+        return {**asdict(share(float(each.mean()), error)), "n_neighbors": m}
 
     def _squares_of_nearest(self, values: Any, m: int) -> np.ndarray:
         """Squared distances in X of each probe to its m nearest points in the embedding, ascending."""
