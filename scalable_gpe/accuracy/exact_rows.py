@@ -20,11 +20,10 @@ from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.multilevel.solver import measure_plan
 from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
 from scalable_gpe.sketch.columns import Plan, apply_filters, sweeps_of
-from scalable_gpe.sketch.polynomial import PowerPlan, tail_sums
+from scalable_gpe.sketch.polynomial import PowerPlan, series, tail_sums
 from scalable_gpe.sketch.powers import Removed, multiply, removed_direction, start_panel
 from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.sketch.random_matrix import Sketch
-from scalable_gpe.spectral.chebyshev import series
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_ascending

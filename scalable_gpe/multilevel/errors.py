@@ -71,9 +71,3 @@ class SampledPairs:
                 means.append(float(few * np.sqrt(np.mean(changes**2))))
                 worst = max(worst, float(changes.max()))
         return SolverError(max(means, default=0.0), worst)
-
-
-def measure_error(basis: CoarseBasis, now: Panel, before: Panel, remaining: float) -> SolverError:
-    """The change of sampled distances in the last cycle, times what is `remaining` of such a change after it."""
-    pairs = SampledPairs.of(basis)
-    return pairs.error(pairs.images(now), pairs.images(before), remaining)

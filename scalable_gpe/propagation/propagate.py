@@ -1,7 +1,6 @@
 """Class probabilities of all rows from a few labelled ones."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -170,9 +169,10 @@ def propagate(
     check_options(storage_options, store)
     arrays = _open(heat, store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
-    with _locked(heat.context, arrays):
-        found = _found_or_made(heat, given, method, horizon, tol, context)
-    return found
+    with on_cluster(heat.context):  # of the run, if it is there
+        is_locked = arrays.location == heat.context.store.location and heat.context.workers.remote
+        with contextlib.nullcontext() if is_locked else arrays.exclusive():
+            return _found_or_made(heat, given, method, horizon, tol, context)
 
 
 def _check_tol(tol: float | str, method: str) -> float:
@@ -195,15 +195,6 @@ def _open(heat: HeatKernel, store: Any, storage_options: StorageOptions | None) 
         return open_store(store, storage_options)
     own = heat.context.store
     return MemoryStore() if own.read_only else own
-
-
-@contextlib.contextmanager
-def _locked(context: Context, arrays: ArrayStore) -> Iterator[None]:
-    """Lock the store of the result; work on the cluster of the run if it is there."""
-    with on_cluster(context):
-        same = arrays.location == context.store.location and context.workers.remote
-        with contextlib.nullcontext() if same else arrays.exclusive():
-            yield
 
 
 def _found_or_made(

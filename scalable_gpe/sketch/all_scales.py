@@ -13,7 +13,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.cycle import CoarseBasis
-from scalable_gpe.multilevel.errors import SolverError, measure_error
+from scalable_gpe.multilevel.errors import SampledPairs, SolverError
 from scalable_gpe.multilevel.horizon import Horizon, measure_horizon
 from scalable_gpe.multilevel.solver import SolverPlan, SolveState, measure_plan, solve
 from scalable_gpe.sketch.powers import multiply
@@ -92,7 +92,8 @@ class AllScales:
         state, saved = panels.load(SolveState, lambda state: True) or (SolveState(0), dict[str, Panel]())
         if state.error is None:
             now, before = solve(self.basis, plan.solver, start, panels, purpose, state, saved)
-            error = measure_error(self.basis, now, before, plan.solver.remaining)
+            pairs = SampledPairs.of(self.basis)
+            error = pairs.error(pairs.images(now), pairs.images(before), plan.solver.remaining)
             before.retire()
             panel = self.basis.rows.part(now, panels)
         else:
