@@ -107,7 +107,7 @@ def _search(
     heat = basis.heat
     rows = OrdinaryRows.of(heat, panels, held if held.any() else None, roots)
     lost = _lost(heat, rows, panels) if held.any() else None
-    search = ModeSearch(basis, rows, panels, "interval", lost)
+    search = ModeSearch(basis, rows, panels, lost)
     search.begin(min(n_modes, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
     before = 0.0
     for _ in range(_MOST_STEPS):

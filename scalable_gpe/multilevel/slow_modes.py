@@ -59,18 +59,17 @@ class ModeSearch:
     basis: CoarseBasis
     rows: OrdinaryRows
     panels: Panels
-    purpose: str
     lost: Panel | None = None
     decays: np.ndarray = field(default_factory=lambda: np.zeros(0))
     current: Subspace | None = None
     _last: Subspace | None = None
     _cycle: Cycle | None = None
 
-    def begin(self, n_modes: int, seed: int = 0) -> None:
+    def begin(self, n_modes: int) -> None:
         """Begin with the slow modes of the coarse level."""
-        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, self.purpose)
+        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, "interval")
         heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
-        coarse = np.random.default_rng(seed).standard_normal((aggregates.count, n_modes))
+        coarse = np.random.default_rng(0).standard_normal((aggregates.count, n_modes))
         mass = np.sqrt(self.basis.mass)[:, None]
         constant = mass / np.linalg.norm(mass)
         for _ in range(_COARSE_STEPS):
@@ -80,7 +79,7 @@ class ModeSearch:
             coarse *= mass
             coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
         shared = self.panels.of(np.ascontiguousarray(coarse / mass))
-        noise = np.random.default_rng([seed, 1]).standard_normal((_NOISE_ROWS, n_modes))
+        noise = np.random.default_rng([0, 1]).standard_normal((_NOISE_ROWS, n_modes))
 
         def spread(start: int, stop: int) -> np.ndarray:
             labels, first = aggregates.labels.rows(start, stop), aggregates.offsets[np.arange(start, stop) // RANGE]
@@ -127,7 +126,7 @@ class ModeSearch:
         part = self.rows.part(vectors, self.panels)
         images = self.panels.new(part.shape, np.float64)
         heat = self.basis.heat
-        sweep(heat.kernel, Laplacian(heat, self.rows, self.lost), part, images, heat.context, purpose=self.purpose)
+        sweep(heat.kernel, Laplacian(heat, self.rows, self.lost), part, images, heat.context, purpose="interval")
         return Subspace(part, images)
 
     def _residuals(self) -> Panel:

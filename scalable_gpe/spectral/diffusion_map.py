@@ -176,7 +176,7 @@ def _solve(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, 
     """Leading eigenvectors without all known ones, by LOBPCG with the cycles of the two-level solver."""
     panels = Panels(heat.context)
     roots = shared_components(heat.kernel, panels) if len(known.shares) > 1 else None
-    search = ModeSearch(CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots), panels, "interval")
+    search = ModeSearch(CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots), panels)
     search.begin(k + _MORE)
     for _ in range(_MOST_STEPS):
         search.step()
