@@ -16,7 +16,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.accuracy import formatting
-from scalable_gpe.accuracy.exact_rows import ExactRows, measure_rounding
+from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.sampled_rows import Dense, Probes
 from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, sketch_alone
 from scalable_gpe.checks import Power
@@ -68,7 +68,7 @@ def audit(
     :math:`d_{ij} = |f(A)_i - f(A)_j|` the diffusion distance of the truncated kernel (f(A) is A^p, or the sum of all
     powers): its median and a bound for
     95 % of the pairs, each with a 95 % interval. The sketch alone gives a relative standard deviation of
-    :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding, which are measured too.
+    :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def audit(
         A dict: ``headline`` (text), ``recall`` and ``lost_mass`` (``value``, ``low``, ``high``), and under ``powers``
         for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``scaled_error`` (the median
         after one common scale), ``sketch`` (what the sketch alone would give), ``law`` (against chi-square),
-        ``rounding``, ``dense`` and ``trustworthiness``. A figure that cannot be known is None, with the reason under
+        ``dense`` and ``trustworthiness``. A figure that cannot be known is None, with the reason under
         ``reasons``: so is a ``high`` for which `n_exact` is too small, and ``ks_pvalue`` for a Bernoulli sketch.
         ``warnings`` are those of the run.
 
@@ -156,8 +156,7 @@ def _audit_powers(
 ) -> dict[Power, dict[str, Any]]:
     """The figures of each power."""
     published, k = embedding.by_power, embedding.settings.sketching.n_columns
-    covariances, rounding = exact.covariances(list(embedding.filters.values())), measure_rounding(embedding)
-    powers = {}
+    covariances, powers = exact.covariances(list(embedding.filters.values())), {}
     for power, values in published.items():
         covariance, embedded = covariances[power], take_rows(values, exact.rows)
         if embedding.settings.n_sketch is None:
@@ -170,7 +169,6 @@ def _audit_powers(
             "scaled_error": asdict(scaled.median_error),
             "sketch": sketch_alone(k),
             "law": chi_square_test(covariance, wide, k, embedding.settings.sketching.sketch.kind),
-            "rounding": rounding[power],
             "dense": dense.compare(embedding.filters[power], covariance) if dense else None,
             "trustworthiness": probes.trustworthiness(values) if probes else None,
         }

@@ -1,4 +1,4 @@
-"""Sampled rows of f(A) from products with unit vectors, and some columns of the sketch again.
+"""Sampled rows of f(A) from products with unit vectors.
 
 The sum of all powers is solved for as in the sketch, with more cycles.
 """
@@ -15,21 +15,16 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
-from scalable_gpe.heat.normalization import HeatKernel, OutputScale
-from scalable_gpe.heat.sweep import Product, sweep
+from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.solver import measure_plan
 from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
 from scalable_gpe.sketch.columns import Plan, apply_filters, sweeps_of
 from scalable_gpe.sketch.polynomial import PowerPlan, series, tail_sums
-from scalable_gpe.sketch.powers import Removed, multiply, removed_direction, start_panel
+from scalable_gpe.sketch.powers import Removed, multiply, removed_direction
 from scalable_gpe.sketch.publish import sketched_rows
-from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import take_ascending
-from scalable_gpe.storage.protocol import read_whole
 
-_N_COLUMNS = 4  # columns of G that are multiplied again
 _CUT = 1e-15  # truncation of a Chebyshev series, relative to its largest value
 _SOLVED = 1e-6  # error of a solution for exact rows
 
@@ -126,57 +121,6 @@ class ExactRows:
         return panels.filled((heat.kernel.edges.n_points, len(points)), np.float64, unit_rows)
 
 
-def measure_rounding(embedding: Embedding) -> dict[Power, dict[str, float]]:
-    """Recompute some columns of f(A) G for each power: the error of polynomial and rounding, and the reported one.
-
-    Isolated rows keep their sketch and are large: they are left out.
-    """
-    heat, sketching, published = embedding.heat, embedding.settings.sketching, embedding.by_power
-    k, ordinary = sketching.n_columns, ~heat.isolated
-    columns = np.unique(np.linspace(0, k - 1, min(_N_COLUMNS, k)).astype(np.int64))
-    sketch = Sketch(sketching.sketch.kind, sketching.sketch.seed, "double")
-    error, size = dict.fromkeys(published, 0.0), dict.fromkeys(published, 0.0)
-
-    def compare(power: Power, panel: Panel, chosen: np.ndarray) -> None:
-        shown = _shown(embedding, power, chosen)
-        for rows, truth in _images(heat, panel):
-            counted = ordinary[heat.kernel.storage_order.position[slice(*rows)]]
-            error[power] += float(((shown(rows) - truth)[counted] ** 2).sum())
-            size[power] += float((truth[counted] ** 2).sum())
-
-    for nearly_exact in NearlyExact.of(heat, embedding.filters.values()):
-        for first, stop in ranges(len(columns), nearly_exact.width(len(columns))):
-            chosen, removed = columns[first:stop], nearly_exact.removed
-            for power, panel in nearly_exact.apply(partial(_columns, heat, sketch, chosen, removed)):
-                compare(power, panel, chosen)
-    reported = embedding.report["polynomial_error"]
-    return {
-        power: {
-            "measured": float(np.sqrt(error[power] / size[power])) if size[power] > 0 else 0.0,
-            "reported": float(reported[power] if isinstance(reported, dict) else reported),
-            "n_columns": len(columns),
-        }
-        for power in published
-    }
-
-
-def _shown(embedding: Embedding, power: Power, chosen: np.ndarray) -> Callable[[tuple[int, int]], np.ndarray]:
-    """Rows of some columns of f(A) G as the embedding has them; one that keeps fewer axes had them before."""
-    points, k = embedding.at(power), embedding.settings.n_components
-    if embedding.settings.n_sketch is None:
-        return lambda rows: embedding.columns_of(power, np.asarray(points[slice(*rows)]), chosen) * np.sqrt(k)
-    heat, parts = embedding.heat, embedding.sketch_columns(power)
-    own = [chosen[(chosen >= part.first) & (chosen < part.stop)] - part.first for part in parts]
-    columns = [read_whole(part.table)[:, some] for part, some in zip(parts, own, strict=True)]
-    panel = Panels(heat.context).of(np.ascontiguousarray(np.hstack(columns), dtype=np.float64))
-    whole = np.concatenate([image for _, image in _images(heat, panel)])
-    return lambda rows: whole[slice(*rows)]
-
-
-def _columns(heat: HeatKernel, sketch: Sketch, columns: np.ndarray, removed: Removed, panels: Panels) -> Panel:
-    return start_panel(heat, sketch, columns, panels, removed)
-
-
 def _same(panel: Panel, panels: Panels) -> Panel:
     return panel
 
@@ -203,15 +147,3 @@ def _rows_of_product(heat: HeatKernel, panel: Panel, points: np.ndarray) -> np.n
     for i, columns, weights in heat.kernel.edges.rows(points):
         out[i] = heat.scale_points[points[i]] * (weights.astype(np.float64) @ panel.whole(columns)[columns])
     return out
-
-
-def _images(heat: HeatKernel, panel: Panel) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """Yield ranges of the user's rows and their ``s (K Z)``, the last application of A."""
-    context, storage_order = heat.context, heat.kernel.storage_order
-    panels = Panels(context)
-    target = panels.new(panel.shape, panel.dtype)
-    sweep(heat.kernel, Product(OutputScale(heat)), panel, target, context, purpose="audit")
-    whole = target.rows(0, target.shape[0])
-    for rows in ranges(storage_order.n_rows, heat.kernel.edges.block_rows):
-        yield rows, take_ascending(whole, storage_order.position[slice(*rows)])
-    panels.clear()

@@ -10,7 +10,6 @@ from scipy.stats import chi2, kstest
 
 import scalable_gpe as gpe
 from scalable_gpe import accuracy
-from scalable_gpe.accuracy import exact_rows
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, distances
 from scalable_gpe.execution.memory_plan import MemoryPlan
@@ -110,7 +109,6 @@ def test_figures_against_dense_algebra(rows, result):
     K = np.exp(-((distinct[:, None] - distinct[None]) ** 2).sum(axis=2) / result.kernel.epsilon)
     lost = 1 - (result.kernel.edges.block(0)[3].sum(dtype=float) - 400) / (K.sum() - 400)
     assert found["lost_mass"]["value"] == pytest.approx(lost, rel=1e-3)
-    assert one["rounding"]["measured"] < 3 * one["rounding"]["reported"]
 
 
 def test_trustworthiness_is_that_of_scikit_learn():
@@ -131,7 +129,6 @@ def test_stated_intervals_cover_the_truth(monkeypatch):
     Intervals that cover in 95 % of cases cover fewer than 90 of 100 with probability 0.012 for each figure.
     """
     monkeypatch.setattr(accuracy, "_DENSE_ROWS", 0)
-    monkeypatch.setattr(exact_rows, "_N_COLUMNS", 1)
     covered, bounded = ({"median_error": 0, "bound_95": 0} for _ in range(2))
     for seed in range(100):
         X = (
@@ -162,10 +159,6 @@ def test_the_distribution_is_chi_square_and_a_deviation_is_detected(result):
     larger = wrong["powers"][12]
     assert "larger errors than a random projection makes" in str(wrong)
     assert larger["law"]["size_pvalue"] < 1e-4
-    assert larger["rounding"]["measured"] == pytest.approx(0.2, rel=0.01)
-    noise = np.random.default_rng(0).normal(size=result.points.shape) * result.points.std() * 0.1
-    noisy = gpe.audit(with_points(result, (result.points + noise).astype(np.float32)), n_probes=5)["powers"][12]
-    assert noisy["rounding"]["measured"] > 0.05
 
 
 def test_the_shape_of_a_bernoulli_sketch_is_not_tested(rows):
