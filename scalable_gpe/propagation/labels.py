@@ -136,13 +136,9 @@ def check_groups(
         rows = np.array([row_of(one) for one in _members(given, n_rows, names, name)])
         if not len(rows):
             raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
-        if len(repeated := rows[np.isin(rows, np.flatnonzero(np.bincount(rows) > 1))]):
-            raise ValueError(
-                Message(f"`{name}` must name a row once in a group; {group!r} has row {repeated[0]} again.")
-            )
-        twice = rows[codes[rows] >= 0]
-        if len(twice):
-            raise ValueError(Message(f"`{name}` must have groups without rows in common; two have row {twice[0]}."))
+        again = rows[(codes[rows] >= 0) | (np.bincount(rows)[rows] > 1)]
+        if len(again):
+            raise ValueError(Message(f"`{name}` must name each row once; {group!r} has row {again[0]} again."))
         codes[rows] = number
     if len(groups) < 2:
         raise ValueError(Message(f"`{name}` must name two groups or more; got {len(groups)}."))
