@@ -27,6 +27,7 @@ from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import in_stored_units
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
+from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.storage.mapped import take_rows
 
 LEAST_POINTS = 10  # fewer points are too few for a sample
@@ -162,7 +163,7 @@ def _audit_powers(
         if embedding.settings.n_sketch is None:
             wide = embedding.columns_of(power, embedded, np.arange(k))
         else:
-            wide = exact.sketched(embedding, power)
+            wide = sketched_rows(embedding.heat, embedding.sketch_columns(power), k, exact.points)
         scaled = distance_errors(covariance, embedded, exact.points, scaled=True)
         powers[power] = {
             **asdict(distance_errors(covariance, embedded, exact.points)),

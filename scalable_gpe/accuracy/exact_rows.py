@@ -11,7 +11,6 @@ from itertools import groupby
 import numpy as np
 
 from scalable_gpe.checks import Power
-from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
@@ -21,7 +20,6 @@ from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
 from scalable_gpe.sketch.columns import Plan, apply_filters, sweeps_of
 from scalable_gpe.sketch.polynomial import PowerPlan, series, tail_sums
 from scalable_gpe.sketch.powers import Removed, multiply, removed_direction
-from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.blocks import ranges
 
@@ -78,7 +76,7 @@ class ExactRows:
         self._heat = heat
         n_rows = heat.shape[0]
         self.rows = np.sort(np.random.default_rng([seed, 2]).choice(n_rows, min(n_exact, n_rows), replace=False))
-        self.n_exact, self.n_rows, self.seed = len(self.rows), n_rows, seed
+        self.n_exact, self.n_rows = len(self.rows), n_rows
         self.points = heat.kernel.storage_order.position[self.rows]
 
     def covariances(self, filters: Sequence[Filter]) -> dict[Power, np.ndarray]:
@@ -94,17 +92,12 @@ class ExactRows:
                     image = multiply(heat, panel, Panels(heat.context).new(panel.shape, panel.dtype), purpose="audit")
                     if stop - first == self.n_exact:
                         parts[label].append(_products(heat, image))
+                        image.retire()
                     else:
                         for _, again in nearly_exact.apply(partial(_same, image), label):
                             parts[label].append(_rows_of_product(heat, again, self.points))
-                    image.retire()
         whole = {label: np.concatenate(columns, axis=1) for label, columns in parts.items()}
         return {label: (one + one.T) / 2 for label, one in whole.items()}
-
-    def sketched(self, embedding: Embedding, power: Power) -> np.ndarray:
-        """The sampled rows of the sketch of one power, all its columns before any rotation."""
-        width = embedding.settings.sketching.n_columns
-        return sketched_rows(self._heat, embedding.sketch_columns(power), width, self.points)
 
     def _units(self, points: np.ndarray, removed: Removed, panels: Panels) -> Panel:
         """``Z = S (e_i - u u_i)``, one column per point; u is the removed direction."""
