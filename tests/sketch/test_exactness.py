@@ -99,17 +99,6 @@ def test_single_precision_of_a_truncated_kernel():
             assert error <= 3 * result.report["polynomial_error"][power], power
 
 
-def test_an_embedding_is_centred_and_the_means_give_the_papers(data):
-    """Y + m / sqrt(k) is the paper's Y, m the column means of G."""
-    result = gpe.embed(
-        data, n_neighbors=N_OTHERS, epsilon=0.05, power=8, n_components=6, precision="double", axes="sketch"
-    )
-    assert np.abs(result.points.mean(axis=0)).max() < 1e-6
-    G = gpe.sketch_matrix(len(data), 6)
-    paper = exact.gp_embedding(exact.heat_kernel(data.astype(float), 0.05), G, 8)
-    assert relative(result.points + G.mean(axis=0) / np.sqrt(6), paper) < 1e-5
-
-
 @pytest.mark.parametrize("epsilon", ["local", "auto"])
 def test_a_torus_and_what_the_lost_mass_says(epsilon):
     X = gpe.datasets.torus(1500, random_state=2).astype(np.float32)
