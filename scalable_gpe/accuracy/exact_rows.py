@@ -105,7 +105,7 @@ class ExactRows:
         own = np.ones(len(points)) if direction is None else direction.whole(points)[points]
 
         def unit_rows(start: int, stop: int) -> np.ndarray:
-            out = -removed.along(start, stop)[:, None] * (own / removed.divisor)
+            out: np.ndarray = -removed.along(start, stop)[:, None] * (own / removed.divisor)
             here = np.flatnonzero((points >= start) & (points < stop))
             out[points[here] - start, here] += 1
             out *= heat.scale_points[start:stop, None]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.execution.panels import Panels, replaced, updated
+from scalable_gpe.execution.panels import Panel, Panels, replaced, updated
 from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel, StepScale
 from scalable_gpe.heat.ordinary import OrdinaryRows
@@ -69,6 +69,8 @@ class Lanczos:
         self._panels = Panels(heat.context)
         self._alpha: list[np.ndarray] = []
         self._beta: list[np.ndarray] = []
+        self._current: Panel
+        self._previous: Panel
 
     def spectrum(self, n_steps: int) -> Spectrum:
         """Quadrature of the first `n_steps` steps."""
@@ -145,7 +147,8 @@ class Lanczos:
 
 def _inverse(norm: np.ndarray) -> np.ndarray:
     """1 / norm, and 0 for 0."""
-    return np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    inverse: np.ndarray = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    return inverse
 
 
 @dataclass(frozen=True)
