@@ -37,8 +37,7 @@ from measure import timed
 from quality import FIGURES, figures
 from scalable_gpe.graph.cells import descent, rounds
 from scalable_gpe.graph.cells.plan import SearchPlan
-from scalable_gpe.multilevel.horizon import horizon_of
-from truth import Truth
+from truth import Truth, horizon_of
 from usefulness import _number, _table
 
 ROWS = 10_000

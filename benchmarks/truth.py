@@ -12,6 +12,9 @@ import numpy as np
 
 import labels
 import scalable_gpe as gpe
+from scalable_gpe.execution.panels import Panels
+from scalable_gpe.multilevel.cycle import CoarseBasis
+from scalable_gpe.multilevel.horizon import Horizon, measure_horizon
 
 N_PAIRS = 20_000
 _CELLS = 50
@@ -63,6 +66,11 @@ def sampled(truth: Truth, n_rows: int, root: int | None = None) -> tuple[np.ndar
     rows = np.sort(chosen[:n_rows])
     inside = None if kept is None else np.searchsorted(rows, kept)
     return rows, Truth(truth.X[rows], truth.labels[rows], truth.classes, inside, distances)
+
+
+def horizon_of(heat: gpe.HeatKernel) -> Horizon:
+    """The horizon of all scales that a heat kernel has by default."""
+    return measure_horizon(CoarseBasis.of(heat, Panels(heat.context)))
 
 
 def role(name: str) -> str:

@@ -27,8 +27,7 @@ import numpy as np
 import scalable_gpe as gpe
 from labels import FASHION
 from quality import FIGURES, figures
-from scalable_gpe.multilevel.horizon import horizon_of
-from truth import DATA, Truth, load, role
+from truth import DATA, Truth, horizon_of, load, role
 
 POWERS = (16, 64, 256, 1024, 4096)
 HORIZONS = (1024, 4096, 16384)

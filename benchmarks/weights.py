@@ -10,8 +10,7 @@ import numpy as np
 
 import scalable_gpe as gpe
 from quality import FIGURES, figures
-from scalable_gpe.multilevel.horizon import horizon_of
-from truth import Truth, load
+from truth import Truth, horizon_of, load
 
 _SEEDS = 5
 _COMPONENTS = 16

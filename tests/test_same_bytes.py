@@ -80,17 +80,6 @@ def test_memory_limit_alone(expected):
     assert bytes_of(result.points) == expected["bistochastic", "single"]
 
 
-def test_the_means_of_the_sketch_do_not_depend_on_panels(tmp_path):
-    """They are stored exactly."""
-    means = {}
-    for width in (1, 2, 7):
-        with block_sizes(panel_columns=width):
-            result = gpe.embed(X, **OPTIONS)
-        means[width] = np.concatenate([part.metadata.means for part in result._columns[20]])
-    assert means[1].tobytes() == means[2].tobytes() == means[7].tobytes()
-    np.testing.assert_allclose(means[7], gpe.sketch_matrix(len(X), 7).mean(axis=0), rtol=1e-12)
-
-
 @RELAXED
 @given(
     first=st.integers(1, 40),

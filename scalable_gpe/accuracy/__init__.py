@@ -9,24 +9,16 @@ and rounding. Recall and lost mass show how far the truncated kernel itself is f
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.accuracy import formatting
-from scalable_gpe.accuracy.exact_rows import ExactRows, Rounding, measure_rounding
-from scalable_gpe.accuracy.sampled_rows import Dense, DenseComparison, Probes, Trustworthiness
-from scalable_gpe.accuracy.statistics import (
-    ChiSquareTest,
-    DistanceErrors,
-    Interval,
-    SketchAlone,
-    chi_square_test,
-    distance_errors,
-    sketch_alone,
-)
+from scalable_gpe.accuracy.exact_rows import ExactRows
+from scalable_gpe.accuracy.sampled_rows import Dense, Probes
+from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, sketch_alone
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import Message
@@ -35,6 +27,7 @@ from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import in_stored_units
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.io.rows import Rows, open_rows
+from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.storage.mapped import take_rows
 
 LEAST_POINTS = 10  # fewer points are too few for a sample
@@ -76,7 +69,7 @@ def audit(
     :math:`d_{ij} = |f(A)_i - f(A)_j|` the diffusion distance of the truncated kernel (f(A) is A^p, or the sum of all
     powers): its median and a bound for
     95 % of the pairs, each with a 95 % interval. The sketch alone gives a relative standard deviation of
-    :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding, which are measured too.
+    :math:`\sqrt{2/k}/2`; more than that comes from the polynomial or from rounding.
 
     Parameters
     ----------
@@ -97,7 +90,7 @@ def audit(
         A dict: ``headline`` (text), ``recall`` and ``lost_mass`` (``value``, ``low``, ``high``), and under ``powers``
         for each power ``median_error`` and ``bound_95`` (``value``, ``low``, ``high``), ``scaled_error`` (the median
         after one common scale), ``sketch`` (what the sketch alone would give), ``law`` (against chi-square),
-        ``rounding``, ``dense`` and ``trustworthiness``. A figure that cannot be known is None, with the reason under
+        ``dense`` and ``trustworthiness``. A figure that cannot be known is None, with the reason under
         ``reasons``: so is a ``high`` for which `n_exact` is too small, and ``ks_pvalue`` for a Bernoulli sketch.
         ``warnings`` are those of the run.
 
@@ -122,24 +115,6 @@ def audit(
         return _audit(embedding, X, n_probes, n_exact, checks.check_random_state(random_state))
 
 
-@dataclass(frozen=True)
-class PowerAudit:
-    """Figures of an audit for one power."""
-
-    errors: DistanceErrors
-    scaled_error: Interval
-    sketch: SketchAlone
-    law: ChiSquareTest
-    rounding: Rounding
-    dense: DenseComparison | None
-    trustworthiness: Trustworthiness | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures as users see them."""
-        figures = asdict(self)
-        return {**figures.pop("errors"), **figures}
-
-
 def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int) -> Audit:
     began = time.perf_counter()
     points, n_rows = _points(embedding, X), embedding.graph.n_rows
@@ -157,9 +132,9 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
         reasons["ks_pvalue"] = "only the entries of a Gaussian sketch are normal"
     powers = _audit_powers(embedding, exact, dense, probes)
     for name in ("median_error", "bound_95"):
-        if any(getattr(one.errors, name).high is None for one in powers.values()):
+        if any(figures[name]["high"] is None for figures in powers.values()):
             reasons[name] = f"{exact.n_exact} rows are too few for an upper end: raise n_exact"
-    found = Audit(
+    result = Audit(
         headline="",
         n_rows=n_rows,
         n_components=embedding.settings.n_components,
@@ -167,37 +142,37 @@ def _audit(embedding: Embedding, X: Any, n_probes: int, n_exact: int, seed: int)
         n_exact=exact.n_exact,
         recall=asdict(probes.recall()) if probes else None,
         lost_mass=asdict(probes.lost_mass()) if probes else None,
-        powers={power: one.as_dict() for power, one in powers.items()},
+        powers=powers,
         warnings=list(embedding.report["warnings"]),
         reasons=reasons,
         seconds=0.0,
     )
-    found["headline"] = " ".join(formatting.headline(found, power) for power in powers)
-    found["seconds"] = time.perf_counter() - began
-    return found
+    result["headline"] = " ".join(formatting.headline(result, power) for power in powers)
+    result["seconds"] = time.perf_counter() - began
+    return result
 
 
 def _audit_powers(
     embedding: Embedding, exact: ExactRows, dense: Dense | None, probes: Probes | None
-) -> dict[Power, PowerAudit]:
+) -> dict[Power, dict[str, Any]]:
+    """The figures of each power."""
     published, k = embedding.by_power, embedding.settings.sketching.n_columns
-    covariances, rounding = exact.covariances(list(embedding.filters.values())), measure_rounding(embedding)
-    powers = {}
+    covariances, powers = exact.covariances(list(embedding.filters.values())), {}
     for power, values in published.items():
         covariance, embedded = covariances[power], take_rows(values, exact.rows)
         if embedding.settings.n_sketch is None:
             wide = embedding.columns_of(power, embedded, np.arange(k))
         else:
-            wide = exact.sketched(embedding, power)
-        powers[power] = PowerAudit(
-            errors=distance_errors(covariance, embedded, exact.points),
-            scaled_error=distance_errors(covariance, embedded, exact.points, scaled=True).median_error,
-            sketch=sketch_alone(k),
-            law=chi_square_test(covariance, wide, k, embedding.settings.sketching.sketch.kind),
-            rounding=rounding[power],
-            dense=dense.compare(embedding.filters[power], covariance) if dense else None,
-            trustworthiness=probes.trustworthiness(values) if probes else None,
-        )
+            wide = sketched_rows(embedding.heat, embedding.sketch_columns(power), k, exact.points)
+        scaled = distance_errors(covariance, embedded, exact.points, scaled=True)
+        powers[power] = {
+            **asdict(distance_errors(covariance, embedded, exact.points)),
+            "scaled_error": asdict(scaled.median_error),
+            "sketch": sketch_alone(k),
+            "law": chi_square_test(covariance, wide, k, embedding.settings.sketching.sketch.kind),
+            "dense": dense.compare(embedding.filters[power], covariance) if dense else None,
+            "trustworthiness": probes.trustworthiness(values) if probes else None,
+        }
     return powers
 
 

@@ -53,7 +53,7 @@ def _graph_figure(figure: Any, meaning: str, reason: str) -> str:
 
 
 def _power_lines(figures: Any) -> list[Line]:
-    law, alone, rounding = figures["law"], figures["sketch"], figures["rounding"]
+    law, alone = figures["law"], figures["sketch"]
     median, bound = (f"{_interval(figures[name])}; the sketch alone {_percent(alone[name])}" for name in _ERRORS)
     ratio = f"mean {law['ratio_mean']:.3f}, sd {law['ratio_sd']:.3f}; chi-square: 1 and {law['expected_sd']:.3f}"
     return [
@@ -61,7 +61,6 @@ def _power_lines(figures: Any) -> list[Line]:
         ("  95 % within", bound),
         ("  squared ratio", ratio),
         ("  law of the sketch", _law(law["size_pvalue"], law["ks_pvalue"])),
-        ("  rounding", f"{rounding['measured']:.1e} measured, {rounding['reported']:.1e} reported"),
     ]
 
 

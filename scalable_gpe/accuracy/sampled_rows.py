@@ -1,6 +1,6 @@
 """Comparison of sampled rows with all rows (recall, lost mass, trustworthiness), and with the dense kernel."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,31 +9,15 @@ import numpy as np
 from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
+from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import NearestLoop, ScanLoop, recall_half_width, scan_points
-from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import top_eigenvector
-from scalable_gpe.io.rows import Rows
+from scalable_gpe.io.rows import Rows, open_rows
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.mapped import take_rows
 
 _N_NEIGHBORS = 10  # of the trustworthiness
-
-
-@dataclass(frozen=True)
-class DenseComparison:
-    """Errors of the diffusion distances of the truncated kernel against those of the dense one."""
-
-    median: float
-    bound_95: float
-    max: float
-
-
-@dataclass(frozen=True)
-class Trustworthiness(Interval):
-    """Trustworthiness of an embedding for `n_neighbors` neighbours."""
-
-    n_neighbors: int
 
 
 class Dense:
@@ -43,7 +27,7 @@ class Dense:
         self._embedding, self._points, self._exact = embedding, points, exact
 
     @cached_property
-    def _operator(self) -> np.ndarray:
+    def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
         from scalable_gpe import exact
 
         embedding, storage_order = self._embedding, self._embedding.graph.storage_order
@@ -51,17 +35,14 @@ class Dense:
         kernel, heat = embedding.kernel, embedding.heat
         if kernel.scales is not None:
             K = exact.local_affinity(X, storage_order.spread(kernel.scales.sigma))
-            normalise = exact.symmetric if heat.normalization == "symmetric" else exact.bistochastic
-            return normalise(K, sample_weight=heat.sample_weight)
-        return exact.heat_kernel(X, kernel.stored_epsilon, heat.normalization, sample_weight=heat.sample_weight)
-
-    @cached_property
-    def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
-        values, vectors = np.linalg.eigh(self._operator)
+        else:
+            K = exact.affinity(X, kernel.stored_epsilon)
+        normalise = exact.symmetric if heat.normalization == "symmetric" else exact.bistochastic
+        values, vectors = np.linalg.eigh(normalise(K, sample_weight=heat.sample_weight))
         return values, vectors
 
-    def compare(self, wanted: Filter, covariance: np.ndarray) -> DenseComparison:
-        """Compare diffusion distances of the truncated kernel with those of the dense one."""
+    def compare(self, wanted: Filter, covariance: np.ndarray) -> dict[str, float]:
+        """Errors of the diffusion distances of the truncated kernel against those of the dense one."""
         rows, n_rows = self._exact.rows, self._exact.n_rows
         heat = self._embedding.heat
         root = np.ones(n_rows) if heat.sample_weight is None else np.sqrt(heat.sample_weight)
@@ -75,9 +56,12 @@ class Dense:
         above = np.triu_indices(len(rows), 1)
         dense, sparse = distances(image.T @ image)[above], distances(covariance)[above]
         errors = np.abs(sparse[dense > 0] / dense[dense > 0] - 1)
-        if not errors.size:
-            return DenseComparison(0.0, 0.0, 0.0)
-        return DenseComparison(float(np.median(errors)), float(np.quantile(errors, 0.95)), float(errors.max()))
+        errors = errors if errors.size else np.zeros(1)
+        return {
+            "median": float(np.median(errors)),
+            "bound_95": float(np.quantile(errors, 0.95)),
+            "max": float(errors.max()),
+        }
 
 
 @dataclass(frozen=True)
@@ -97,35 +81,6 @@ class _Counts(ScanLoop[np.ndarray]):
         from scalable_gpe.loops import scan
 
         scan.count_closer(columns, own, block, ids, self.limits[lane], into[lane])
-
-
-class _EmbeddedPoints:
-    """Embedded points, each distinct one once, in the order of their first rows.
-
-    They are multiplied by a power of two, because a large power leaves values whose squares float32 cannot hold.
-    """
-
-    resident = False
-
-    def __init__(self, values: Any, storage_order: StorageOrder, sample: np.ndarray) -> None:
-        self._values, self._rows = values, storage_order.user_row[storage_order.by_user]
-        self.n_rows, self.n_features = len(self._rows), int(values.shape[1])
-        self._exponent = 0
-        self._exponent = -int(np.frexp(np.abs(self.take(sample)).max())[1])
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Points start to stop."""
-        rows = self._rows[start:stop]
-        found = np.asarray(self._values[int(rows[0]) : int(rows[-1]) + 1])[rows - rows[0]]
-        return self._scaled(found)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """Points by number."""
-        return self._scaled(take_rows(self._values, self._rows[ids]))
-
-    def _scaled(self, values: np.ndarray) -> np.ndarray:
-        scaled: np.ndarray = np.ldexp(values, self._exponent)
-        return scaled
 
 
 class Probes:
@@ -160,7 +115,7 @@ class Probes:
         spread = float((kept - ratio * dense).std(ddof=1)) / dense.mean() / np.sqrt(self.n_probes)
         return share(max(0.0, 1 - ratio), 1.96 * spread * np.sqrt(1 - self.n_probes / self.n_points))
 
-    def trustworthiness(self, values: Any) -> Trustworthiness | None:
+    def trustworthiness(self, values: Any) -> dict[str, Any] | None:
         """``1 - 2 / (m (2n - 3m - 1)) * mean sum (rank in X - m)`` over the m nearest in the embedding."""
         m = min(_N_NEIGHBORS, (self.n_points - 1) // 2)
         if m < 1:
@@ -170,19 +125,21 @@ class Probes:
         penalty = np.maximum(np.cumsum(counts, axis=1) + 1 - m, 0).sum(axis=1)
         each = 1 - 2 * penalty / (m * (2 * self.n_points - 3 * m - 1))
         error = 1.96 * float(each.std(ddof=1)) * np.sqrt((1 - self.n_probes / self.n_points) / self.n_probes)
-        found = share(float(each.mean()), error)
-        return Trustworthiness(found.value, found.low, found.high, m)
+        return {**asdict(share(float(each.mean()), error)), "n_neighbors": m}
 
     def _squares_of_nearest(self, values: Any, m: int) -> np.ndarray:
         """Squared distances in X of each probe to its m nearest points in the embedding, ascending."""
         from scalable_gpe.loops import scan
 
         storage_order = self._graph.storage_order
+        first_rows = storage_order.user_row[storage_order.by_user]
         ranks = np.empty(self.n_points, np.int64)  # of each point among the first rows
         ranks[storage_order.by_user] = np.arange(self.n_points)
         order = np.argsort(ranks[self.own])
         own = ranks[self.own][order]
-        embedded = _EmbeddedPoints(values, storage_order, own)
+        # times a power of two, because a large power leaves values whose squares float32 cannot hold
+        exponent = -int(np.frexp(np.abs(take_rows(values, first_rows[own])).max())[1])
+        embedded = RowSubset(open_rows(values, name="points").with_units(None, None, exponent), first_rows)
         # the embedding may be an array of this process, so its threads scan it
         here = replace(self._context, workers=self._context.workers.here)
         found = scan_points(embedded, own, NearestLoop(m), here)

@@ -36,28 +36,6 @@ class DistanceErrors:
     bound_95: Interval
 
 
-@dataclass(frozen=True)
-class SketchAlone:
-    """Errors of distances that the sketch alone would cause."""
-
-    standard_deviation: float
-    median_error: float
-    bound_95: float
-
-
-@dataclass(frozen=True)
-class ChiSquareTest:
-    """Squared ratios of distances compared with chi-square(k) / k, and p-values of tests; None where none is right."""
-
-    ratio_mean: float
-    ratio_sd: float
-    expected_sd: float
-    ks_distance: float
-    n_independent: int
-    size_pvalue: float
-    ks_pvalue: float | None
-
-
 def distances(covariance: np.ndarray) -> np.ndarray:
     """``d_ij = sqrt(C_ii + C_jj - 2 C_ij)``."""
     diagonal = np.diag(covariance)
@@ -128,7 +106,7 @@ def _quantile(errors: np.ndarray, valid: np.ndarray, share: float, wider: float)
     )
 
 
-def sketch_alone(k: int) -> SketchAlone:
+def sketch_alone(k: int) -> dict[str, float]:
     """Relative error of distances when |y|^2 / d^2 is exactly chi-square(k) / k."""
     from scipy.optimize import brentq
     from scipy.stats import chi2
@@ -140,10 +118,16 @@ def sketch_alone(k: int) -> SketchAlone:
 
         return float(brentq(missing, 1e-9, 10.0))
 
-    return SketchAlone(float(np.sqrt(2 / k) / 2), within(0.5), within(0.95))
+    return {
+        "standard_deviation": float(np.sqrt(2 / k) / 2),
+        "median_error": within(0.5),
+        "bound_95": within(0.95),
+    }
 
 
-def chi_square_test(covariance: np.ndarray, embedded: np.ndarray, k: int, kind: str = "gaussian") -> ChiSquareTest:
+def chi_square_test(
+    covariance: np.ndarray, embedded: np.ndarray, k: int, kind: str = "gaussian"
+) -> dict[str, float | None]:
     """Compare squared ratios with chi-square(k) / k, and test the entries made independent by whitening.
 
     The columns of the sketch are independent with covariance C / k, so C^(-1/2) Y sqrt(k) has independent standard
@@ -164,12 +148,12 @@ def chi_square_test(covariance: np.ndarray, embedded: np.ndarray, k: int, kind: 
     kept = values > _KEPT * values[-1]
     white = (vectors[:, kept].T @ wide) * np.sqrt(k) / np.sqrt(values[kept])[:, None]
     below = float(chi2.cdf((white**2).sum(), white.size))
-    return ChiSquareTest(
-        ratio_mean=float(ratios.mean()),
-        ratio_sd=float(ratios.std()),
-        expected_sd=float(np.sqrt(2 / k)),
-        ks_distance=float(kstest(ratios * k, chi2(k).cdf).statistic),
-        n_independent=int(white.size),
-        size_pvalue=2 * min(below, 1 - below),
-        ks_pvalue=float(kstest(white.ravel(), "norm").pvalue) if kind == "gaussian" else None,
-    )
+    return {
+        "ratio_mean": float(ratios.mean()),
+        "ratio_sd": float(ratios.std()),
+        "expected_sd": float(np.sqrt(2 / k)),
+        "ks_distance": float(kstest(ratios * k, chi2(k).cdf).statistic),
+        "n_independent": int(white.size),
+        "size_pvalue": 2 * min(below, 1 - below),
+        "ks_pvalue": float(kstest(white.ravel(), "norm").pvalue) if kind == "gaussian" else None,
+    }

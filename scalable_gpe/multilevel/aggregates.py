@@ -6,15 +6,14 @@ range is one task and the aggregates are a function of the data alone.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import coarse_share
-from scalable_gpe.graph.edges import Edges
+from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import DENSE
 from scalable_gpe.storage.blocks import ranges
@@ -58,17 +57,7 @@ def ranges_in(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         yield first // RANGE, first, min(first + RANGE, stop)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of K in CSR form, with their own indptr."""
-
-    first: int
-    indptr: np.ndarray
-    indices: np.ndarray
-    values: np.ndarray
-
-
-def rows_of(edges: Edges, start: int, stop: int) -> Rows:
+def rows_of(edges: Edges, start: int, stop: int) -> Block:
     """Rows `start` to `stop` of K, from the blocks that hold them."""
     parts = []
     for number in range(start // edges.block_rows, -(-stop // edges.block_rows)):
@@ -78,7 +67,7 @@ def rows_of(edges: Edges, start: int, stop: int) -> Rows:
         own = np.diff(block.indptr[first : last + 1])
         parts.append((own, block.indices[at].copy(), block.values[at].copy()))
     lengths, indices, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Rows(start, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), indices, values)
+    return Block(start, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), indices, values)
 
 
 def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Aggregates, csr_array]:
@@ -87,24 +76,20 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     It is ``Z' diag(weight) K diag(weight) Z`` for the indicators Z of the aggregates. Where the graph is like an
     expander, almost all aggregates are neighbours: then they are aggregated again, until the matrix is small.
     """
-    n_points = heat.kernel.edges.n_points
-    pieces = row_ranges(n_points)
+    edges = heat.kernel.edges
+    pieces = row_ranges(edges.n_points)
     sampled = pieces[:: -(-len(pieces) // _SAMPLED)]
+    most = coarse_share(edges.n_points) * sum(int(edges.degree.read(*piece).sum(dtype=np.int64)) for piece in sampled)
     for n_rounds in range(_first_rounds(heat, sampled[len(sampled) // 2], len(pieces)), _MOST_ROUNDS + 1):
         aggregates = _aggregate(heat, panels, n_rounds)
         measured = _coarse_rows(heat, aggregates, weight, sampled)
-        n_entries = sum(len(part.values) for part in measured)
-        most = coarse_share(n_points) * sum(part.n_entries for part in measured)
-        if n_entries <= most or aggregates.count <= DENSE:
+        if sum(part.nnz for part in measured) <= most or aggregates.count <= DENSE:
             break
         if n_rounds < _MOST_ROUNDS:
             aggregates.labels.retire()
     others = [piece for piece in pieces if piece not in sampled]
     by_piece = dict(zip(sampled + others, measured + _coarse_rows(heat, aggregates, weight, others), strict=True))
-    parts = [by_piece[piece] for piece in pieces]
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]), dtype=np.int64)])
-    values, columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "columns"))
-    return aggregates, csr_array((values, columns, indptr), shape=(aggregates.count, aggregates.count))
+    return aggregates, vstack([by_piece[piece] for piece in pieces], format="csr")
 
 
 def _first_rounds(heat: HeatKernel, piece: tuple[int, int], n_pieces: int) -> int:
@@ -174,28 +159,17 @@ def _inside(edges: Edges, piece: tuple[int, int], root: np.ndarray) -> csr_array
 
 def _joined(coupling: csr_array, labels: np.ndarray, count: int) -> csr_array:
     """The couplings between aggregates."""
-    rows, whole = Rows(0, coupling.indptr, coupling.indices, coupling.data), np.array([0, count])
-    joined = _coarse_part(rows, labels, np.ones(len(labels)), labels, whole, len(labels))
-    indptr = np.concatenate([[0], np.cumsum(joined.lengths)])
-    return csr_array((joined.values, joined.columns, indptr), shape=(count, count))
-
-
-class _CoarseRows(NamedTuple):
-    """Rows of the coarse matrix, and the number of entries of K that they come from."""
-
-    lengths: np.ndarray
-    columns: np.ndarray
-    values: np.ndarray
-    n_entries: int
+    rows, whole = Block(0, coupling.indptr, coupling.indices, coupling.data), np.array([0, count])
+    return _coarse_part(rows, labels, np.ones(len(labels)), labels, whole, len(labels))
 
 
 def _coarse_rows(
     heat: HeatKernel, aggregates: Aggregates, weight: Panel, pieces: list[tuple[int, int]]
-) -> list[_CoarseRows]:
+) -> list[csr_array]:
     """Rows of the coarse matrix for the aggregates of some ranges."""
     edges = heat.kernel.edges
 
-    def coarse_rows(piece: tuple[int, int]) -> _CoarseRows:
+    def coarse_rows(piece: tuple[int, int]) -> csr_array:
         rows, own = rows_of(edges, *piece), aggregates.labels.rows(*piece)
         values, labels = weight.whole(rows.indices), aggregates.labels.whole(rows.indices)
         return _coarse_part(rows, own, values, labels, aggregates.offsets, RANGE)
@@ -204,8 +178,8 @@ def _coarse_rows(
 
 
 def _coarse_part(
-    rows: Rows, own: np.ndarray, weight: np.ndarray, labels: np.ndarray, offsets: np.ndarray, range_rows: int
-) -> _CoarseRows:
+    rows: Block, own: np.ndarray, weight: np.ndarray, labels: np.ndarray, offsets: np.ndarray, range_rows: int
+) -> csr_array:
     """Rows of ``Z' diag(weight) K diag(weight) Z`` from some rows of K, whose labels are `own`."""
     from scalable_gpe.loops import aggregation
 
@@ -217,4 +191,4 @@ def _coarse_part(
         *(members, starts, np.zeros(int(offsets[-1])), columns, values),
     )
     last = int(ends[-1])
-    return _CoarseRows(np.diff(ends), columns[:last].copy(), values[:last].copy(), len(rows.indices))
+    return csr_array((values[:last].copy(), columns[:last].copy(), ends), shape=(n_own, int(offsets[-1])))

@@ -143,6 +143,20 @@ def zeros(heat: HeatKernel, panels: Panels, n_columns: int) -> Panel:
     return panels.filled((heat.kernel.edges.n_points, n_columns), np.float64, lambda start, stop: 0)
 
 
+def random_signs(heat: HeatKernel, panels: Panels, n_columns: int, seed: int) -> Panel:
+    """A panel of random signs x."""
+    from scalable_gpe.loops import random
+
+    def draw(start: int, stop: int) -> np.ndarray:
+        out = np.empty((stop - start, n_columns))
+        user_row = heat.kernel.storage_order.user_row[start:stop]
+        random.fill_bernoulli(out, user_row, np.arange(n_columns), np.uint64(seed))
+        out *= np.sqrt(heat.step_scale[start:stop])[:, None]
+        return out
+
+    return panels.filled((heat.kernel.edges.n_points, n_columns), np.float64, draw)
+
+
 def inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
     """Inner products of corresponding columns."""
 

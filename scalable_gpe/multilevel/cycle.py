@@ -121,7 +121,8 @@ class CoarseBasis:
         return OrdinaryRows(self.heat, self.top)
 
     def solver(self, c: float) -> Solver:
-        """A solver of the coarse problem, which is kept."""
+        """A solver of the coarse problem, which is kept; that of I - A, which is singular, for a c near 1."""
+        c = min(c, NEARLY_ONE)
         if c not in self._solvers:
             self._solvers[c] = coarse_solver(csr_array(diags_array(self.mass) - c * self.product))
         return self._solvers[c]
@@ -130,9 +131,8 @@ class CoarseBasis:
 class Cycle:
     """Cycles for a given c, on panels with one shape and type; the panels that it works with are kept."""
 
-    def __init__(self, basis: CoarseBasis, c: float, panels: Panels, purpose: str, coarse: Solver) -> None:
-        self.basis, self.c = basis, c
-        self._panels, self._purpose, self._coarse = panels, purpose, coarse
+    def __init__(self, basis: CoarseBasis, c: float, panels: Panels, purpose: str) -> None:
+        self.basis, self.c, self._panels, self._purpose = basis, c, panels, purpose
         self._work: Panel | None = None
         self._spare: Panel | None = None
 
@@ -142,13 +142,9 @@ class Cycle:
             self._work, self._spare = (self._panels.new(right.shape, right.dtype) for _ in range(2))
         work, heat = self._work, self.basis.heat
         work = self._first_step(right, work) if now is None else self._sweep(Relaxation(heat, self.c, right), now, work)
-        self._spare = self.residual(work, right, self._spare)
+        self._spare = self._sweep(Residual(heat, self.c, right), work, self._spare)
         self._work = self._corrected(work, self._spare)
         return self._sweep(Relaxation(heat, self.c, right, now, shares), self._work, target)
-
-    def residual(self, x: Panel, right: Panel, target: Panel) -> Panel:
-        """``target <- right - (I - cA) x``: one sweep."""
-        return self._sweep(Residual(self.basis.heat, self.c, right), x, target)
 
     def retire(self) -> None:
         """Drop the panels that the cycles worked with."""
@@ -224,7 +220,7 @@ class Cycle:
         regular = self.c < NEARLY_ONE or not self.basis.spans_top
         if not regular:
             right -= mass * (column_totals(right) / total)
-        solve_in_place(self._coarse, right, self.basis.heat.context.workers.here)
+        solve_in_place(self.basis.solver(self.c), right, self.basis.heat.context.workers.here)
         if not regular:
             right -= column_totals(mass * right) / total
         return right

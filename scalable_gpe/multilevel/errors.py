@@ -1,7 +1,6 @@
 """The error that cycles leave in distances, from the change of sampled distances in the last one."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,14 +10,6 @@ from scalable_gpe.multilevel.cycle import CoarseBasis
 
 _SAMPLED = 500  # pairs of rows, near and far
 _SEED = 0x5EED_0F_E
-
-
-class Iterate(NamedTuple):
-    """The solution after some cycles, and after one cycle less."""
-
-    step: int
-    now: Panel
-    before: Panel | None
 
 
 @dataclass(frozen=True)
@@ -80,10 +71,3 @@ class SampledPairs:
                 means.append(float(few * np.sqrt(np.mean(changes**2))))
                 worst = max(worst, float(changes.max()))
         return SolverError(max(means, default=0.0), worst)
-
-
-def measure_error(basis: CoarseBasis, found: Iterate, remaining: float) -> SolverError:
-    """The change of sampled distances in the last cycle, times what is `remaining` of such a change after it."""
-    assert found.before is not None
-    pairs = SampledPairs.of(basis)
-    return pairs.error(pairs.images(found.now), pairs.images(found.before), remaining)

@@ -15,18 +15,17 @@ falls with N, while that of the first powers remains. The sketch's error is a sh
 the sum begins later. `benchmarks/many_rows.py` measures where, and with which power.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.graph.components import component_roots
 from scalable_gpe.graph.edges import Block
-from scalable_gpe.heat.kernel import JOINED
+from scalable_gpe.heat.kernel import JOINED, shared_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import LEAST_SHARE, OrdinaryRows, in_small_groups
 from scalable_gpe.heat.sweep import Product, sweep
@@ -55,7 +54,6 @@ class Horizon:
     relaxation_time: float | None = None
     is_bound: bool = False
     n_sweeps: int = 0
-    n_held: int = 0
 
 
 def choose_first_power(given: int | str, n_rows: int) -> int:
@@ -63,15 +61,6 @@ def choose_first_power(given: int | str, n_rows: int) -> int:
     if isinstance(given, int):
         return given
     return FIRST_OF_MANY if n_rows >= MANY_ROWS else 1
-
-
-def choose_horizon(basis: Callable[[], CoarseBasis], context: Context, name: str) -> Horizon:
-    """Read the horizon of a heat kernel, or choose it and store it under `name`."""
-    known = context.store.read(name, Horizon)
-    if known is None:
-        known = measure_horizon(basis())
-        context.store.commit(name, known)
-    return known
 
 
 def measure_horizon(basis: CoarseBasis) -> Horizon:
@@ -103,7 +92,7 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
     n_sweeps = heat.context.sweeps["interval"] - before
     slowest = shape[-1].time if shape else min((mode.time for mode in modes), default=1.0)
     time = slowest if np.isfinite(slowest) and modes else None
-    return Horizon(_horizon_for(slowest), time, bool(modes) and not shape, n_sweeps, int(held.sum()))
+    return Horizon(_horizon_for(slowest), time, bool(modes) and not shape, n_sweeps)
 
 
 def _horizon_for(time: float) -> int:
@@ -118,7 +107,7 @@ def _search(
     heat = basis.heat
     rows = OrdinaryRows.of(heat, panels, held if held.any() else None, roots)
     lost = _lost(heat, rows, panels) if held.any() else None
-    search = ModeSearch(basis, rows, panels, "interval", lost)
+    search = ModeSearch(basis, rows, panels, lost)
     search.begin(min(n_modes, max(1, (heat.kernel.edges.n_points - int(held.sum()) - 1) // 3)))
     before = 0.0
     for _ in range(_MOST_STEPS):
@@ -154,12 +143,8 @@ def _of_shape(modes: Sequence[Mode]) -> list[Mode]:
 def _roots(heat: HeatKernel, panels: Panels, least: float) -> Panel | None:
     """First point of the component of each point, where entries of A below `least` do not join; None if all are one."""
     kernel = heat.kernel
-    if least == JOINED and kernel.n_connected_components == 1:
-        return None
     if least == JOINED:
-        from scalable_gpe.heat.kernel import shared_components
-
-        return shared_components(kernel, panels)
+        return None if kernel.n_connected_components == 1 else shared_components(kernel, panels)
     root = panels.of(heat.context.filled(len(heat.step_scale), np.float64, lambda a, b: np.sqrt(heat.step_scale[a:b])))
 
     def joins(block: Block) -> np.ndarray:

@@ -15,7 +15,7 @@ from scalable_gpe.execution.process import process
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
-from scalable_gpe.multilevel.aggregates import RANGE, Aggregates
+from scalable_gpe.multilevel.aggregates import RANGE
 from scalable_gpe.multilevel.coarse import solve_in_place
 from scalable_gpe.multilevel.conjugate_gradients import Laplacian
 from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
@@ -59,33 +59,31 @@ class ModeSearch:
     basis: CoarseBasis
     rows: OrdinaryRows
     panels: Panels
-    purpose: str
     lost: Panel | None = None
     decays: np.ndarray = field(default_factory=lambda: np.zeros(0))
     current: Subspace | None = None
     _last: Subspace | None = None
     _cycle: Cycle | None = None
 
-    def begin(self, n_modes: int, seed: int = 0) -> None:
+    def begin(self, n_modes: int) -> None:
         """Begin with the slow modes of the coarse level."""
-        solver = self.basis.solver(NEARLY_ONE)
-        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, self.purpose, solver)
+        self._cycle = Cycle(self.basis, NEARLY_ONE, self.panels, "interval")
         heat, aggregates, top = self.basis.heat, self.basis.aggregates, self.basis.top
-        coarse = np.random.default_rng(seed).standard_normal((aggregates.count, n_modes))
+        coarse = np.random.default_rng(0).standard_normal((aggregates.count, n_modes))
         mass = np.sqrt(self.basis.mass)[:, None]
         constant = mass / np.linalg.norm(mass)
         for _ in range(_COARSE_STEPS):
             coarse = coarse - constant * (constant.T @ coarse)
             coarse = mass * coarse
-            solve_in_place(solver, coarse, heat.context.workers.here)
+            solve_in_place(self.basis.solver(NEARLY_ONE), coarse, heat.context.workers.here)
             coarse *= mass
             coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
         shared = self.panels.of(np.ascontiguousarray(coarse / mass))
-        noise = np.random.default_rng([seed, 1]).standard_normal((_NOISE_ROWS, n_modes))
+        noise = np.random.default_rng([0, 1]).standard_normal((_NOISE_ROWS, n_modes))
 
         def spread(start: int, stop: int) -> np.ndarray:
-            labels = _global_labels(aggregates, start, stop)
-            out = np.where(labels[:, None] >= 0, shared.whole()[labels], 0.0)
+            labels, first = aggregates.labels.rows(start, stop), aggregates.offsets[np.arange(start, stop) // RANGE]
+            out = np.where(labels[:, None] >= 0, shared.whole()[labels + first], 0.0)
             out += 1e-3 * noise[np.arange(start, stop) % _NOISE_ROWS] * np.abs(out).max()  # rows without an aggregate
             out *= (top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop]))[:, None]
             return out
@@ -128,7 +126,7 @@ class ModeSearch:
         part = self.rows.part(vectors, self.panels)
         images = self.panels.new(part.shape, np.float64)
         heat = self.basis.heat
-        sweep(heat.kernel, Laplacian(heat, self.rows, self.lost), part, images, heat.context, purpose=self.purpose)
+        sweep(heat.kernel, Laplacian(heat, self.rows, self.lost), part, images, heat.context, purpose="interval")
         return Subspace(part, images)
 
     def _residuals(self) -> Panel:
@@ -196,12 +194,6 @@ class ModeSearch:
 
         context.workers.map(combine, row_pieces(context, shape[0]), count=False)
         return made
-
-
-def _global_labels(aggregates: Aggregates, start: int, stop: int) -> np.ndarray:
-    """Numbers of the aggregates of some rows among all of them; -1 for rows without one."""
-    labels, number = aggregates.labels.rows(start, stop), np.arange(start, stop) // RANGE
-    return np.where(labels >= 0, labels + aggregates.offsets[number], -1)
 
 
 def _lowest(inner: np.ndarray, energy: np.ndarray, n_modes: int) -> tuple[np.ndarray, np.ndarray]:

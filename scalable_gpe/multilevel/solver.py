@@ -11,13 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
-from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian
+from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, random_signs
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
-from scalable_gpe.multilevel.errors import Iterate, SampledPairs
+from scalable_gpe.multilevel.errors import SampledPairs, SolverError
 
 PROBES, _USUAL_STEPS = 4, 8  # random vectors and steps that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # it is known when the lowest value changes by less
@@ -87,42 +85,37 @@ class SolverPlan:
         )
 
 
-class HeatSolver:
-    """Solves (I - cA) X = B for panels B, as a plan says."""
+@dataclass(frozen=True)
+class SolveState:
+    """Progress of an interrupted solution; with an `error`, of the products after the cycles."""
 
-    def __init__(self, basis: CoarseBasis, plan: SolverPlan, panels: Panels, purpose: str = "sketch") -> None:
-        self.basis, self.plan, self._panels = basis, plan, panels
-        c = 1 - 1 / plan.horizon
-        self._cycle = Cycle(basis, c, panels, purpose, basis.solver(c))
-
-    def solve(
-        self, right: Panel, begun: Iterate | None = None, offer: Callable[[Iterate], None] | None = None
-    ) -> Iterate:
-        """The solution, and that of a cycle before; `offer` gets each iterate, `begun` is one that it got."""
-        shares, found = self.plan.acceleration.steps(self.plan.n_cycles), begun
-        for step in range(0 if begun is None else begun.step, self.plan.n_cycles):
-            now, target = (None, None) if found is None else (found.now, found.before)
-            if target is None:
-                target = self._panels.new(right.shape, right.dtype)
-            # the vectors before the first two steps are zero
-            used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
-            found = Iterate(step + 1, self._cycle.apply(now, right, target, used), now)
-            if offer is not None:
-                offer(found)
-        self._cycle.retire()
-        assert found is not None
-        return found
+    step: int
+    error: SolverError | None = None
 
 
-def plan_solver(
-    basis: Callable[[], CoarseBasis], horizon: float, tol: float, context: Context, name: str
-) -> SolverPlan:
-    """Read the plan of a heat kernel and a horizon, or measure it and store it under `name`."""
-    known = context.store.read(name, SolverPlan)
-    if known is None:
-        known = measure_plan(basis(), horizon, tol)
-        context.store.commit(name, known)
-    return known
+def solve(
+    basis: CoarseBasis,
+    plan: SolverPlan,
+    start: Callable[[], Panel],
+    panels: Panels,
+    purpose: str,
+    state: SolveState,
+    saved: dict[str, Panel],
+) -> tuple[Panel, Panel]:
+    """The solutions of (I - cA) X = B after all cycles, and after one cycle less; `saved` are those of `state`."""
+    right, shares = start(), plan.acceleration.steps(plan.n_cycles)
+    cycle = Cycle(basis, 1 - 1 / plan.horizon, panels, purpose)
+    now, before = saved.get("now"), saved.get("before")
+    for step in range(state.step, plan.n_cycles):
+        target = panels.new(right.shape, right.dtype) if before is None else before
+        # the vectors before the first two steps are zero
+        used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
+        now, before = cycle.apply(now, right, target, used), now
+        panels.offer(SolveState(step + 1), {"now": now} | ({} if before is None else {"before": before}))
+    cycle.retire()
+    right.retire()
+    assert now is not None and before is not None  # there are two cycles or more
+    return now, before
 
 
 def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
@@ -132,18 +125,18 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
     after each accelerated cycle have known coordinates. So no cycle is made for the second.
     """
     context, c, panels = basis.heat.context, 1 - 1 / horizon, Panels(basis.heat.context)
-    before, coarse = context.sweeps["interval"], basis.solver(c)
+    before = context.sweeps["interval"]
     search = ConjugateGradients(
         Laplacian(basis.heat, basis.rows, c=c),
-        Cycle(basis, c, panels, "interval", coarse),
+        Cycle(basis, c, panels, "interval"),
         panels,
         lambda some: basis.rows.part(some, panels),
         "interval",
     )
-    plan = SolverPlan(horizon, 1.0, 1.0, MOST_CYCLES, 1 + coarse.n_levels, 0)
+    plan = SolverPlan(horizon, 1.0, 1.0, MOST_CYCLES, 1 + basis.solver(c).n_levels, 0)
     pairs, settled, n_cycles, error = SampledPairs.of(basis), False, 1, np.inf
     with context.workers.progress.stage("interval", 3 * _USUAL_STEPS):
-        search.begin(basis.rows.part(_random(basis.heat, panels), panels))
+        search.begin(basis.rows.part(random_signs(basis.heat, panels, PROBES, _PROBE_SEED), panels))
         directions = [pairs.images(search.step)]
         while not settled or (error > max(tol, _MEASURED) and n_cycles < MOST_CYCLES):
             search.advance()
@@ -191,17 +184,3 @@ def _cycles_to(
         if error <= tol:
             break
     return number, error
-
-
-def _random(heat: HeatKernel, panels: Panels) -> Panel:
-    """Random signs."""
-    from scalable_gpe.loops import random
-
-    def draw(start: int, stop: int) -> np.ndarray:
-        out = np.empty((stop - start, PROBES))
-        user_row = heat.kernel.storage_order.user_row[start:stop]
-        random.fill_bernoulli(out, user_row, np.arange(PROBES), np.uint64(_PROBE_SEED))
-        out *= np.sqrt(heat.step_scale[start:stop])[:, None]
-        return out
-
-    return panels.filled((heat.kernel.edges.n_points, PROBES), np.float64, draw)

@@ -6,6 +6,7 @@ Equal rows are one point and share their labels: a point has the sum of the weig
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -92,18 +93,13 @@ def _check_classes(classes: np.ndarray, name: str) -> None:
         )
 
 
-def _known(values: np.ndarray) -> np.ndarray:
+def _known(values: np.ndarray) -> Any:
     """Mask of the rows with a label."""
-    known: np.ndarray
-    if values.dtype.kind in "iub":
-        known = values != -1 if values.dtype.kind == "i" else np.ones(len(values), np.bool_)
-    elif values.dtype.kind == "f":
-        known = ~(np.isnan(values) | (values == -1))
-    elif values.dtype.kind == "U":
-        known = values != ""
-    else:
-        known = np.fromiter((_is_label(one) for one in values), np.bool_, len(values))
-    return known
+    if values.dtype.kind in "iubf":
+        return (values == values) & (values != -1)
+    if values.dtype.kind == "U":
+        return values != ""
+    return np.fromiter((_is_label(one) for one in values), np.bool_, len(values))
 
 
 def _is_label(value: Any) -> bool:
@@ -116,12 +112,9 @@ def _is_label(value: Any) -> bool:
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
-    """Labels of Python objects as numbers or texts."""
-    return np.array(values.tolist()) if values.dtype == object and _one_kind(values) else values
-
-
-def _one_kind(values: np.ndarray) -> bool:
-    return len({isinstance(one, str) for one in values}) == 1
+    """Labels of Python objects as numbers or texts; numpy would make texts of a mixture of both."""
+    is_mixed = values.dtype != object or len({isinstance(one, str) for one in values}) != 1
+    return values if is_mixed else np.array(values.tolist())
 
 
 class Groups(NamedTuple):
@@ -143,13 +136,9 @@ def check_groups(
         rows = np.array([row_of(one) for one in _members(given, n_rows, names, name)])
         if not len(rows):
             raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
-        if len(repeated := rows[np.isin(rows, np.flatnonzero(np.bincount(rows) > 1))]):
-            raise ValueError(
-                Message(f"`{name}` must name a row once in a group; {group!r} has row {repeated[0]} again.")
-            )
-        twice = rows[codes[rows] >= 0]
-        if len(twice):
-            raise ValueError(Message(f"`{name}` must have groups without rows in common; two have row {twice[0]}."))
+        again = rows[(codes[rows] >= 0) | (np.bincount(rows)[rows] > 1)]
+        if len(again):
+            raise ValueError(Message(f"`{name}` must name each row once; {group!r} has row {again[0]} again."))
         codes[rows] = number
     if len(groups) < 2:
         raise ValueError(Message(f"`{name}` must name two groups or more; got {len(groups)}."))
@@ -200,32 +189,30 @@ class Sources:
         own, number = np.unique(points[new], return_inverse=True)
         return Sources(heat, own, number, codes[new], weights)
 
-    @property
+    @cached_property
     def totals(self) -> np.ndarray:
         """Weight of the labelled rows of each labelled point."""
         return np.bincount(self.number, self.weights)
 
     def panel(
-        self, panels: Panels, first: int, stop: int, factor: np.ndarray, means: tuple[np.ndarray, np.ndarray] | None
+        self, panels: Panels, first: int, stop: int, factor: np.ndarray, shares: np.ndarray, group: np.ndarray
     ) -> Panel:
         """The weights of some classes, times the `factor` of each labelled point; zeros elsewhere.
 
-        `means` are shares of the classes in some groups, and the group of each labelled point: its whole weight times
-        the shares is subtracted.
+        From these the whole weight of a point is subtracted, times the `shares` of the classes in its group.
         """
         context, n_points = self.heat.context, self.heat.kernel.edges.n_points
-        out, totals = panels.new((n_points, stop - first), np.float64), self.totals
-        shares, group = (None, None) if means is None else (means[0][:, first:stop], means[1])
+        out, shares = panels.new((n_points, stop - first), np.float64), shares[:, first:stop]
 
-        def place(work: "_Work") -> None:
-            room, rows = out.room(*work.piece), np.zeros((len(work.at), stop - first))
-            wanted = (work.codes >= first) & (work.codes < stop)
-            rows[work.number[wanted], work.codes[wanted] - first] = work.weights[wanted]
-            if shares is not None and work.group is not None:
-                rows -= work.totals[:, None] * shares[work.group]
+        def place(work: tuple[tuple[int, int], list[np.ndarray], list[np.ndarray]]) -> None:
+            piece, (at, factor, totals, group), (number, codes, weights) = work
+            room, rows = out.room(*piece), np.zeros((len(at), stop - first))
+            wanted = (codes >= first) & (codes < stop)
+            rows[number[wanted], codes[wanted] - first] = weights[wanted]
+            rows -= totals[:, None] * shares[group]
             room[:] = 0
-            room[work.at] = rows * work.factor[:, None]
-            out.put(work.piece[0], room)
+            room[at] = rows * factor[:, None]
+            out.put(piece[0], room)
 
         pieces = row_pieces(context, n_points)
         ends = np.searchsorted(self.points, [0, *(piece[1] for piece in pieces)])
@@ -233,23 +220,8 @@ class Sources:
         work = []
         for i, piece in enumerate(pieces):  # a task gets what concerns its rows
             own, entries = slice(ends[i], ends[i + 1]), slice(begins[i], begins[i + 1])
-            number, at = self.number[entries] - ends[i], self.points[own] - piece[0]
-            groups = None if group is None else group[own]
-            work.append(
-                _Work(piece, at, factor[own], totals[own], groups, number, self.codes[entries], self.weights[entries])
-            )
+            of_points = [self.points[own] - piece[0], factor[own], self.totals[own], group[own]]
+            of_entries = [self.number[entries] - ends[i], self.codes[entries], self.weights[entries]]
+            work.append((piece, of_points, of_entries))
         context.workers.map(place, work, count=False)
         return out
-
-
-class _Work(NamedTuple):
-    """A piece of rows, its labelled points (counted from its first row), and their entries."""
-
-    piece: tuple[int, int]
-    at: np.ndarray
-    factor: np.ndarray
-    totals: np.ndarray
-    group: np.ndarray | None
-    number: np.ndarray
-    codes: np.ndarray
-    weights: np.ndarray

@@ -1,7 +1,6 @@
 """Class probabilities of all rows from a few labelled ones."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -21,8 +20,8 @@ from scalable_gpe.propagation.solutions import (
     POISSON,
     SPREADING,
     USUAL_STEPS,
-    Addition,
     Problem,
+    Scores,
     Solved,
 )
 from scalable_gpe.sketch.gaussian_process import heat_identity
@@ -170,9 +169,10 @@ def propagate(
     check_options(storage_options, store)
     arrays = _open(heat, store, storage_options)
     context = Context(arrays, heat.context.workers, heat.context.plan)
-    with _locked(heat.context, arrays):
-        found = _found_or_made(heat, given, method, horizon, tol, context)
-    return found
+    with on_cluster(heat.context):  # of the run, if it is there
+        is_locked = arrays.location == heat.context.store.location and heat.context.workers.remote
+        with contextlib.nullcontext() if is_locked else arrays.exclusive():
+            return _found_or_made(heat, given, method, horizon, tol, context)
 
 
 def _check_tol(tol: float | str, method: str) -> float:
@@ -195,15 +195,6 @@ def _open(heat: HeatKernel, store: Any, storage_options: StorageOptions | None) 
         return open_store(store, storage_options)
     own = heat.context.store
     return MemoryStore() if own.read_only else own
-
-
-@contextlib.contextmanager
-def _locked(context: Context, arrays: ArrayStore) -> Iterator[None]:
-    """Lock the store of the result; work on the cluster of the run if it is there."""
-    with on_cluster(context):
-        same = arrays.location == context.store.location and context.workers.remote
-        with contextlib.nullcontext() if same else arrays.exclusive():
-            yield
 
 
 def _found_or_made(
@@ -238,13 +229,12 @@ def _make(
     """Solve for all classes, some at a time; write the probabilities, and commit them."""
     heat, n_classes = problem.heat, len(given.classes)
     warnings = _warn_about(problem, heat.shape[0])
-    solved = list[tuple[int, Solved]]()
+    solved, first = dict[int, Solved](), 0  # by the first class of a range
     with context.workers.progress.stage("labels", 3 * USUAL_STEPS):
-        first = 0
         while first < n_classes:
-            stop, one = _stored(context, name, first) or _solve(problem, first, n_classes, context, name)
-            solved.append((first, one))
-            first = stop
+            stored = context.store.read(f"{name}/scores/{first}", Solved)
+            solved[first] = _solve(problem, first, n_classes, context, name) if stored is None else stored
+            first = solved[first].stop
     n_unreached = _publish(problem, solved, n_classes, context, name)
     if n_unreached > problem.reached.count_rows()[0]:
         text = (
@@ -258,9 +248,9 @@ def _make(
         horizon=horizon,
         classes=tuple(map(str, given.classes.tolist())),
         n_unreached=n_unreached,
-        iterations=max(one.iterations for _, one in solved),
-        residual=max(one.residual for _, one in solved),
-        converged=all(one.converged for _, one in solved),
+        iterations=max(part.iterations for part in solved.values()),
+        residual=max(part.residual for part in solved.values()),
+        converged=all(part.converged for part in solved.values()),
         warnings=tuple(warnings),
     )
     if not metadata.converged:
@@ -290,78 +280,54 @@ def _warn_about(problem: Problem, n_rows: int) -> list[str]:
     return [warn(text, ConnectivityWarning) for text in texts]
 
 
-@dataclass(frozen=True)
-class _Range:
-    """A range of classes that has been solved."""
-
-    stop: int
-    solved: Solved
-
-
-def _stored(context: Context, name: str, first: int) -> tuple[int, Solved] | None:
-    found = context.store.read(f"{name}/scores/{first}", _Range)
-    return None if found is None else (found.stop, found.solved)
-
-
-def _solve(problem: Problem, first: int, n_classes: int, context: Context, name: str) -> tuple[int, Solved]:
+def _solve(problem: Problem, first: int, n_classes: int, context: Context, name: str) -> Solved:
     """Solve for as many classes as fit in memory together, and store their scores in storage order."""
     edges, plan = problem.heat.kernel.edges, context.plan
     touched = edges.blocks_touched() if plan.maps_arrays else 0
     size = edges.n_points, N_LIVE, 8, 8 * edges.longest_block, n_classes - first, touched
     stop = first + plan.panel_columns(*size)
-
-    def write(solution: Panel, more: Addition | None) -> None:
-        _write_scores(problem, solution, more, (first, stop), context, f"{name}/scores/{first}")
-
-    solved = problem.solve(first, stop, write)
-    context.store.commit(f"{name}/scores/{first}", _Range(stop, solved))
-    return stop, solved
+    with problem.solve(first, stop) as scores:
+        _write_scores(problem, scores, (first, stop), context, f"{name}/scores/{first}")
+    context.store.commit(f"{name}/scores/{first}", scores.solved)
+    return scores.solved
 
 
-def _write_scores(
-    problem: Problem,
-    solution: Panel,
-    more: Addition | None,
-    columns: tuple[int, int],
-    context: Context,
-    name: str,
-) -> None:
+def _write_scores(problem: Problem, scores: Scores, columns: tuple[int, int], context: Context, name: str) -> None:
     """Write ``g = x / u + along``; NaN where there is no label, and the least score for classes without one."""
     heat, reached, top = problem.heat, problem.reached, problem.rows.top
     absent = reached.shares[:, slice(*columns)] == 0
     single = (reached.shares > 0).sum(axis=1) == 1
-    least = -np.inf if problem.method == POISSON else 0.0
+    least, (solution, along, noise, _) = -np.inf if problem.method == POISSON else 0.0, scores
     if problem.method == POISSON:
         squares = reached.among(*problem.rows.mean_squares(solution))
         write_whole(context.store.table(f"{name}/squares", squares.shape, np.float64), squares)
 
     table = context.store.table(f"{name}/columns", solution.shape, np.float32)
 
-    def scores(piece: tuple[int, int]) -> None:
+    def write(piece: tuple[int, int]) -> None:
         number = reached.number(*piece)
         out = solution.rows(*piece) / (np.sqrt(heat.step_scale[slice(*piece)]) * top.rows(*piece))[:, None]
-        if more is not None:
-            out += more.along[number]
-            out[out < more.noise] = 0
+        out += along[number]
+        out[out < noise] = 0
         out = np.maximum(out, least)
         out[single[number]] = 1.0  # certain, however far the label is
         out[absent[number]] = least
         out[number < 0] = np.nan
         table.write(piece[0], out.astype(np.float32))
 
-    heat.context.workers.map(scores, ranges(table.shape[0], table.shard_rows), count=False)
+    heat.context.workers.map(write, ranges(table.shape[0], table.shard_rows), count=False)
 
 
-def _publish(problem: Problem, solved: list[tuple[int, Solved]], n_classes: int, context: Context, name: str) -> int:
+def _publish(problem: Problem, solved: dict[int, Solved], n_classes: int, context: Context, name: str) -> int:
     """Put the scores into the user's order, and normalise them; return the number of rows without any."""
     heat, in_place = problem.heat, not context.store.persistent
     shape = heat.shape[0], n_classes
     scores_name = f"{name}/probabilities" if in_place else context.scratch()
     scores, scale = context.store.table(scores_name, shape, np.float32), np.ones(0)
     if problem.method == POISSON:
-        squares = [read_whole(context.store.open_table(f"{name}/scores/{first}/squares")) for first, _ in solved]
+        squares = [read_whole(context.store.open_table(f"{name}/scores/{first}/squares")) for first in solved]
         scale = np.sqrt(np.concatenate(squares, axis=1).mean(axis=1))
-    for first, _ in solved:
+    for first in solved:
         panels = Panels(heat.context)
         part = panels.open(context.store.open_table(f"{name}/scores/{first}/columns"))
         if problem.method == POISSON:

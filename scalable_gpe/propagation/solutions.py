@@ -8,7 +8,8 @@ probabilities ``u_i^-1 A_ij u_j``, whose rows sum to 1 for every normalisation.
     poisson:    (I - A) x = (y - mean class) / u                            x without u, in each component
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, inner, zeros
-from scalable_gpe.multilevel.cycle import NEARLY_ONE, CoarseBasis, Cycle
+from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 from scalable_gpe.propagation.labels import Sources
 from scalable_gpe.storage.mapped import pieces, take_ascending
 
@@ -35,8 +36,9 @@ _SAVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Solved:
-    """How some classes were solved: steps, and the relative error that is left."""
+    """How the classes up to `stop` were solved: steps, and the relative error that is left."""
 
+    stop: int
     iterations: int
     residual: float
     converged: bool = True
@@ -50,14 +52,13 @@ class State:
     errors: tuple[float, ...]
 
 
-class Addition(NamedTuple):
-    """What is added to scores in each component, and the score of each class below which there is only noise."""
+class Scores(NamedTuple):
+    """Scores of some classes: what is added to them in each component, and below what there is only noise."""
 
+    solution: Panel
     along: np.ndarray
     noise: np.ndarray
-
-
-Write = Callable[[Panel, Addition | None], None]
+    solved: Solved
 
 
 class Reached:
@@ -143,15 +144,15 @@ class Problem:
         """Aggregates and coarse matrices, without the rows that are held."""
         return CoarseBasis.of(self.heat, self._panels, self.held)
 
-    def solve(self, first: int, stop: int, write: Write) -> Solved:
-        """Solve for some classes, and `write` the panel of solutions, and what is to be added to scores."""
+    @contextmanager
+    def solve(self, first: int, stop: int) -> Iterator[Scores]:
+        """Solve for some classes; their panel is there inside the block."""
         if self._context.store.persistent:
             panels = Panels(self._context, f"{self._name}/saved/{first}-{stop}", _SAVE_SECONDS)
         else:
             panels = Panels(self.heat.context)
-        solved = self._search(panels, first, stop, write)
+        yield self._search(panels, first, stop)
         panels.clear()
-        return solved
 
     def clear(self) -> None:
         """Drop the coarse level."""
@@ -159,23 +160,26 @@ class Problem:
 
     def _start(self, panels: Panels, first: int, stop: int) -> Panel:
         """The right sides, or the solution on rows that are held, as Z = S M^(1/2) x."""
-        heat, points = self.heat, self.sources.points
+        heat, points, (shares, (_, group)) = self.heat, self.sources.points, (self.reached.shares, self.reached.groups)
+        nothing = np.zeros_like(shares)
         if self.method == SPREADING:
-            return self.sources.panel(panels, first, stop, take_ascending(heat.scale_points, points), None)
+            factor = take_ascending(heat.scale_points, points)
+            return self.sources.panel(panels, first, stop, factor, nothing, group)
         root, top = np.sqrt(take_ascending(heat.step_scale, points)), _taken(self.rows.top, points)
         if self.method == HARMONIC:
-            return self.sources.panel(panels, first, stop, root * top / self.sources.totals, None)
-        means = self.reached.shares, self.reached.groups[1]
-        return self.sources.panel(panels, first, stop, root / top, means)
+            return self.sources.panel(panels, first, stop, root * top / self.sources.totals, nothing, group)
+        return self.sources.panel(panels, first, stop, root / top, shares, group)
 
-    def _search(self, panels: Panels, first: int, stop: int, write: Write) -> Solved:
+    def _search(self, panels: Panels, first: int, stop: int) -> Scores:
         """Conjugate gradients, until the error of each class is below `tol`."""
-        heat, basis, c = self.heat, self.basis, 1 - 1 / self.horizon if self.method == SPREADING else 1.0
+        heat, c = self.heat, 1 - 1 / self.horizon if self.method == SPREADING else 1.0
         clean = self.rows.free if self.method == HARMONIC else lambda some: self.rows.part(some, panels)
-        cycle = Cycle(basis, c, panels, PURPOSE, basis.solver(min(c, NEARLY_ONE)))
+        cycle = Cycle(self.basis, c, panels, PURPOSE)
         search = ConjugateGradients(Laplacian(heat, self.rows, c=c), cycle, panels, clean, PURPOSE)
         right, loaded = self._start(panels, first, stop), panels.load(State, lambda state: True)
-        shares = self._shares_of_top(right)
+        along = np.zeros_like(self.reached.shares[:, first:stop])
+        if self.method == SPREADING:  # what lies along u in the right sides, times the horizon
+            along = self.horizon * self.reached.among(*self.rows.along_top(right))
         if loaded is None:
             self._begin(search, panels, right)
             errors = np.where(np.array(search.known.first) > 0, np.inf, 0.0)
@@ -191,22 +195,17 @@ class Problem:
             now = np.divide(search.sizes / lowest, sizes, out=np.zeros_like(sizes), where=sizes > 0)
             errors = np.where(moved, now, errors)
             panels.offer(State(search.known, tuple(errors.tolist())), search.panels)
-        noise = _SURE * errors * np.sqrt(inner(heat, search.solution, search.solution))
-        write(search.solution, None if shares is None else Addition(shares, noise))
+        noise = np.full(stop - first, -np.inf)
+        if self.method == SPREADING:
+            noise = _SURE * errors * np.sqrt(inner(heat, search.solution, search.solution))
         cycle.retire()
-        return Solved(search.known.n_steps, float(errors.max()), bool((errors <= self.tol).all()))
+        solved = Solved(stop, search.known.n_steps, float(errors.max()), bool((errors <= self.tol).all()))
+        return Scores(search.solution, along, noise, solved)
 
     def _goes_on(self, known: Coefficients, errors: np.ndarray) -> bool:
         """Whether a class is not solved yet, and still moves."""
         moves = not known.steps or any(known.steps[-1])
         return bool((errors > self.tol).any()) and moves and known.n_steps < MOST_STEPS
-
-    def _shares_of_top(self, right: Panel) -> np.ndarray | None:
-        """What lies along u in the right sides of spreading, times the horizon, in each component with labels."""
-        if self.method != SPREADING:
-            return None
-        shares: np.ndarray = self.horizon * self.reached.among(*self.rows.along_top(right))
-        return shares
 
     def _begin(self, search: ConjugateGradients, panels: Panels, right: Panel) -> None:
         """From zero on, for right sides without a part along u; or from what rows that are held give to others."""

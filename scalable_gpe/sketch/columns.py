@@ -1,8 +1,7 @@
 """The columns of a sketch: plan each filter, compute f(A)/A G in ranges of columns, store each finished range."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import SolverError
-from scalable_gpe.sketch.all_scales import AllScales, ScalesIteration, ScalesPlan
+from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
 from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power
-from scalable_gpe.sketch.powers import PowerIteration, Removed, column_coefficients, removed_direction, start_panel
+from scalable_gpe.sketch.powers import PowerIteration, Removed, removed_direction, start_panel
 from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Filter, Power
 from scalable_gpe.spectral.lanczos import Lanczos, steps_for
@@ -28,14 +27,8 @@ _PLAIN_UP_TO = 8  # up to this power, a spectrum costs more than plain products
 
 @dataclass(frozen=True)
 class ColumnsMetadata:
-    """Coefficients of the direction removed from G (column means if it is constant), and the sweeps of the panel.
+    """The error that the solver has left in some columns of the sum of all powers."""
 
-    The panel took `n_sweeps` sweeps for the filters `together`.
-    """
-
-    means: tuple[float, ...]
-    n_sweeps: int = 0
-    together: tuple[Power, ...] = ()
     error: SolverError | None = None
 
 
@@ -46,7 +39,7 @@ class SketchColumns:
     table: Table
     first: int
     stop: int
-    metadata: ColumnsMetadata
+    error: SolverError | None = None
 
 
 Plan = PowerPlan | ScalesPlan
@@ -86,7 +79,8 @@ def make_columns(
     for first, together in groups:
         if first >= n_components:
             continue
-        removed = removed_direction(heat, top=isinstance(together[0], ScalesPlan))
+        vectors = Panels(heat.context)
+        removed = removed_direction(heat, vectors, top=isinstance(together[0], ScalesPlan))
         width = context.plan.panel_columns(
             edges.n_points,
             live_panels([plan.label for plan in together]),
@@ -96,11 +90,11 @@ def make_columns(
             blocks_touched,
         )
         panels = [(first + a, first + b) for a, b in ranges(n_components - first, width)]
-        with context.workers.progress.stage("sketch", len(panels) * n_sweeps(together)):
+        with context.workers.progress.stage("sketch", len(panels) * sweeps_of(together)):
             for panel in panels:
-                made = _panel_columns(heat, sketch, together, panel, context, name, removed, scales)
-                for label, columns in made.items():
+                for label, columns in _panel_columns(heat, sketch, together, panel, context, name, removed, scales):
                     done[label].append(columns)
+        vectors.clear()
         context.store.remove(f"{name}/saved")
     # of a run that was killed between its last commit and this; a reader leaves it to the next writer
     if not getattr(context.store, "read_only", False) and context.store.names(f"{name}/saved"):
@@ -108,16 +102,19 @@ def make_columns(
     return done
 
 
-def _groups(
-    plans: dict[Power, Plan], n_stored: dict[Power, int]
-) -> list[tuple[int, list[PowerPlan] | list[ScalesPlan]]]:
-    """Powers that share their sweeps: they miss the same columns."""
-    groups: dict[int, list[PowerPlan]] = {}
+def sweeps_of(plans: Iterable[Plan]) -> int:
+    """Number of sweeps of one panel for several filters together, including the last ones, which publish."""
+    plans = list(plans)
+    scales = sum(plan.n_products + 1 for plan in plans if isinstance(plan, ScalesPlan))
+    return scales + n_sweeps([plan for plan in plans if isinstance(plan, PowerPlan)])
+
+
+def _groups(plans: dict[Power, Plan], n_stored: dict[Power, int]) -> list[tuple[int, list[Plan]]]:
+    """Powers that share their sweeps: they miss the same columns. The sum of all powers comes last, alone."""
+    groups: dict[tuple[bool, int], list[Plan]] = {}
     for label, plan in plans.items():
-        if isinstance(plan, PowerPlan):
-            groups.setdefault(n_stored[label], []).append(plan)
-    grouped: list[tuple[int, list[PowerPlan] | list[ScalesPlan]]] = sorted(groups.items())
-    return grouped + [(n_stored[label], [plan]) for label, plan in plans.items() if isinstance(plan, ScalesPlan)]
+        groups.setdefault((isinstance(plan, ScalesPlan), n_stored[label]), []).append(plan)
+    return [(first, groups[is_all, first]) for is_all, first in sorted(groups)]
 
 
 def _stored_columns(context: Context, name: str, wanted: Filter, n_components: int) -> list[SketchColumns]:
@@ -141,66 +138,53 @@ def _committed(context: Context, name: str, wanted: Filter, first: int, stop: in
     metadata = context.store.read(range_name, ColumnsMetadata)
     if metadata is None:
         return None
-    return SketchColumns(context.store.open_table(f"{range_name}/columns"), first, stop, metadata)
+    return SketchColumns(context.store.open_table(f"{range_name}/columns"), first, stop, metadata.error)
 
 
 def _panel_columns(
     heat: HeatKernel,
     sketch: Sketch,
-    plans: list[PowerPlan] | list[ScalesPlan],
+    plans: list[Plan],
     panel: tuple[int, int],
     context: Context,
     name: str,
     removed: Removed,
     scales: AllScales,
-) -> dict[Power, SketchColumns]:
+) -> Iterator[tuple[Power, SketchColumns]]:
     """Apply each filter to some columns; each result is committed as soon as it is complete."""
-    columns = np.arange(*panel)
-    kind = ALL if isinstance(plans[0], ScalesPlan) else "powers"
+    kind = "cycles" if isinstance(plans[0], ScalesPlan) else "threes"  # how states are saved
     panels = Panels(context, f"{name}/saved/{kind}-{panel[0]}-{panel[1]}", _SAVE_SECONDS)
-    start = _Start(heat, sketch, columns, panels, removed)
-    iteration = _iteration(heat, start, plans, panels, scales)
-    by_label: dict[Power, Plan] = {plan.label: plan for plan in plans}
-    made: dict[Power, Table] = {}
-    for label, values in iteration:
-        range_name = columns_name(name, by_label[label].filter.name, *panel)
-        made[label] = _keep(context, values, f"{range_name}/columns")
-        means = tuple(start.coefficients.tolist())
-        error = iteration.error if isinstance(iteration, ScalesIteration) else None
-        metadata = ColumnsMetadata(means, iteration.n_sweeps, iteration.began_with, error)
-        context.store.commit(range_name, metadata)
+
+    def start() -> Panel:
+        return start_panel(heat, sketch, np.arange(*panel), panels, removed)
+
+    filters = {plan.label: plan.filter for plan in plans}
+    for label, values, error in apply_filters(heat, start, plans, panels, scales):
+        range_name = columns_name(name, filters[label].name, *panel)
+        table = _keep(context, values, f"{range_name}/columns")
+        context.store.commit(range_name, ColumnsMetadata(error))
+        yield label, SketchColumns(table, *panel, error)
     panels.clear()
-    # every filter of a panel reports the sweeps of the whole panel
-    total = replace(metadata, n_sweeps=iteration.n_sweeps)
-    return {label: SketchColumns(table, *panel, total) for label, table in made.items()}
 
 
-def _iteration(
+def apply_filters(
     heat: HeatKernel,
-    start: "_Start",
-    plans: list[PowerPlan] | list[ScalesPlan],
+    start: Callable[[], Panel],
+    plans: Sequence[Plan],
     panels: Panels,
     scales: AllScales,
-) -> PowerIteration | ScalesIteration:
+    purpose: str = "sketch",
+) -> Iterator[tuple[Power, Panel, SolverError | None]]:
+    """Each filter of a panel before the last application of A, and the error that the solver has left.
+
+    `start` makes the panel. A yielded one is valid until the next one is requested.
+    """
     if isinstance(plans[0], ScalesPlan):
-        return ScalesIteration(scales, start, plans[0], panels)
-    return PowerIteration(heat, start, [plan for plan in plans if isinstance(plan, PowerPlan)], panels)
-
-
-class _Start:
-    """Makes the first panel of an iteration when it is needed; `coefficients` are those of the removed direction."""
-
-    def __init__(self, heat: HeatKernel, sketch: Sketch, columns: np.ndarray, panels: Panels, removed: Removed) -> None:
-        self._heat, self._sketch, self._columns, self._panels = heat, sketch, columns, panels
-        self._removed = removed
-
-    def __call__(self) -> Panel:
-        panel, self.coefficients = start_panel(self._heat, self._sketch, self._columns, self._panels, self._removed)
-        return panel
-
-    @cached_property
-    def coefficients(self) -> np.ndarray:
-        return column_coefficients(self._heat, self._sketch, self._columns, self._removed)
+        yield ALL, *scales.solve(start, plans[0], panels, purpose)
+        return
+    powers = [plan for plan in plans if isinstance(plan, PowerPlan)]
+    for power, values in PowerIteration(heat, start, powers, panels, purpose):
+        yield power, values, None
 
 
 def _keep(context: Context, values: Panel, name: str) -> Table:

@@ -17,9 +17,9 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import SolverError
 from scalable_gpe.multilevel.horizon import Horizon, choose_first_power
 from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
-from scalable_gpe.sketch.columns import Plan, SketchColumns, make_columns, plan_powers
+from scalable_gpe.sketch.columns import Plan, SketchColumns, make_columns, plan_powers, sweeps_of
 from scalable_gpe.sketch.polynomial import PowerPlan
-from scalable_gpe.sketch.publish import publish, publish_rotated
+from scalable_gpe.sketch.publish import publish
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
 from scalable_gpe.sketch.rotation import Axes, find_axes
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -187,7 +187,7 @@ class SketchResult:
     @property
     def solver_error(self) -> SolverError | None:
         """The error that the solver has left, of all columns; None without "all", or if no column was measured."""
-        found = [part.metadata.error for part in self.columns.get(ALL, []) if part.metadata.error is not None]
+        found = [part.error for part in self.columns.get(ALL, []) if part.error is not None]
         if not found:
             return None
         return SolverError(max(one.mean for one in found), max(one.worst for one in found))
@@ -207,14 +207,10 @@ class SketchResult:
         context: Context,
         name: str,
         owner: str | None = None,
-    ) -> Axes | None:
-        """Write the embedding of one power; return the principal axes that it is rotated to, if it is."""
-        columns, k = self.columns[power], parameters.n_components
-        if not parameters.is_rotated:
-            publish(heat, columns, k, context, name, owner=owner)
-            return None
-        axes = axes_name(self.name, self.plans[power].filter.name, parameters.n_columns)
-        return publish_rotated(heat, columns, (parameters.n_columns, k), context, name, axes, owner=owner)
+    ) -> None:
+        """Write the embedding of one power."""
+        columns, k, axes = self.columns[power], parameters.n_components, self._axes_names(parameters).get(power)
+        publish(heat, columns, k, context, name, n_columns=parameters.n_columns, axes_name=axes, owner=owner)
 
     def axes(self, parameters: SketchParameters, context: Context) -> dict[Power, Axes]:
         """The principal axes of a published embedding, which new points are rotated to, if it is."""
@@ -241,14 +237,7 @@ class SketchResult:
     @property
     def sweeps_per_panel(self) -> int:
         """Number of sweeps of a panel for all powers, including the last ones, which publish."""
-        counted: dict[tuple[int, int], dict[tuple[Power, ...], int]] = {}
-        for parts in self.columns.values():
-            for part in parts:
-                groups = counted.setdefault((part.first, part.stop), {})
-                together = part.metadata.together
-                groups[together] = max(groups.get(together, 0), part.metadata.n_sweeps)
-        most = max((sum(groups.values()) for groups in counted.values()), default=0)
-        return most + len(self.plans)
+        return sweeps_of(self.plans.values())
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,12 @@ points.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import numpy as np
 
-from scalable_gpe.spectral.chebyshev import series
 from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.filters import Filter, Power
-
-if TYPE_CHECKING:
-    from scalable_gpe.sketch.all_scales import ScalesPlan
 
 # measured rounding of a whole expansion, relative to its first vector and to the size of its coefficients
 _ROUNDING = {"single": 4e-8, "double": 1e-16}
@@ -155,7 +151,8 @@ def _expand(
         fits = np.flatnonzero(tails * passed <= max(share, _SMALLEST_TAIL[precision] * tails[0] * passed))
         degree = max(int(fits[0]) - 1 if fits.size else len(coefficients) - 1, min(1, len(coefficients) - 1))
         tail = float(tails[degree + 1]) if degree + 1 < len(tails) else 0.0
-        noise += expansion_noise(coefficients, precision) * spectrum.size(sum(before)) * spectrum.size(sum(after))
+        rounding = _ROUNDING[precision] * max(1.0, float(np.sqrt((coefficients**2).sum())))
+        noise += rounding * spectrum.size(sum(before)) * spectrum.size(sum(after))
         truncation += tail * passed
         expansions.append(tuple(coefficients[: degree + 1].tolist()))
     noise = noise / left if left > 0 else np.inf
@@ -164,9 +161,17 @@ def _expand(
     return plan, float(noise)
 
 
-def expansion_noise(coefficients: np.ndarray, precision: str) -> float:
-    """Rounding error of an expansion, relative to the vector that it begins with."""
-    return _ROUNDING[precision] * max(1.0, float(np.sqrt((coefficients**2).sum())))
+@lru_cache(maxsize=256)
+def series(power: int) -> np.ndarray:
+    """Chebyshev coefficients of x^power on [-1, 1]."""
+    n_nodes = min(power + 1, 64 + int(8 * np.sqrt(power + 1)))
+    nodes = np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
+    values = nodes**power
+    # a cosine transform by numpy: importing scipy's takes a quarter of a second
+    waves = np.fft.rfft(np.concatenate([values, values[::-1]]))[:n_nodes]
+    coefficients: np.ndarray = (waves * np.exp(-0.5j * np.pi * np.arange(n_nodes) / n_nodes)).real / n_nodes
+    coefficients[0] /= 2
+    return coefficients
 
 
 def tail_sums(coefficients: np.ndarray) -> np.ndarray:
@@ -174,10 +179,8 @@ def tail_sums(coefficients: np.ndarray) -> np.ndarray:
     return np.cumsum(np.abs(coefficients[::-1]))[::-1]
 
 
-def n_sweeps(plans: Sequence["PowerPlan | ScalesPlan"]) -> int:
+def n_sweeps(plans: Sequence[PowerPlan]) -> int:
     """Number of sweeps of one panel for several powers together, including the last ones, which publish."""
     plain = max((plan.n_products for plan in plans if not plan.coefficients), default=0)
-    degrees = [max(0, len(plan.coefficients) - 1) for plan in plans]
-    others = sum(plan.n_products - degree for plan, degree in zip(plans, degrees, strict=True) if plan.coefficients)
-    degree = max(degrees, default=0)
-    return plain + degree + others + len(plans)
+    others = sum(plan.n_products - plan.degree for plan in plans if plan.coefficients)
+    return plain + max((plan.degree for plan in plans), default=0) + others + len(plans)

@@ -10,7 +10,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import ordinary_rows
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.columns import SketchColumns
-from scalable_gpe.sketch.rotation import Axes, find_axes, principal_axes, save_axes, write_rotated
+from scalable_gpe.sketch.rotation import find_axes, principal_axes, save_axes, write_rotated
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_ascending
 from scalable_gpe.storage.protocol import Table
@@ -23,39 +23,29 @@ def publish(
     context: Context,
     name: str,
     *,
+    n_columns: int,
+    axes_name: str | None,
     owner: str | None = None,
 ) -> None:
-    """Write ``y = s (K Z) / sqrt(k)`` in the user's order; `owner` is the key of the run."""
-    out = context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner)
-    loop = Product(lambda start, stop: heat.scale_points[start:stop] / np.sqrt(n_components))
+    """Write ``y = s (K Z) / sqrt(n_columns)`` in the user's order; `owner` is the key of the run.
+
+    With `axes_name`, write the coordinates along the first principal axes, which are stored under it. The columns are
+    then scratch; in memory, they are rotated in their place if all are kept (a store may be left, or a task repeated,
+    in the middle).
+    """
+    in_place = axes_name is None or (n_columns == n_components and not context.store.persistent)
+    sketched = name if in_place else context.scratch()
+    wide = context.store.table(sketched, (heat.shape[0], n_columns), np.float32, owner=owner if in_place else None)
+    loop = Product(lambda start, stop: heat.scale_points[start:stop] / np.sqrt(n_columns))
     for part in columns:
         panels = Panels(context)
         source = panels.open(part.table)
         result = panels.new(source.shape, np.float32)
         sweep(heat.kernel, loop, source, result, context, purpose="sketch")
-        write_columns(heat, result, part.first, out, context)
+        write_columns(heat, result, part.first, wide, context)
         panels.clear()
-
-
-def publish_rotated(
-    heat: HeatKernel,
-    columns: Sequence[SketchColumns],
-    widths: tuple[int, int],
-    context: Context,
-    name: str,
-    axes_name: str,
-    *,
-    owner: str | None = None,
-) -> Axes:
-    """Write the coordinates along the principal axes of ``s (K Z) / sqrt(n_columns)``; return the axes.
-
-    `widths` are the numbers of columns computed and kept. The columns are scratch; in memory, they are rotated in their
-    place if all are kept (a store may be left, or a task repeated, in the middle).
-    """
-    n_columns, n_components = widths
-    in_place = n_columns == n_components and not context.store.persistent
-    sketched = name if in_place else context.scratch()
-    publish(heat, columns, n_columns, context, sketched)
+    if axes_name is None:
+        return
     wide = context.store.open_table(sketched)
     axes = find_axes(context, axes_name)
     if axes is None:
@@ -64,12 +54,10 @@ def publish_rotated(
         axes = principal_axes(wide.read, heat.shape[0], ordinary.rows, context.workers)
         panels.clear()
         save_axes(axes, context, axes_name)
-    write_rotated(
-        wide, axes, context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner), context
-    )
+    out = context.store.table(name, (heat.shape[0], n_components), np.float32, owner=owner)
+    write_rotated(wide, axes, out, context)
     if not in_place:
         context.store.remove(sketched)
-    return axes
 
 
 def sketched_rows(heat: HeatKernel, columns: Sequence[SketchColumns], width: int, points: np.ndarray) -> np.ndarray:

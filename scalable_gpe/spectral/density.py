@@ -1,4 +1,4 @@
-"""The spectral density of A: its lower end, and the size of A^p G."""
+"""The spectral density of A, and the size of A^p G."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,6 @@ class Spectrum:
     nodes, weights : ndarray
         Eigenvalues in [-1, 1] and the share of the spectrum that each stands for. The shares sum to 1 (less if G is
         centred).
-    lower : float
-        A lower bound of the spectrum.
     n_points : int
         Number of distinct rows, the number of eigenvalues.
     n_sweeps : int
@@ -29,7 +27,6 @@ class Spectrum:
 
     nodes: np.ndarray
     weights: np.ndarray
-    lower: float
     n_points: int
     n_sweeps: int
 

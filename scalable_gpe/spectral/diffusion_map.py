@@ -23,15 +23,11 @@ _MOST_STEPS = 60
 _DENSE = 512  # up to this many points a dense solver is used
 
 
-class _Map(NamedTuple):
+class DiffusionCoordinates(NamedTuple):
+    """A diffusion map: the pair (points, eigenvalues)."""
+
     points: np.ndarray
     eigenvalues: np.ndarray
-
-
-class DiffusionCoordinates(_Map):
-    """A diffusion map: the pair (points, eigenvalues), with the number of connected components of K beside it."""
-
-    n_kernel_components: int
 
 
 def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> DiffusionCoordinates:
@@ -60,8 +56,8 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
         Columns of unit eigenvectors times their eigenvalue to the power t; the largest entry of each is positive.
         With sample weights w, eigenvectors are divided by sqrt(w): the sum of w_i v_i^2 is 1, as for repeated rows.
     eigenvalues : ndarray (k,)
-        In descending order. The pair that holds both has the attribute ``n_kernel_components``, the number of
-        components c (weights below 1e-12 of the diagonal do not connect rows).
+        In descending order. Of the components, ``heat.kernel.n_connected_components`` is the number (weights below
+        1e-12 of the diagonal do not connect rows).
 
     Examples
     --------
@@ -73,30 +69,26 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     """
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
-    n_points = heat.kernel.edges.n_points
-    most = n_points - 1
+    most = heat.kernel.edges.n_points - 1
     k = checks.check_count(n_components, "n_components")
     if k > most:
         raise ValueError(
             Message(f"`n_components` must be at most {most}, one less than the number of different rows; got {k}.")
         )
     power = checks.check_positive(power, "power")
-    n_kernel_components = heat.kernel.n_connected_components
-    if n_kernel_components > k:
+    n_parts = heat.kernel.n_connected_components
+    if n_parts > k:
         warn(
-            f"the kernel has {n_kernel_components} connected components: all of the `n_components={k}` coordinates "
+            f"the kernel has {n_parts} connected components: all of the `n_components={k}` coordinates "
             "only tell components apart. Raise `n_neighbors` or epsilon, leave isolated rows out, or map the "
             "components one by one.",
             ConnectivityWarning,
         )
     vectors, values = _top(heat, k)
-    storage_order = heat.kernel.storage_order
-    points = storage_order.spread(vectors / np.sqrt(heat.weights)[:, None])
+    points = heat.kernel.storage_order.spread(vectors / np.sqrt(heat.weights)[:, None])
     signs = np.sign(points[np.abs(points).argmax(axis=0), np.arange(k)])
     factors = np.sign(values) ** (int(power) if float(power).is_integer() else 1) * np.abs(values) ** power
-    found = DiffusionCoordinates(points * (signs * factors), values)
-    found.n_kernel_components = n_kernel_components
-    return found
+    return DiffusionCoordinates(points * (signs * factors), values)
 
 
 @dataclass(frozen=True)
@@ -167,7 +159,13 @@ def _dense(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, 
     by_user, identity = heat.kernel.storage_order.by_user, np.eye(len(known.top))
     stored = np.empty_like(identity)
     stored[by_user] = identity - known.part(identity)
-    image = symmetric_product(heat, stored)[by_user]
+    panels = Panels(heat.context)
+    source = panels.of(np.sqrt(heat.step_scale)[:, None] * stored)
+    target = panels.new(source.shape, np.float64)
+    loop = Product(lambda start, stop: np.sqrt(heat.step_rows(start, stop)))
+    sweep(heat.kernel, loop, source, target, heat.context, purpose="interval")  # A times `stored`
+    image = target.rows(0, len(stored))[by_user]
+    panels.clear()
     # known vectors are moved below the spectrum, where they cannot be mistaken for an eigenvalue 0
     values, vectors = np.linalg.eigh(image - known.part(image) - 2 * known.part(identity))
     order = np.argsort(values)[::-1][:k]
@@ -179,7 +177,7 @@ def _solve(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, 
     """Leading eigenvectors without all known ones, by LOBPCG with the cycles of the two-level solver."""
     panels = Panels(heat.context)
     roots = shared_components(heat.kernel, panels) if len(known.shares) > 1 else None
-    search = ModeSearch(CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots), panels, "interval")
+    search = ModeSearch(CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots), panels)
     search.begin(k + _MORE)
     for _ in range(_MOST_STEPS):
         search.step()
@@ -199,16 +197,3 @@ def _solve(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, 
     values = 1 - search.decays[:k]
     panels.clear()
     return vectors, values
-
-
-def symmetric_product(heat: HeatKernel, vectors: np.ndarray) -> np.ndarray:
-    """``A V`` for distinct points in storage order, float64: one sweep."""
-    context = heat.context
-    panels = Panels(context)
-    source = panels.of(np.ascontiguousarray(np.sqrt(heat.step_scale)[:, None] * vectors))
-    target = panels.new(source.shape, np.float64)
-    loop = Product(lambda start, stop: np.sqrt(heat.step_rows(start, stop)))
-    sweep(heat.kernel, loop, source, target, context, purpose="interval")
-    result = target.rows(0, source.shape[0])
-    panels.clear()
-    return result

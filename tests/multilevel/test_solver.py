@@ -11,7 +11,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.aggregates import _aggregate_range, aggregate_matrix, row_ranges
 from scalable_gpe.multilevel.coarse import Acceleration, coarse_solver
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
-from scalable_gpe.multilevel.solver import HeatSolver, measure_plan
+from scalable_gpe.multilevel.solver import SolveState, measure_plan, solve
 from scalable_gpe.storage.mapped import empty_in_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -38,8 +38,7 @@ def solution(heat: HeatKernel, basis: CoarseBasis, plan, B: np.ndarray) -> np.nd
     """S B for the symmetric matrix S that the solver stands for."""
     root = np.sqrt(np.asarray(heat.step_scale[:]))[:, None]
     panels = Panels(heat.context)
-    solver = HeatSolver(basis, plan, panels, "test")
-    return solver.solve(panels.of(root * B)).now.whole() / root
+    return solve(basis, plan, lambda: panels.of(root * B), panels, "test", SolveState(0), {})[0].whole() / root
 
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
@@ -98,7 +97,7 @@ def test_the_interval_holds_the_spectrum_of_a_cycle(horizon):
     basis, panels = CoarseBasis.of(heat, Panels(heat.context)), Panels(heat.context)
     plan, c = measure_plan(basis, horizon, 1e-2), 1 - 1 / horizon
     _, root, A = dense_parts(heat)
-    cycle = Cycle(basis, c, panels, "test", basis.solver(c))
+    cycle = Cycle(basis, c, panels, "test")
     right = panels.of(root[:, None] * np.eye(len(A)))
     C = cycle.apply(None, right, panels.new(A.shape, np.float64)).whole() / root[:, None]
     top = basis.top.whole() / np.linalg.norm(basis.top.whole())

@@ -209,7 +209,7 @@ def test_bad_input_is_refused(torus):
     with pytest.raises(ValueError, match="would be a column of obs"):
         result.propagate("kind")
     for wrong, message in (
-        ({"a": [0], "b": [0]}, "groups without rows in common; two have row 0"),
+        ({"a": [0], "b": [0]}, "each row once; 'b' has row 0 again"),
         ({"a": [0]}, "two groups or more"),
         ({"a": [0], "b": []}, "'b' has none"),
         (["cell 1", 2], "terminal must be a row number or the name of one row; got 'cell 1'"),

@@ -7,7 +7,6 @@ import pytest
 from scipy.linalg import eigh
 from scipy.sparse import block_diag
 from scipy.spatial.distance import pdist
-from scipy.stats import chi2, kstest
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import ConvergenceWarning, VanishingWarning
@@ -160,13 +159,6 @@ def test_the_solver_error_is_never_far_below_the_true_one(data, normalization, t
     assert report["polynomial_error"] == report["solver_error"] <= report["solver_error_worst"]
 
 
-def test_the_audit_measures_the_error_of_the_solver():
-    result = gpe.embed(some_points(), power="all", horizon=2048, progress=False)
-    rounding = gpe.audit(result)["powers"]["all"]["rounding"]
-    assert 0 < rounding["measured"] <= 2 * rounding["reported"]
-    assert rounding["reported"] == result.report["solver_error"]
-
-
 def test_isolated_rows_do_not_hide_the_error_of_the_others():
     rng = np.random.default_rng(0)
     strays = 30 * (1 + np.arange(12))[:, None] * np.array([[1.0, 1.0]])
@@ -311,12 +303,10 @@ def test_runs_with_different_first_powers_share_a_store(tmp_path):
     assert np.array_equal(later.points[:], gpe.embed(X, **how, first_power=3).points)
 
 
-def test_new_points_and_audit_know_the_first_power():
+def test_new_points_know_the_first_power():
     X = some_points()
     result = gpe.embed(X, n_components=16, horizon=64, first_power=6, progress=False)
     np.testing.assert_allclose(result.transform(X[:20]), result.points[:20], atol=1e-4 * np.abs(result.points).max())
-    rounding = gpe.audit(result)["powers"]["all"]["rounding"]
-    assert rounding["measured"] <= rounding["reported"]
 
 
 def test_exact_distances_know_the_first_power():
@@ -379,7 +369,7 @@ def test_slow_cycles_warn():
 @pytest.mark.parametrize("lower", [-1.0, -0.1, 0.0])
 def test_no_data_take_more_than_260_sweeps(gap, lower):
     nodes = np.concatenate([np.linspace(max(lower, -0.9), 1 - gap, 40)])
-    spectrum = Spectrum(nodes, np.full(40, 1 / 40), lower, 10_000, 64)
+    spectrum = Spectrum(nodes, np.full(40, 1 / 40), 10_000, 64)
     assert plan_power(1024, spectrum, "single", 1e-4).n_products <= 260 == most_sweeps(1024)
 
 
@@ -413,16 +403,6 @@ def test_the_same_bytes_alone_together_stored_and_with_fewer_columns(tmp_path, n
     assert wide.tobytes() == gpe.embed(X, n_components=9, power="all", **settings).points.tobytes()
 
 
-def test_transform_without_the_look_up_of_equal_rows():
-    X = some_points()
-    result = gpe.embed(X, power=[16, "all"], precision="double", progress=False)
-    nearby = X + 1e-6 * np.random.default_rng(0).standard_normal(X.shape)  # no row is equal to a training row
-    found = result.transform(nearby)
-    for power in (16, "all"):
-        known = result.at(power)
-        assert np.abs(found[power] - known).max() < 1e-3 * np.abs(known).max()
-
-
 def test_one_power_of_several_is_chosen_by_name():
     result = gpe.embed(some_points(), power=[16, "all"], progress=False)
     assert result.at(16) is result.points[16]
@@ -430,18 +410,3 @@ def test_one_power_of_several_is_chosen_by_name():
         result.at(256)
     single = gpe.embed(some_points(), power=16, progress=False)
     assert single.at(16) is single.points
-
-
-# --- statistics -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
-def test_squared_distances_follow_the_chi_square_law(normalization):
-    """1,000 independent columns, one pair of rows; a false alarm for one seed in 10,000, and the seed is fixed."""
-    heat = heat_of(some_points(), normalization)
-    n = heat.shape[0]
-    f = gpe.exact.gp_embedding(heat.to_scipy().toarray(), np.eye(n) * np.sqrt(n), "all", horizon=64)
-    truth = np.linalg.norm(without_top(heat, (f[3] - f[500])[:, None]))
-    y = gpe.gp_embedding(heat, 1000, "all", horizon=64).astype(np.float64) * np.sqrt(1000)
-    ratios = ((y[3] - y[500]) / truth) ** 2
-    assert kstest(ratios, chi2(1).cdf).pvalue > 1e-4

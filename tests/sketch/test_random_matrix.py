@@ -98,19 +98,6 @@ def test_a_part_has_the_numbers_of_the_whole(rows, columns, kind, seed):
     assert part.shape == whole[keep[0]][:, keep[1]].shape
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_more_columns_or_rows_leave_the_first_unchanged(kind):
-    small = sketch_matrix(30, 7, kind=kind, random_state=4)
-    large = sketch_matrix(50, 300, kind=kind, random_state=4)
-    assert (large[:30, :7] == small).all()
-
-
-def test_kinds_and_seeds_differ():
-    a, b = sketch_matrix(100, 8), sketch_matrix(100, 8, random_state=1)
-    assert (a != b).all()
-    assert (np.sign(a) != sketch_matrix(100, 8, kind="bernoulli")).any()
-
-
 def test_normal_distribution():
     n = 200_000
     values = sketch_matrix(n // 20, 20, random_state=21).ravel()

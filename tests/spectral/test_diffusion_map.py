@@ -1,6 +1,5 @@
 """Diffusion maps and the spectral density, against dense eigenvectors."""
 
-import pickle
 from contextlib import nullcontext
 
 import numpy as np
@@ -112,9 +111,8 @@ def test_all_eigenvectors_of_a_disconnected_kernel(n_pieces, normalization):
     dense = np.linalg.eigvalsh((A + A.T) / 2)[::-1]
     for k in sorted({1, min(4, n_pieces), n_pieces - 1, n_pieces + 6}):
         with nullcontext() if k >= n_pieces else pytest.warns(ConnectivityWarning, match=f"{n_pieces} connected"):
-            found = gpe.diffusion_map(heat, k)
-        points, values = found
-        assert found.n_kernel_components == n_pieces
+            points, values = gpe.diffusion_map(heat, k)
+        assert heat.kernel.n_connected_components == n_pieces
         np.testing.assert_allclose(values, dense[1 : k + 1], atol=1e-6)
         np.testing.assert_allclose(A @ points, points * values, atol=1e-6)
         np.testing.assert_allclose(points.T @ points, np.diag(values**2), atol=1e-6)
@@ -196,13 +194,6 @@ def test_components_of_your_own_matrix():
     assert whole.kernel.n_connected_components == 1
 
 
-def test_a_pair_with_an_attribute():
-    found = gpe.diffusion_map(heat_of(gpe.datasets.circle(50), 8), 2)
-    points, values = found
-    assert isinstance(found, tuple) and points is found.points and values is found.eigenvalues
-    assert pickle.loads(pickle.dumps(found)).n_kernel_components == found.n_kernel_components == 1
-
-
 def test_few_points():
     X = np.array([[0.0], [1.0], [3.0]])
     heat = heat_of(X, epsilon=2.0)
@@ -248,26 +239,12 @@ def test_the_density_against_dense_eigenvalues(normalization, n_neighbors, epsil
     heat = heat_of(X, n_neighbors, epsilon, normalization)
     values = dense_values(heat)
     density = gpe.spectrum(heat, n_probes=16)
-    assert -1 <= density.lower <= values[0]
-    assert density.lower == np.floor(density.lower * 128) / 128
-    assert density.lower > values[0] - 0.25
+    assert values[0] - 1e-6 <= density.nodes.min() <= values[0] + 0.25
     powers = np.array([1, 4, 16, 64])
     ranks = np.array([(values ** (2 * p)).sum() ** 2 / (values ** (4 * p)).sum() for p in powers])
     np.testing.assert_allclose(density.effective_rank(powers), ranks, rtol=0.35)
     for p in powers:
         assert density.size(p) == pytest.approx(np.sqrt((values ** (2 * p)).sum() / 600), rel=0.2)
-
-
-@pytest.mark.some(3)
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
-def test_the_interval_holds_the_spectrum(seed):
-    """Random graphs, few and many points, flat and steep weights."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((int(rng.integers(20, 400)), int(rng.integers(1, 8))))
-    normalization = ["bistochastic", "symmetric"][seed % 2]
-    heat = heat_of(X, int(rng.integers(1, 12)), float(10.0 ** rng.uniform(-2, 2)), normalization)
-    assert gpe.spectrum(heat, random_state=seed).lower <= dense_values(heat)[0] + 1e-9
 
 
 @pytest.mark.filterwarnings("error::scalable_gpe.errors.GPEWarning")
