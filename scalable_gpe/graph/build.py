@@ -20,6 +20,7 @@ from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.duplicates import (
     DistinctRows,
     RowsFingerprint,
+    add_lost_digits,
     content,
     distinct_rows,
     fingerprint,
@@ -36,7 +37,7 @@ from scalable_gpe.graph.points import RowSubset, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
 from scalable_gpe.graph.products import Jaccard, products_for
 from scalable_gpe.graph.recall import exact_sample
-from scalable_gpe.graph.rounding import check_rounding, compare_exactly, merges_others
+from scalable_gpe.graph.rounding import check_rounding, merges_others
 from scalable_gpe.graph.search import SearchParameters, choose_method, search
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.graph.stored_graph import finish_graph, list_tables, save_lists, save_order, save_points
@@ -304,9 +305,10 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     hashes = hash_rows(shared, context)
     distinct = distinct_rows(hashes, context)
     checksum = content(hashes)
-    del hashes
     if distinct is not None and rows.rounds and merges_others(rows, distinct):
-        compare_exactly(rows, stage.n_neighbors, context)
+        add_lost_digits(hashes, rows, context)
+        distinct = distinct_rows(hashes, context)
+    del hashes
     n_points = rows.n_rows if distinct is None else len(distinct.first)
     n_neighbors = stage.distinct_neighbors(n_points)
     method = choose_method(parameters.method, n_points, rows.n_features, n_neighbors, parameters.metric)

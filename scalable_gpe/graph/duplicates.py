@@ -37,6 +37,18 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
     return all_hashes
 
 
+def add_lost_digits(hashes: np.ndarray, rows: InputRows, context: Context) -> None:
+    """Change the hashes of rows so that those of rows differ which are equal as float32 only."""
+    from scalable_gpe.loops import points
+
+    def add(step: tuple[int, int]) -> None:
+        block, out = rows.exact(slice(*step)), np.empty((step[1] - step[0], 2), np.uint64)
+        points.hash_rows(np.ascontiguousarray(block - block.astype(np.float32)).view(np.uint32), out)
+        hashes[slice(*step)] ^= out
+
+    context.workers.here.map(add, rows.steps(0, rows.n_rows), count=False)
+
+
 @dataclass(frozen=True)
 class DistinctRows:
     """Distinct points of an input in which rows repeat.

@@ -53,7 +53,7 @@ def check_rounding(rows: InputRows, points: Rows, sample: ExactSample, context: 
     farthest = bin_centres()[np.flatnonzero(sample.histogram)].max(initial=0)
     reach = math.sqrt(farthest) + np.linalg.norm(points.take(sample.points[:1]).astype(np.float64))
     if 2 * _FLOAT32 * reach > _SHARE * near:
-        compare_exactly(rows, sample.nearest.shape[1], context)
+        _compare(rows, sample.nearest.shape[1], context)
 
 
 def _near_distance(lengths: np.ndarray, n_neighbors: int) -> float:
@@ -76,7 +76,7 @@ def _rounded(rows: np.ndarray) -> _Rounded:
     return _Rounded(rows, rows - rows.astype(np.float32))
 
 
-def compare_exactly(rows: InputRows, n_neighbors: int, context: Context) -> None:
+def _compare(rows: InputRows, n_neighbors: int, context: Context) -> None:
     """Compare some rows, and those that are rounded most, with all in double precision; raise if rounding matters."""
     map_here, n_rows = context.workers.here.map, rows.n_rows
     worst = np.concatenate(map_here(lambda step: _most_rounded(rows, *step), rows.steps(0, n_rows), count=False))

@@ -10,6 +10,7 @@ import zarr
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.graph import rounding
 
 REFUSED = "must keep the distances between near rows"
@@ -90,21 +91,29 @@ def test_large_whole_numbers_below_that_limit_are_exact():
 # --- equal rows -----------------------------------------------------------------------------------
 
 
-def test_rows_that_are_equal_as_float32_are_one_where_that_does_no_harm():
+@pytest.mark.parametrize("method", ["brute", "kdtree", "cells"])
+def test_rows_that_are_equal_only_as_float32_are_not_merged(method, tmp_path):
+    """A third of the rows are pairs, 1e-10 apart; beside real repeats, which are merged."""
     X = np.repeat(np.random.default_rng(1).standard_normal((240, 3)) + 1 / 3, 2, axis=0)
     X[1:160:2] += 1e-10
-    result = gpe.embed(X, n_neighbors=60, epsilon=1.0, **OPTIONS)
-    n_distinct = len(np.unique((X - np.median(X, axis=0)).astype(np.float32), axis=0))
-    assert result.report["n_distinct"] == n_distinct < 320
+    options = {"n_neighbors": 60, "epsilon": 1.0, "method": method, **OPTIONS}
+    result = gpe.embed(X, precision="double", store=tmp_path / "run.zarr", **options)
+    assert (result.report["n_distinct"], result.report["n_duplicates"]) == (320, 160)
+    assert np.unique(X.astype(np.float32), axis=0).shape[0] < 320
     assert (result.points[8][160::2] == result.points[8][161::2]).all()
+    assert result.graph.distances[1, 0] == 0 and result.graph.indices[1, 0] == 0
+    with block_sizes(block_rows=64):
+        one = gpe.embed(X, precision="double", n_jobs=1, **options)
+    assert one.points[8].tobytes() == result.points[8][:].tobytes()
+    few = gpe.embed(X, **{**options, "epsilon": "local", "n_neighbors": 20})
+    assert np.isfinite(few.points[8]).all()
 
 
 def test_a_dense_reference_of_rows_that_float32_merges():
     X = np.sort(np.random.default_rng(2).random(500))[:, None] * np.array([[1.0, 2.0]]) + 1
     X[250:] += 3e3
-    n_distinct = len(np.unique((X - np.median(X, 0)).astype(np.float32), axis=0))
-    result = gpe.embed(X, n_neighbors=n_distinct - 1, epsilon=0.05, precision="double", axes="sketch", **OPTIONS)
-    assert result.report["n_duplicates"] == 500 - n_distinct > 0
+    result = gpe.embed(X, n_neighbors=499, epsilon=0.05, precision="double", axes="sketch", **OPTIONS)
+    assert result.report["n_duplicates"] == 0 < 500 - len(np.unique((X - np.median(X, 0)).astype(np.float32), axis=0))
     A = exact.bistochastic(exact.affinity(X, 0.05))
     G = gpe.sketch_matrix(500, 4)
     expected = exact.gp_embedding(A, G - G.mean(axis=0), 8)
@@ -206,7 +215,7 @@ def test_what_is_accepted_is_right(gap):
 
 def test_usual_rows_are_not_read_again(monkeypatch):
     """Neither rows in double precision that float32 holds well, nor repeats."""
-    monkeypatch.setattr(rounding, "compare_exactly", None)
+    monkeypatch.setattr(rounding, "_compare", None)
     X = (gpe.datasets.torus(500) + 1000) / 3
     for rows in (X, np.repeat(X, 2, axis=0), X.astype(np.float32), 1e9 * X, sp.csr_matrix(X)):
         assert gpe.neighbor_graph(rows, 10).storage_order.n_points == 500
