@@ -134,6 +134,16 @@ def check_resolution(graph: NeighborGraph, squared: np.ndarray, epsilon: float |
     )
 
 
+def intrinsic_dimension(graph: NeighborGraph) -> float | None:
+    """Dimension by maximum likelihood (Levina and Bickel) from the neighbour lists; None if they are too short."""
+    lengths = graph.sampled_distances(8192)
+    full = lengths[np.isfinite(lengths).all(axis=1) & (lengths[:, 0] > 0)]
+    if full.shape[1] < 3 or not len(full):
+        return None
+    rate = float(np.log(full[:, -1:] / full[:, :-1]).mean())
+    return 1 / rate if rate > 0 else None
+
+
 def epsilon_sweep(graph: NeighborGraph, epsilons: Any = None) -> dict[str, np.ndarray]:
     """Compare values of epsilon, from the stored distances, without a new search.
 

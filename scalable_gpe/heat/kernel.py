@@ -20,6 +20,7 @@ from scalable_gpe.heat.bandwidth import (
     check_epsilon,
     check_resolution,
     effective_epsilon,
+    intrinsic_dimension,
     is_uneven,
     slope_epsilon,
 )
@@ -251,7 +252,7 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
     # the components of the graph, without a pass over K, unless some edges have no weight
     n_connected = graph.n_connected_components if joined else kernel.n_connected_components
     lost, warning = _lost_mass(kernel), None
-    if lost is not None and lost > 0.05 and not isinstance(epsilon, str):
+    if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
         warning = warn(
             f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at `epsilon={shown:g}`: distances are "
             "those of the truncated kernel. Raise `n_neighbors` or lower epsilon.",
