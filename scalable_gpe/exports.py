@@ -6,8 +6,6 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ import numpy as np
 from scalable_gpe.checks import ALL, Power, check_choice
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, warn
-from scalable_gpe.execution.cluster import on_cluster
-from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph_matrices import connectivities, distances
 from scalable_gpe.io.export import (
@@ -29,7 +25,6 @@ from scalable_gpe.io.export import (
     check_installed,
     check_replaceable,
     component_names,
-    removed,
     replacing,
     write_anndata,
     write_csv,
@@ -98,9 +93,8 @@ def export(
     points, chosen = points_of(embedding, power, log_level=logging.WARNING if holds_one else logging.INFO)
     if holds_one:
         return _write(target, _dense(points), row_labels(embedding))
-    with replacing(target) as unfinished, _with_scratch(embedding.graph.context, unfinished) as context:
-        content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)
-        write_anndata(unfinished, content)
+    with replacing(target) as unfinished:
+        write_anndata(unfinished, _anndata(embedding, chosen, graph=graph, all_powers=power is None))
     return target
 
 
@@ -178,27 +172,13 @@ def _write(target: Path, matrix: DenseBlocks, labels: RowLabels | None, columns:
     return target
 
 
-@contextmanager
-def _with_scratch(context: Context, unfinished: Path) -> Iterator[Context]:
-    """The context for converting a graph: on the active cluster with the store of the run, or here.
-
-    Scratch files of this process are beside the target, because the store may be read-only.
-    """
-    with on_cluster(context):
-        if context.workers.remote:
-            yield context
-            return
-        with removed(unfinished.with_name(f"{unfinished.name}-scratch")) as folder:
-            yield replace(context, store=open_store(folder))
-
-
 def _dense(points: Any) -> DenseBlocks:
     n_rows, n_columns = (int(size) for size in points.shape)
     return DenseBlocks((n_rows, n_columns), blocks(points))
 
 
-def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all_powers: bool) -> AnnDataContent:
-    """Lay an embedding out as AnnData; `context` converts its graph, which is left out without one."""
+def _anndata(embedding: Embedding, power: Power, *, graph: bool, all_powers: bool) -> AnnDataContent:
+    """Lay an embedding out as AnnData, with its graph or without."""
     names = np.arange(embedding.graph.n_rows) if embedding.names is None else embedding.names
     _warn_about_repeats(embedding.names)
     powers = embedding.by_power
@@ -208,14 +188,11 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
     about = provenance(embedding, power, powers if all_powers else [power], _source(embedding))
     uns: dict[str, object] = {"gpe": about}
     obsp = {}
-    if context is not None:
-        obsp = {
-            "distances": distances(embedding.graph, context),
-            "connectivities": connectivities(embedding.kernel, context),
-        }
+    if graph:
+        obsp = {"distances": distances(embedding.graph), "connectivities": connectivities(embedding.kernel)}
         # the rows that the graph was made from are not exported, and scanpy's UMAP needs some
-        graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
-        uns |= {"neighbors": graph, "gpe": about | graph}
+        made = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
+        uns |= {"neighbors": made, "gpe": about | made}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
     return AnnDataContent(names.astype(str), obsm, obsp, uns, _annotations(embedding), obs)
 

@@ -11,7 +11,6 @@ import scalable_gpe as gpe
 from scalable_gpe import exports, graph_matrices
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.storage.scratch import ScratchTable
 
 pd = pytest.importorskip("pandas")
 pytestmark = [
@@ -73,40 +72,6 @@ def test_anndata(result, tmp_path, name, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("repeated", [False, True])
-def test_graph_through_scratch_files(repeated, tmp_path, monkeypatch):
-    """Blocks are sorted two at a time, and their entries go through files beside the target."""
-    X = gpe.datasets.torus(900, random_state=1).astype(np.float32)
-    if repeated:
-        X[200:230] = X[500]
-    used = []
-    write = ScratchTable.write
-    monkeypatch.setattr(ScratchTable, "write", lambda *args: used.append(args[0].name) or write(*args))
-    with block_sizes(block_rows=128):
-        gpe.embed(X, n_neighbors=8, n_components=2, power=2, store=tmp_path / "run.zarr", progress=False)
-        result = gpe.open(tmp_path / "run.zarr")
-        whole = read(gpe.export(result, tmp_path / "whole.h5ad"))
-        monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 3000)
-        monkeypatch.setattr(MemoryPlan, "exported_blocks", lambda plan, n_blocks, block_bytes: 2)
-        used.clear()
-        pieces = read(gpe.export(result, tmp_path / "pieces.h5ad"))
-    assert used
-    for name, expected in zip(("connectivities", "distances"), expected_graph(result), strict=True):
-        assert abs(pieces.obsp[name] - expected).max() == 0 and pieces.obsp[name].nnz == expected.nnz
-        for part in ("indptr", "indices", "data"):
-            np.testing.assert_array_equal(getattr(pieces.obsp[name], part), getattr(whole.obsp[name], part))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pieces.h5ad", "run.zarr", "whole.h5ad"]
-
-
-def test_graph_of_an_embedding_in_memory_under_a_limit(tmp_path, monkeypatch):
-    result = gpe.embed(gpe.datasets.torus(300), n_neighbors=8, n_components=2, power=2)
-    monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 300)
-    monkeypatch.setattr(MemoryPlan, "exported_blocks", lambda plan, n_blocks, block_bytes: 1)
-    adata = read(gpe.export(result, tmp_path / "cells.zarr"))
-    assert abs(adata.obsp["connectivities"] - expected_graph(result)[0]).max() == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["cells.zarr"]
-
-
 def dense_graph(result, X):
     """Distances of the lists and K without its diagonal as dense matrices, from X and the lists alone."""
     n_rows = len(X)
@@ -122,18 +87,18 @@ def dense_graph(result, X):
 
 
 @pytest.mark.parametrize("repeated", [False, True])
-def test_graph_agrees_with_dense_matrices(repeated, tmp_path, monkeypatch):
-    """Rows without duplicates ascend already and need no sort; with duplicates the same file content comes sorted."""
-    X = gpe.datasets.torus(150, random_state=1).astype(np.float32)
+@pytest.mark.parametrize("stored", [False, True])
+def test_graph_agrees_with_dense_matrices(repeated, stored, tmp_path, monkeypatch):
+    """Put together from several blocks, in several pieces of rows."""
+    X = gpe.datasets.torus(300, random_state=1).astype(np.float32)
     if repeated:
         X[20:24] = X[90]
         X[3] = X[4]
-    sorts = []
-    monkeypatch.setattr(graph_matrices.np, "lexsort", lambda keys, sort=np.lexsort: sorts.append(1) or sort(keys))
-    result = gpe.embed(X, n_neighbors=8, n_components=2, power=2, epsilon="global")
-    sorts.clear()
-    adata = read(gpe.export(result, tmp_path / "cells.h5ad"))
-    assert bool(sorts) == repeated
+    monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 700)
+    with block_sizes(block_rows=128):
+        store = tmp_path / "run.zarr" if stored else None
+        result = gpe.embed(X, n_neighbors=8, n_components=2, power=2, epsilon="global", store=store)
+        adata = read(gpe.export(result, tmp_path / "cells.h5ad"))
     for name, expected in zip(("distances", "connectivities"), dense_graph(result, X), strict=True):
         got = adata.obsp[name]
         assert got.has_canonical_format

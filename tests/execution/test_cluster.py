@@ -432,32 +432,6 @@ def test_panels_that_are_no_longer_needed_are_retired(torus, client, tmp_path, m
     assert left and not any(left)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_export_runs_on_the_workers(lazy, torus, client, tmp_path, monkeypatch):
-    """The workers sort the graph into the order of the input; the file has the same bytes as that of one process."""
-    pytest.importorskip("anndata")
-    have(client, 2)
-    h5py = pytest.importorskip("h5py")
-    with block_sizes(block_rows=256, maps_arrays=lazy or None), client.as_current():
-        result = gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
-        remote = []
-
-        def spy(cluster, *args, real=engine.Cluster.map, **how):
-            remote.append(cluster.remote)
-            return real(cluster, *args, **how)
-
-        monkeypatch.setattr(engine.Cluster, "map", spy)
-        gpe.export(result, tmp_path / "cluster.h5ad")
-    assert remote and all(remote)
-    gpe.export(gpe.open(tmp_path / "run.zarr"), tmp_path / "single.h5ad")
-    with h5py.File(tmp_path / "cluster.h5ad") as one, h5py.File(tmp_path / "single.h5ad") as other:
-        for name in ("distances", "connectivities"):
-            for part in ("indptr", "indices", "data"):
-                np.testing.assert_array_equal(one[f"obsp/{name}/{part}"][:], other[f"obsp/{name}/{part}"][:])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.h5ad", "run.zarr", "single.h5ad"]
-    assert not list((tmp_path / "run.zarr" / "work").glob("**/*.*"))
-
-
 def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):
     info = client.scheduler_info(n_workers=-1)["workers"]
     elsewhere = {name: {**metadata, "host": "198.51.100.7"} for name, metadata in info.items()}
