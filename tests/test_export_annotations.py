@@ -113,27 +113,6 @@ def test_a_store_keeps_the_latest_and_takes_them_away_when_it_starts_over(tmp_pa
     assert gpe.open(store).annotations is None
 
 
-@pytest.mark.parametrize("source", ["object", "cells.h5ad", "cells.zarr"])
-def test_annotations_that_are_stored_already_are_not_written_to_a_temporary_file(source, tmp_path, monkeypatch):
-    from scalable_gpe.io import annotations
-
-    adata, store, path = some_object(), tmp_path / "run.zarr", tmp_path / source
-    if source != "object":
-        getattr(adata, f"write_{source[6:]}")(path)
-    given = adata if source == "object" else path
-    written = []
-    temporary = annotations._temporary
-    monkeypatch.setattr(annotations, "_temporary", lambda: written.append(1) or temporary())
-    embed(given, store=store)
-    embed(given, store=store)
-    assert len(written) == 1
-    adata.obs["more"] = 1.5
-    if source != "object":
-        getattr(adata, f"write_{source[6:]}")(path)
-    embed(given, store=store)
-    assert len(written) == 2
-
-
 @pytest.mark.slow
 def test_damaged_annotations_are_written_again(tmp_path):
     adata, store = some_object(), tmp_path / "run.zarr"
