@@ -27,9 +27,8 @@ from scalable_gpe.io.export import (
     component_names,
     replacing,
     write_anndata,
-    write_csv,
     write_npy,
-    write_parquet,
+    write_table,
 )
 from scalable_gpe.io.files import check_target
 from scalable_gpe.io.points import Annotations, first_names
@@ -167,7 +166,6 @@ def _write(target: Path, matrix: DenseBlocks, labels: RowLabels | None, columns:
         if target.suffix.lower() == ".npy":
             write_npy(unfinished, matrix)
         else:
-            write_table = write_csv if target.suffix.lower() == ".csv" else write_parquet
             write_table(unfinished, matrix, columns, labels)
     return target
 

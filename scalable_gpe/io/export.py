@@ -1,7 +1,7 @@
 """Files for other tools: .npy, tables and AnnData (.h5ad, .zarr), written block by block and replaced only whole."""
 
 import contextlib
-import csv
+import itertools
 import json
 import os
 import shutil
@@ -40,11 +40,6 @@ class RowLabels:
     title: str
     values: np.ndarray
 
-    @property
-    def are_integers(self) -> bool:
-        """Whether they are written as whole numbers."""
-        return self.values.dtype.kind == "i"
-
 
 @dataclass(frozen=True)
 class CsrPieces:
@@ -80,8 +75,8 @@ class AnnDataContent:
 
 def check_installed(ending: str) -> None:
     """Check that the packages of a format are installed."""
-    if ending == ".parquet":
-        import_optional("pyarrow", "tables", ".parquet")
+    if ending in (".csv", ".parquet"):
+        import_optional("pyarrow" if ending == ".parquet" else "pandas", "tables", ending)
     elif ending in (".h5ad", ".zarr"):
         import_optional("anndata", "anndata", "AnnData")
 
@@ -173,52 +168,37 @@ def write_npy(path: Path, matrix: DenseBlocks) -> None:
             file.write(np.ascontiguousarray(block, "<f4").tobytes())
 
 
-def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
-    """Write a matrix as columns of a .csv file, after the names or numbers of the rows.
+def write_table(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
+    """Write a matrix as columns of a .csv or .parquet file, with the names (or numbers) of the rows as its index.
 
     Numbers read back as the same float32.
     """
-    start = 0
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns if labels is None else [labels.title, *columns])
-        for block in matrix.blocks:
-            for first, stop in ranges(len(block), _TEXT_ROWS):
-                rows = block[first:stop].astype(np.float32).astype(str)  # the shortest text of each number
-                if labels is not None:
-                    rows = np.column_stack([labels.values[start + first : start + stop].astype(object), rows])
-                writer.writerows(rows)
-            start += len(block)
-
-
-def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
-    """Write a matrix as columns of a .parquet file; pandas takes the names (or numbers) of the rows as its index."""
+    frames, index = _frames(matrix, columns, labels), labels is not None
+    if path.suffix.lower() == ".csv":
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            for number, frame in enumerate(frames):
+                frame.to_csv(file, header=number == 0, index=index, chunksize=_TEXT_ROWS, lineterminator="\n")
+        return
     import pyarrow
     import pyarrow.parquet
 
-    fields = [pyarrow.field(column, pyarrow.float32()) for column in columns]
-    metadata = None
-    if labels is not None:
-        kind = pyarrow.int64() if labels.are_integers else pyarrow.string()
-        fields.append(pyarrow.field(labels.title, kind))
-        metadata = {"pandas": _pandas_metadata(labels)}
-    schema = pyarrow.schema(fields, metadata=metadata)
+    tables = (pyarrow.Table.from_pandas(frame, preserve_index=index) for frame in frames)
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(path, first.schema) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table)
+
+
+def _frames(matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> Iterator[Any]:
+    """The blocks of a matrix as DataFrames."""
+    import pandas
+
     start = 0
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        for block in matrix.blocks:
-            arrays = [pyarrow.array(column) for column in np.ascontiguousarray(block.T)]
-            if labels is not None:
-                arrays.append(pyarrow.array(labels.values[start : start + len(block)].tolist(), kind))
-            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-            start += len(block)
-
-
-def _pandas_metadata(labels: RowLabels) -> str:
-    """Tell pandas that a column is the index."""
-    kinds = ("int64", "int64") if labels.are_integers else ("unicode", "object")
-    column = dict(zip(("pandas_type", "numpy_type"), kinds, strict=True)) | {"metadata": None}
-    column |= {"name": labels.title, "field_name": labels.title}
-    return json.dumps({"index_columns": [labels.title], "columns": [column], "column_indexes": []})
+    for block in matrix.blocks:
+        stop = start + len(block)
+        index = None if labels is None else pandas.Index(labels.values[start:stop], name=labels.title)
+        yield pandas.DataFrame(np.asarray(block, np.float32), index, columns)
+        start = stop
 
 
 # --- AnnData --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def test_npy_and_parquet(n_blocks, tmp_path):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     for labels in (None, RowLabels("name", NAMES), RowLabels("row", np.arange(50) * 3)):
-        export.write_parquet(tmp_path / "Y.parquet", dense(n_blocks), ["a", "b", "c"], labels)
+        export.write_table(tmp_path / "Y.parquet", dense(n_blocks), ["a", "b", "c"], labels)
         frame = pd.read_parquet(tmp_path / "Y.parquet")
         np.testing.assert_array_equal(frame[["a", "b", "c"]].to_numpy(), Y)
         assert frame.index.tolist() == (list(range(50)) if labels is None else labels.values.tolist())
@@ -39,9 +39,9 @@ def test_csv(n_blocks, tmp_path, monkeypatch):
     """Numbers read back as they were; names are quoted where they have to be."""
     monkeypatch.setattr(export, "_TEXT_ROWS", 4)  # several pieces of a block
     path, names = tmp_path / "Y.csv", [f'a, "{i}"' for i in range(50)]
-    export.write_csv(path, dense(n_blocks), ["a", "b", "c"], None)
+    export.write_table(path, dense(n_blocks), ["a", "b", "c"], None)
     np.testing.assert_array_equal(np.loadtxt(path, np.float32, delimiter=",", skiprows=1), Y)
-    export.write_csv(path, dense(n_blocks), ["a", "b", "c"], RowLabels("name", np.array(names)))
+    export.write_table(path, dense(n_blocks), ["a", "b", "c"], RowLabels("name", np.array(names)))
     with open(path, newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["name", "a", "b", "c"] and [row[0] for row in rows] == names
