@@ -1,5 +1,6 @@
 """Any input as points whose values are a source."""
 
+import mmap
 import os
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,6 @@ from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
-from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Points, as_whole_numbers, listed
 from scalable_gpe.io.sources import ArraySource, Source
 from scalable_gpe.io.tables import left_out_remarks
@@ -80,9 +80,6 @@ def _array_source(X: Any, name: str) -> Source:
     if kind in ("dask", "zarr"):
         _check_dtype(X.dtype, name)
         return ArraySource(X, kind)
-    if isinstance(X, RemoteFile):
-        _check_dtype(X.dtype, name)
-        return X
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(Message(f"`{name}` has masked entries. Drop their rows, or fill them in with filled()."))
     try:
@@ -90,7 +87,8 @@ def _array_source(X: Any, name: str) -> Source:
     except ValueError as error:  # rows of different lengths
         raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
     _check_dtype(array.dtype, name)
-    return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
+    is_file = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # a part does not know its place in it
+    return ArraySource(array, "mapped" if is_file else "numpy")
 
 
 def _library(X: Any) -> str:

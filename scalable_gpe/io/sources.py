@@ -3,10 +3,11 @@
 All are pickled to cluster workers: what has a name (a file, a store) by that name, what has none by its values.
 """
 
+import mmap
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,22 +16,8 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.points import narrowest_float
 
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
-
-
-class Source(Protocol):
-    """One kind of input.
-
-    `resident`: the values are in the memory of this process already. `shared`: other processes can read the same
-    values, because they are in a file or a store.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def resident(self) -> bool: ...
-    @property
-    def shared(self) -> bool: ...
-    def rows(self, at: At) -> np.ndarray: ...
+_SPAN = 2**24  # bytes of a mapped file within which rows are taken at once
+_FEW = 64  # rows that are taken at once wherever they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +27,10 @@ class ArraySource:
     Attributes
     ----------
     array : array (N, d)
-        A part of a mapped file is one of numpy: it no longer knows its place in the file.
+        The array. Other processes are sent what has a name (a file, a store) by that name, else its values.
     library : str
-        "numpy", "scipy" (CSR, made dense as rows are read), "pandas" (a DataFrame), "dask" or "zarr".
+        "numpy", "mapped" (a whole file), "scipy" (CSR, made dense as rows are read), "pandas" (a DataFrame), "dask" or
+        "zarr". A part of a mapped file is one of numpy: it no longer knows its place in the file.
     """
 
     array: Any
@@ -55,12 +43,14 @@ class ArraySource:
 
     @property
     def resident(self) -> bool:
-        """Whether the array is in memory."""
+        """Whether the values are in the memory of this process already."""
         return self.library in ("numpy", "scipy", "pandas") and not isinstance(self.array, np.memmap)
 
     @property
     def shared(self) -> bool:
-        """Whether the array is in a store of zarr that is not in the memory of this process."""
+        """Whether other processes can read the same values: a file with a name, or a store that is not in memory."""
+        if self.library == "mapped":
+            return self.array.filename is not None
         if self.library != "zarr":
             return False
         from zarr.storage import MemoryStore
@@ -71,12 +61,21 @@ class ArraySource:
         """Rows of a range, or by number."""
         return np.asarray(_READERS[self.library](self.array, at))
 
+    def __reduce__(self) -> tuple[Callable[..., "ArraySource"], tuple[Any, ...]]:
+        array = self.array
+        if self.library != "mapped":
+            return ArraySource, (array, self.library)
+        if not self.shared:
+            return ArraySource, (np.array(array),)
+        order = "C" if array.flags.c_contiguous else "F"
+        return _open_mapped, (str(array.filename), array.dtype, array.shape, array.offset, order)
+
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
     """The rows of another source that are not `dropped`: ascending numbers in that source."""
 
-    source: Source
+    source: "Source"
     dropped: np.ndarray
 
     @property
@@ -109,6 +108,41 @@ class KeptRows:
             block = self.source.rows(slice(int(ids[0]), int(ids[-1]) + 1))
             return np.asarray(block[ids - ids[0]])
         return self.source.rows(ids)
+
+
+def _mapped_rows(array: np.memmap, at: At) -> np.ndarray:
+    """Copies, because mapped pages count as memory of this process."""
+    if isinstance(at, slice):
+        return _copy_mapped(array, at)
+    ids = np.asarray(at)
+    order = np.argsort(ids, kind="stable")
+    out = np.empty((len(ids), *array.shape[1:]), array.dtype)
+    for some in _near(ids[order], max(1, array.nbytes // max(1, len(array)))):
+        out[order[some]] = _copy_mapped(array, ids[order[some]])
+    return out
+
+
+def _near(ids: np.ndarray, row_bytes: int) -> Iterator[slice]:
+    """Ranges of ascending row numbers that are few, or near each other: the system maps the pages around a row."""
+    places = ids.astype(np.int64) * row_bytes // _SPAN
+    bounds = np.append(np.flatnonzero(np.diff(places)) + 1, len(ids))
+    start = 0
+    for stop in bounds.tolist():
+        if stop - start >= _FEW or stop == len(ids):
+            yield slice(start, stop)
+            start = stop
+
+
+def _copy_mapped(array: np.memmap, at: At) -> np.ndarray:
+    values = np.array(array[at])
+    if hasattr(mmap, "MADV_DONTNEED") and array.mode != "c":  # would drop the changes of a copy-on-write map
+        base: Any = array.base
+        base.madvise(mmap.MADV_DONTNEED)
+    return values
+
+
+def _open_mapped(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, order: Any) -> ArraySource:
+    return ArraySource(np.memmap(path, dtype, "r", offset, shape, order), "mapped")
 
 
 def _scipy_rows(matrix: Any, at: At) -> np.ndarray:
@@ -151,8 +185,11 @@ def array_name(array: Any) -> str:
 
 _READERS: dict[str, Callable[[Any, At], np.ndarray]] = {
     "numpy": operator.getitem,
+    "mapped": _mapped_rows,
     "scipy": _scipy_rows,
     "pandas": _pandas_rows,
     "dask": _dask_rows,
     "zarr": _zarr_rows,
 }
+
+Source = ArraySource | KeptRows

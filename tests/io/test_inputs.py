@@ -433,11 +433,11 @@ def test_the_estimate_of_large_runs_is_near_what_they_took(shape, limit, measure
 
 def test_rows_by_number_from_a_mapped_file(tmp_path):
     """Rows in any order, repeated, few and far apart or many and close: they are read some at a time."""
-    from scalable_gpe.io import npy
+    from scalable_gpe.io.sources import ArraySource
 
     X = np.arange(3000 * 7, dtype=np.float32).reshape(3000, 7)
     np.save(tmp_path / "X.npy", X)
-    rows = npy.MappedFile(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    rows = ArraySource(np.load(tmp_path / "X.npy", mmap_mode="r"), "mapped")
     rng = np.random.default_rng(0)
     for ids in (rng.integers(0, 3000, 500), np.arange(2999, -1, -1), np.array([5, 5, 2999]), np.array([], np.int64)):
         np.testing.assert_array_equal(rows.rows(ids.astype(np.int32)), X[ids])
