@@ -189,7 +189,7 @@ def test_mistakes(frame, cells, tmp_path):
         (
             ("t.csv", {}),
             TypeError,
-            r"column 'name' holds 'cell 0 é'. If it holds the names of the rows, pass read_points\(index='name'\)",
+            r"column 'name' holds 'cell 0 é'. Pass the column that holds the names of the rows, if any, as read_points",
         ),
         (("t.csv", {"index": "id"}), ValueError, "index must be one of the columns"),
         (("t.csv", {"key": "a"}), ValueError, "has no such parts"),
