@@ -8,7 +8,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe import cli
 from scalable_gpe.io import csv_files
-from scalable_gpe.io.columns import read_column
+from scalable_gpe.io.columns import read_row_values
 from scalable_gpe.io.files import read_points
 
 pytest.importorskip("pyarrow")
@@ -244,9 +244,9 @@ def test_the_command_line_chooses(tmp_path, capsys):
 def test_colours_from_other_separators(path):
     path.write_text("kind;size\nround;1,5\nflat;2\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"column= must name one of 'kind;size' of .*; got 'kind'"):
-        read_column(str(path), "kind")
+        read_row_values(str(path), "kind")[0]
     path.write_text("kind,size\nround,1\nflat,2\n", encoding="utf-8")
-    assert read_column(str(path), "kind").tolist() == ["round", "flat"]
+    assert read_row_values(str(path), "kind")[0].tolist() == ["round", "flat"]
     path.write_text("a,a\n1,2\n", encoding="utf-8")
     with pytest.raises(ValueError, match="and only one"):
-        read_column(str(path), "a")
+        read_row_values(str(path), "a")[0]

@@ -268,13 +268,13 @@ def test_labels_in_a_file_go_by_name(form, tmp_path, monkeypatch, capsys):
         np.testing.assert_allclose(probabilities(given), expected.probabilities[:], rtol=1e-5)
     if form != "h5ad":
         np.testing.assert_allclose(probabilities(mixed, "--index", "name"), expected.probabilities[:], rtol=1e-5)
-        assert "holds names of rows, but" in probabilities(mixed, "--index", "count")
+        assert "goes by the names of rows, but" in probabilities(mixed, "--index", "count")
         two = mixed.assign(other=mixed.index.to_numpy()[::-1])
         assert "--index must say which column" in probabilities(two)
     other = labels.rename({"row 5": "stranger"}).sample(frac=1, random_state=0)
     probabilities(other)
     told = capsys.readouterr().err
-    assert "3 of 60 names of column" in told and "are in no row" in told  # two rows were dropped
+    assert "3 of 60 names of" in told and "are in no row" in told  # two rows were dropped
     words = ["plot", "run.zarr", "p.png", "--what", "scatter", "--color", f"labels.{form}", "--column", "kind"]
     assert cli.main(words) == 1 and "1 of them have no value: 'row 5'" in capsys.readouterr().err  # a picture needs all
 
