@@ -131,7 +131,7 @@ def test_annotations_follow_the_kept_rows(tmp_path):
         result = gpe.embed(source, missing="drop", **HOW)
         out = anndata.read_h5ad(gpe.export(result, tmp_path / "out.h5ad", graph=False, overwrite=True))
         assert out.obs["kind"].tolist() == np.delete(np.arange(50), 7).tolist()
-    with pytest.raises(ValueError, match="Drop them first"):
+    with pytest.raises(ValueError, match="Drop the observations first"):
         gpe.tl.embed(adata, missing="drop", **HOW)
 
 
