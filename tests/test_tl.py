@@ -153,7 +153,7 @@ def test_pseudotime_of_some_cells_is_that_of_all(view):
     np.testing.assert_array_equal(some.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"][::40])
     assert some.uns["gpe"]["pseudotime_error"] == adata.uns["gpe"]["pseudotime_error"] > np.sqrt(1 / 64)
     del some.obs["gpe_component"]
-    with pytest.raises(ValueError, match="lack one of .'gpe_component', 'gpe_run'."):
+    with pytest.raises(ValueError, match=r"lack one of .'gpe_component', 'gpe_run'."):
         gpe.tl.pseudotime(some, 0)
 
 
