@@ -17,8 +17,6 @@ from scalable_gpe.io.tables import left_out_remarks
 from scalable_gpe.row_values import just_counts
 from scalable_gpe.storage.backends import StorageOptions
 
-_PLAIN = ("boolean", "integer", "floating", "mixed-integer-float")  # as pandas calls what objects are
-
 
 def open_points(X: Any, name: str, storage_options: StorageOptions | None, numeric_only: bool) -> Points:
     """Open an input; its values are a `Source`."""
@@ -58,16 +56,10 @@ def _table_points(frame: Any, name: str, numeric_only: bool) -> Points:
 
 def _with_plain_columns(frame: Any) -> Any:
     """A DataFrame whose columns of Python's bools or numbers, some missing, have such a type, as in a file."""
-    objects = [number for number, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
-    if not objects or not frame.columns.is_unique:
-        return frame
-    from pandas.api.types import infer_dtype
-
-    frame = frame.copy(deep=False)
+    objects = np.flatnonzero([str(dtype) == "object" for dtype in frame.dtypes])
+    frame = frame.copy(deep=False) if len(objects) else frame
     for number in objects:
-        column = frame.iloc[:, number]
-        if infer_dtype(column, skipna=True) in _PLAIN:
-            frame[frame.columns[number]] = column.convert_dtypes()
+        frame.isetitem(number, frame.iloc[:, number].convert_dtypes())
     return frame
 
 
