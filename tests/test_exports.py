@@ -138,18 +138,6 @@ def test_scanpy_works_on_it(result, tmp_path):
     assert adata.obsm["X_diffmap"].shape == (600, 4)
 
 
-def test_scanpys_graph_can_be_embedded(tmp_path):
-    scanpy = pytest.importorskip("scanpy")
-    anndata = pytest.importorskip("anndata")
-    X = gpe.datasets.torus(500).astype(np.float32)
-    adata = anndata.AnnData(X)
-    scanpy.pp.neighbors(adata, n_neighbors=11, use_rep="X", transformer="sklearn")
-    precomputed = gpe.embed(neighbors=adata.obsp["distances"], n_components=4, power=8)
-    assert precomputed.report["n_neighbors"] == 10
-    searched = gpe.embed(X, n_neighbors=10, n_components=4, power=8)
-    np.testing.assert_allclose(precomputed.points, searched.points, atol=1e-5)
-
-
 def test_a_graph_in_scanpys_form_can_be_embedded():
     """As scanpy stores it: CSR of float64, the row itself left out, rows not in order."""
     X = gpe.datasets.torus(500)
@@ -176,15 +164,6 @@ def test_npy_and_parquet(result, tmp_path, caplog):
     assert frame.columns.tolist() == ["gpe_1", "gpe_2", "gpe_3", "gpe_4"]
     np.testing.assert_array_equal(frame.to_numpy(), result.points[16][:])
     again = gpe.read_points(tmp_path / "all.parquet")  # an embedding is a file of points, too
-    assert again.names.tolist() == NAMES
-
-
-def test_csv(result, tmp_path):
-    path = gpe.export(result, tmp_path / "all.csv", power=16)
-    frame = pd.read_csv(path, index_col="name")
-    assert frame.index.tolist() == NAMES and frame.columns.tolist() == ["gpe_1", "gpe_2", "gpe_3", "gpe_4"]
-    np.testing.assert_array_equal(frame.to_numpy().astype(np.float32), result.points[16][:])
-    again = gpe.read_points(path, index="name")
     assert again.names.tolist() == NAMES
 
 

@@ -165,15 +165,6 @@ def test_embed_takes_the_path_and_keeps_the_names(frame, X, cells, tmp_path):
     assert gpe.open(tmp_path / "run.zarr").names.tolist() == NAMES
 
 
-def test_missing_values_are_named_by_row(frame, tmp_path):
-    pytest.importorskip("pyarrow")
-    holes = frame.copy()
-    holes.iloc[17, 1] = np.nan
-    holes.to_csv(tmp_path / "holes.csv")
-    with pytest.raises(ValueError, match="NaN, infinity or more in row 17"):
-        gpe.embed(read_points(tmp_path / "holes.csv", index="name"), **OPTIONS)
-
-
 def write(path, text):
     path.write_text(text, encoding="utf-8")
     return path

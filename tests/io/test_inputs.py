@@ -277,20 +277,11 @@ def frame_with_text():
         ({"X": {1: 2}}, (TypeError, ValueError), "X must be"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
         ({"n_neighbors": 40}, ValueError, r"between 1 and 39, the number of other rows; got 40"),
-        ({"n_neighbors": True}, TypeError, "n_neighbors must be a whole number"),
-        ({"n_neighbors": 5.0}, TypeError, "n_neighbors must be a whole number"),
         ({"epsilon": 0}, ValueError, "epsilon must be a positive"),
-        ({"epsilon": -1}, ValueError, "epsilon must be a positive"),
-        ({"epsilon": np.nan}, ValueError, "epsilon must be a positive"),
         ({"epsilon": "median"}, ValueError, "epsilon must be one of 'auto', 'global'"),
-        ({"epsilon": None}, TypeError, "epsilon must be"),
         ({"power": 0}, ValueError, "power must be at least 1"),
-        ({"power": True}, TypeError, "power must be a whole number"),
-        ({"power": []}, ValueError, "power must hold different powers"),
         ({"power": (4, 4)}, ValueError, "power must hold different powers"),
-        ({"power": 2.0}, TypeError, "power must be a whole number"),
         ({"n_components": 0}, ValueError, "n_components must be at least 1"),
-        ({"n_components": True}, TypeError, "n_components must be a whole number"),
         ({"normalization": "row"}, ValueError, "normalization must be one of 'bistochastic', 'symmetric'"),
         ({"sketch": "rademacher"}, ValueError, "sketch must be one of 'gaussian', 'bernoulli'"),
         ({"metric": "manhattan"}, ValueError, "metric must be one of"),
@@ -299,13 +290,10 @@ def frame_with_text():
         ({"recall": 95}, ValueError, "recall must be above 0 and at most 1"),
         ({"tol": 0}, ValueError, "tol must be"),
         ({"random_state": -1}, ValueError, "random_state must be"),
-        ({"random_state": "a"}, TypeError, "random_state must be"),
         ({"n_jobs": 0}, ValueError, "n_jobs must not be 0"),
-        ({"n_jobs": 1.5}, TypeError, "n_jobs must be"),
         ({"resume": 1}, TypeError, "resume must be True or False"),
         ({"progress": "bar"}, TypeError, "progress must be None, False or a callable"),
         ({"memory_limit": "lots"}, ValueError, "memory_limit must be bytes or a text"),
-        ({"memory_limit": -5}, ValueError, "memory_limit must be"),
         ({"memory_limit": "10MB"}, MemoryLimitError, r"memory_limit must be at least \d+ MB for 40 rows; got 10 MB"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
@@ -344,15 +332,6 @@ def test_all_rows_with_missing_values_are_counted_and_their_columns_named(kind, 
     with pytest.raises(ValueError, match=f"in rows 10, 1311, 2612, 3913, 5214 and 45 more, columns {columns}. Drop"):
         gpe.embed(given, metric=metric, store=tmp_path / "run.zarr")
     assert not (tmp_path / "run.zarr").exists()
-
-
-def test_a_zarr_group_names_its_arrays(tmp_path):
-    import zarr
-
-    group = zarr.open_group(str(tmp_path / "many.zarr"), mode="w")
-    group.create_array("first", shape=(3, 2), dtype="f4")
-    with pytest.raises(ValueError, match=r"zarr group.*first"):
-        gpe.embed(tmp_path / "many.zarr")
 
 
 def test_an_object_npy_is_not_unpickled(tmp_path):
