@@ -1,11 +1,6 @@
 """Files of points: the rows as an array that is read block by block, and their names.
 
-A .npy file, a zarr array and a dense matrix of an .h5ad file that was written in one piece are read in place. Tables
-(.csv, .tsv, .parquet) and compressed .h5ad matrices are copied once, batch by batch, to an unnamed temporary file in
-TMPDIR, as float32 where that holds their type and else as float64, and mapped from there: memory stays bounded, and the
-disk must have room for the copy. A sparse matrix is loaded as three arrays, never dense.
-
-Nothing is unpickled, and no array of Python objects is read.
+What cannot be read in place is copied to an unnamed temporary file. Nothing is unpickled.
 """
 
 import os

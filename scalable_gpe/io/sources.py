@@ -1,7 +1,4 @@
-"""Input arrays: each knows how to give rows, whether they are in memory, and whether other processes can read them.
-
-All are pickled to cluster workers: what has a name (a file, a store) by that name, what has none by its values.
-"""
+"""Input arrays: each knows how to give rows, whether they are in memory, and whether other processes can read them."""
 
 import mmap
 import operator
@@ -22,15 +19,10 @@ _FEW = 64  # rows that are taken at once wherever they are
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """Rows of an array of some library.
+    """Rows of an array of some library: "numpy", "mapped" (a whole file), "scipy", "pandas", "dask" or "zarr".
 
-    Attributes
-    ----------
-    array : array (N, d)
-        The array. Other processes are sent what has a name (a file, a store) by that name, else its values.
-    library : str
-        "numpy", "mapped" (a whole file), "scipy" (CSR, made dense as rows are read), "pandas" (a DataFrame), "dask" or
-        "zarr". A part of a mapped file is one of numpy: it no longer knows its place in the file.
+    Other processes are sent what has a name (a file, a store) by that name, else its values. A part of a mapped file
+    is an array of numpy: it no longer knows its place in the file.
     """
 
     array: Any

@@ -19,19 +19,7 @@ Column = str | int  # by its name, or by its number from 0
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What a caller says about a table; None is decided from the file.
-
-    Attributes
-    ----------
-    index : str, int or None
-        The column that holds the names of the rows.
-    columns : sequence of str or int, or None
-        The columns that hold the points, in this order.
-    drop : sequence of str or int, or None
-        Columns that do not: the points are in all others but the index.
-    numeric_only : bool
-        Whether other columns than those of numbers and bools are left out, instead of an error.
-    """
+    """What a caller says about a table, as in `read_points`; None is decided from the file."""
 
     index: Column | None = None
     columns: Sequence[Column] | None = None
@@ -41,19 +29,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class TableFile(ABC):
-    """A file of columns.
-
-    Attributes
-    ----------
-    path, source : str
-        The file, and its description.
-    names : list of str
-        Names of the columns.
-    index : int or None
-        The column in which pandas has written the index, if it has.
-    has_header : bool
-        Whether the file names its columns.
-    """
+    """A file of columns with their names; pandas has written the index in the column `index`, if it has."""
 
     path: str
     source: str
