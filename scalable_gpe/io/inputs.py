@@ -12,7 +12,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.points import Points, as_whole_numbers, listed
-from scalable_gpe.io.sources import ArraySource, Source
+from scalable_gpe.io.sources import Source
 from scalable_gpe.io.tables import left_out_remarks
 from scalable_gpe.row_values import just_counts
 from scalable_gpe.storage.backends import StorageOptions
@@ -47,7 +47,7 @@ def _table_points(frame: Any, name: str, numeric_only: bool) -> Points:
     _check_columns(frame, name)
     features = None if _are_numbers(frame.columns) else _labels(frame.columns)
     if not is_dask:
-        return Points(ArraySource(frame, "pandas"), _frame_names(frame.index), "", None, features, remarks)
+        return Points(Source(frame, "pandas"), _frame_names(frame.index), "", None, features, remarks)
     values = frame.map_partitions(_whole_columns, meta=frame._meta).to_dask_array(lengths=True)
     index = frame.index.compute()
     names = None if _are_numbers(index) else _labels(index)
@@ -68,10 +68,10 @@ def _array_source(X: Any, name: str) -> Source:
     kind = _library(X)
     if kind == "scipy" and hasattr(X, "tocsr"):
         _check_dtype(X.dtype, name)
-        return ArraySource(X.tocsr(), "scipy")
+        return Source(X.tocsr(), "scipy")
     if kind in ("dask", "zarr"):
         _check_dtype(X.dtype, name)
-        return ArraySource(X, kind)
+        return Source(X, kind)
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(Message(f"`{name}` has masked entries. Drop their rows, or fill them in with filled()."))
     try:
@@ -80,7 +80,7 @@ def _array_source(X: Any, name: str) -> Source:
         raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
     _check_dtype(array.dtype, name)
     is_file = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # a part does not know its place in it
-    return ArraySource(array, "mapped" if is_file else "numpy")
+    return Source(array, "mapped" if is_file else "numpy")
 
 
 def _library(X: Any) -> str:

@@ -18,20 +18,23 @@ _FEW = 64  # rows that are taken at once wherever they are
 
 
 @dataclass(frozen=True, eq=False)
-class ArraySource:
+class Source:
     """Rows of an array of some library: "numpy", "mapped" (a whole file), "scipy", "pandas", "dask" or "zarr".
 
-    Other processes are sent what has a name (a file, a store) by that name, else its values. A part of a mapped file
-    is an array of numpy: it no longer knows its place in the file.
+    Rows of the array that are `dropped` (ascending numbers) are left out. Other processes are sent what has a name (a
+    file, a store) by that name, else its values. A part of a mapped file is an array of numpy: it no longer knows its
+    place in the file.
     """
 
     array: Any
     library: str = "numpy"
+    dropped: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return tuple(self.array.shape)
+        """Shape of what is left of the array."""
+        shape = tuple(self.array.shape)
+        return shape if self.dropped is None else (int(shape[0]) - len(self.dropped), *shape[1:])
 
     @property
     def resident(self) -> bool:
@@ -49,57 +52,37 @@ class ArraySource:
 
         return not isinstance(self.array.store, MemoryStore)
 
-    def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number."""
-        return np.asarray(_READERS[self.library](self.array, at))
-
-    def __reduce__(self) -> tuple[Callable[..., "ArraySource"], tuple[Any, ...]]:
-        array = self.array
-        if self.library != "mapped":
-            return ArraySource, (array, self.library)
-        if not self.shared:
-            return ArraySource, (np.array(array),)
-        order = "C" if array.flags.c_contiguous else "F"
-        return _open_mapped, (str(array.filename), array.dtype, array.shape, array.offset, order)
-
-
-@dataclass(frozen=True, eq=False)
-class KeptRows:
-    """The rows of another source that are not `dropped`: ascending numbers in that source."""
-
-    source: "Source"
-    dropped: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of what is kept."""
-        return (int(self.source.shape[0]) - len(self.dropped), *self.source.shape[1:])
-
-    @property
-    def resident(self) -> bool:
-        """As the other source."""
-        return self.source.resident
-
-    @property
-    def shared(self) -> bool:
-        """As the other source."""
-        return self.source.shared
-
-    def numbers(self, at: At) -> np.ndarray:
-        """Numbers of kept rows in the other source."""
-        ids = np.arange(at.start, at.stop) if isinstance(at, slice) else np.asarray(at)
+    def numbers(self, ids: np.ndarray) -> np.ndarray:
+        """Numbers in the array of rows that are left."""
+        if self.dropped is None:
+            return ids
         # so many rows are kept before each dropped one
         before = self.dropped - np.arange(len(self.dropped))
-        found: np.ndarray = ids + np.searchsorted(before, ids, side="right")
-        return found
+        numbers: np.ndarray = ids + np.searchsorted(before, ids, side="right")
+        return numbers
 
     def rows(self, at: At) -> np.ndarray:
-        """Rows of a range, or by number; a range of neighbours is read as one."""
-        ids = self.numbers(at)
+        """Rows of a range, or by number; a range with few gaps is read as one."""
+        read = _READERS[self.library]
+        if self.dropped is None:
+            return np.asarray(read(self.array, at))
+        ids = self.numbers(np.arange(at.start, at.stop) if isinstance(at, slice) else np.asarray(at))
         if isinstance(at, slice) and len(ids) and ids[-1] - ids[0] < 2 * len(ids):
-            block = self.source.rows(slice(int(ids[0]), int(ids[-1]) + 1))
-            return np.asarray(block[ids - ids[0]])
-        return self.source.rows(ids)
+            return np.asarray(read(self.array, slice(int(ids[0]), int(ids[-1]) + 1)))[ids - ids[0]]
+        return np.asarray(read(self.array, ids))
+
+    def __reduce__(self) -> tuple[Callable[..., "Source"], tuple[Any, ...]]:
+        array = self.array
+        if self.library != "mapped":
+            return Source, (array, self.library, self.dropped)
+        if not self.shared:
+            return Source, (np.array(array), "numpy", self.dropped)
+        order = "C" if array.flags.c_contiguous else "F"
+        return _open_mapped, (self.dropped, str(array.filename), array.dtype, "r", array.offset, array.shape, order)
+
+
+def _open_mapped(dropped: np.ndarray | None, *place: Any) -> Source:
+    return Source(np.memmap(*place), "mapped", dropped)
 
 
 def _mapped_rows(array: np.memmap, at: At) -> np.ndarray:
@@ -131,10 +114,6 @@ def _copy_mapped(array: np.memmap, at: At) -> np.ndarray:
         base: Any = array.base
         base.madvise(mmap.MADV_DONTNEED)
     return values
-
-
-def _open_mapped(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, order: Any) -> ArraySource:
-    return ArraySource(np.memmap(path, dtype, "r", offset, shape, order), "mapped")
 
 
 def _scipy_rows(matrix: Any, at: At) -> np.ndarray:
@@ -183,5 +162,3 @@ _READERS: dict[str, Callable[[Any, At], np.ndarray]] = {
     "dask": _dask_rows,
     "zarr": _zarr_rows,
 }
-
-Source = ArraySource | KeptRows

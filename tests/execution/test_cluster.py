@@ -323,13 +323,13 @@ def test_small_messages_readable_names_and_every_worker_works(client, watch, mes
 @pytest.mark.parametrize("in_file", [True, False])
 def test_a_finished_run_is_found_without_a_copy_or_a_pass_of_the_caller(client, watch, tmp_path, monkeypatch, in_file):
     """Workers read a file that they reach; rows in memory are hashed where they are, and not copied to the store."""
-    from scalable_gpe.io.sources import ArraySource
+    from scalable_gpe.io.sources import Source
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     have(client, 1)
     X, n_read, made = gpe.datasets.torus(20_000, random_state=0), [0], []
 
-    def read(source, at, real=ArraySource.rows):
+    def read(source, at, real=Source.rows):
         rows = real(source, at)
         n_read[0] += len(rows)
         return rows
@@ -337,7 +337,7 @@ def test_a_finished_run_is_found_without_a_copy_or_a_pass_of_the_caller(client, 
     if in_file:
         np.save(tmp_path / "X.npy", X)
         X = tmp_path / "X.npy"
-        monkeypatch.setattr(ArraySource, "rows", read)
+        monkeypatch.setattr(Source, "rows", read)
     gpe.embed(X, client=client, store=tmp_path / "run.zarr", **HOW)
     watch.tasks.clear()
     n_read[0] = 0

@@ -11,6 +11,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import MemoryLimitError, StoreError
 from scalable_gpe.graph.points import TableRows
 from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.io.sources import Source
 from scalable_gpe.storage.memory import MemoryTable
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -146,14 +147,12 @@ def test_a_constant_column_changes_nothing(X):
 
 
 class Counting:
-    """A source that remembers the largest piece that was requested."""
-
-    shared = False
+    """An array that remembers the largest piece that was requested."""
 
     def __init__(self, values):
         self.values, self.shape, self.dtype, self.largest, self.total = values, values.shape, values.dtype, 0, 0
 
-    def rows(self, at):
+    def __getitem__(self, at):
         part = self.values[at]
         self.largest, self.total = max(self.largest, len(part)), self.total + len(part)
         return part
@@ -165,7 +164,7 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
 
     n_rows = 6000
     source = Counting(gpe.datasets.torus(n_rows).astype(np.float32))
-    opened = module.InputRows(source)
+    opened = module.InputRows(Source(source))
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
     assert max(stop - start for start, stop in opened.steps(0, n_rows)) == 512
     from scalable_gpe.execution.context import local_context
@@ -177,7 +176,7 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
 
 def test_opening_reads_a_sample_only():
     source = Counting(np.ones((50_000, 2)))
-    opened = open_rows(InputRows(source))
+    opened = open_rows(InputRows(Source(source)))
     assert 0 < source.total <= 1024
     assert opened.sample().shape == (1024, 2)
 
@@ -412,11 +411,9 @@ def test_the_estimate_of_large_runs_is_near_what_they_took(shape, limit, measure
 
 def test_rows_by_number_from_a_mapped_file(tmp_path):
     """Rows in any order, repeated, few and far apart or many and close: they are read some at a time."""
-    from scalable_gpe.io.sources import ArraySource
-
     X = np.arange(3000 * 7, dtype=np.float32).reshape(3000, 7)
     np.save(tmp_path / "X.npy", X)
-    rows = ArraySource(np.load(tmp_path / "X.npy", mmap_mode="r"), "mapped")
+    rows = Source(np.load(tmp_path / "X.npy", mmap_mode="r"), "mapped")
     rng = np.random.default_rng(0)
     for ids in (rng.integers(0, 3000, 500), np.arange(2999, -1, -1), np.array([5, 5, 2999]), np.array([], np.int64)):
         np.testing.assert_array_equal(rows.rows(ids.astype(np.int32)), X[ids])
