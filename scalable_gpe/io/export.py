@@ -108,7 +108,8 @@ def _is_anndata(folder: Path) -> bool:
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a path to write to; what is written there replaces the target once it is complete."""
-    with removed(_beside(target)) as unfinished:
+    unfinished = _beside(target)
+    try:
         yield unfinished
         if not target.is_dir():
             os.replace(unfinished, target)
@@ -121,21 +122,13 @@ def replacing(target: Path) -> Iterator[Path]:
             os.rename(old, target)
             raise
         _remove(old)
+    finally:
+        _remove(unfinished)
 
 
 def _beside(target: Path) -> Path:
     """A name in the folder of a target that no other export uses."""
     return target.with_name(f".unfinished-{uuid.uuid4().hex[:12]}{target.suffix}")
-
-
-@contextlib.contextmanager
-def removed(path: Path) -> Iterator[Path]:
-    """Give a path at which there is nothing, before and after."""
-    _remove(path)
-    try:
-        yield path
-    finally:
-        _remove(path)
 
 
 def _remove(path: Path) -> None:
