@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 from scalable_gpe.checks import ALL, Power, check_choice
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import GPEWarning, warn
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph_matrices import connectivities, distances
 from scalable_gpe.io.export import (
@@ -23,7 +22,6 @@ from scalable_gpe.io.export import (
     DenseBlocks,
     RowLabels,
     check_installed,
-    check_replaceable,
     component_names,
     replacing,
     write_anndata,
@@ -45,7 +43,7 @@ def export(
 ) -> Path:
     r"""Write an embedding for other tools, by the ending of the path.
 
-    ``.h5ad`` and ``.zarr`` are AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
+    ``.h5ad`` is AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
     lists, ``obsp["connectivities"]`` the kernel without its diagonal,
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad i \ne j,
@@ -63,7 +61,7 @@ def export(
     embedding : Embedding
         Of `embed` or `open`.
     path : path
-        The file (or folder, for .zarr).
+        The file.
     power : int or "all", optional
         Which power of an embedding of several. By default "all" if it is there, or the largest: the log says which, and
         so does ``uns["gpe"]["power"]`` of AnnData, which gets each of them as ``obsm["X_gpe_<power>"]``.
@@ -142,10 +140,16 @@ def export_probabilities(
 
 def _check(path: Any, endings: Sequence[str], overwrite: bool) -> tuple[Path, str]:
     """Check that a file can be written, in a format that its path names, before the work."""
-    target = check_target(path, folder=os.fspath(path).lower().endswith(".zarr"))
+    target = check_target(path)
     ending = check_choice(target.suffix.lower(), endings, "the ending of the path")
     check_installed(ending)
-    check_replaceable(target, overwrite=overwrite)
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            Message(
+                f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
+                "replace it with `overwrite=True`."
+            )
+        )
     return target, ending
 
 
