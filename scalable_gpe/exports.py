@@ -3,7 +3,6 @@
 import json
 import logging
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from scalable_gpe.io.export import (
     write_table,
 )
 from scalable_gpe.io.files import check_target
-from scalable_gpe.io.points import Annotations, first_names
+from scalable_gpe.io.points import Annotations
 from scalable_gpe.projection import blocks, points_of
 from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.storage.blocks import ranges
@@ -182,7 +181,6 @@ def _dense(points: Any) -> DenseBlocks:
 def _anndata(embedding: Embedding, power: Power, *, graph: bool, all_powers: bool) -> AnnDataContent:
     """Lay an embedding out as AnnData, with its graph or without."""
     names = np.arange(embedding.graph.n_rows) if embedding.names is None else embedding.names
-    _warn_about_repeats(embedding.names)
     powers = embedding.by_power
     obsm = {"X_gpe": _dense(powers[power])}
     if all_powers and len(powers) > 1:
@@ -197,13 +195,6 @@ def _anndata(embedding: Embedding, power: Power, *, graph: bool, all_powers: boo
         uns |= {"neighbors": made, "gpe": about | made}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
     return AnnDataContent(names.astype(str), obsm, obsp, uns, _annotations(embedding), obs)
-
-
-def _warn_about_repeats(names: np.ndarray | None) -> None:
-    """Warn about names that several rows have: scanpy wants each to have its own."""
-    repeated = [] if names is None else [name for name, count in Counter(names.tolist()).items() if count > 1]
-    if repeated:
-        warn(f"several rows are named {first_names(repeated, 5)}: scanpy needs a name for each row.", GPEWarning)
 
 
 def _annotations(embedding: Embedding) -> Annotations | None:
