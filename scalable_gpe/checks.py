@@ -156,8 +156,8 @@ def check_row(value: Any, n_rows: int, names: npt.NDArray[Any] | None, name: str
 
 def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
     """Check one power or "all", or several different ones; return a tuple in the order given."""
-    several = isinstance(value, Iterable) and not isinstance(value, str)
-    powers = tuple(_one_power(one, name) for one in (value if several else [value]))
+    given = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    powers = tuple(_one_power(power, name) for power in given)
     if not powers or len(set(powers)) < len(powers):
         raise ValueError(Message(f"`{name}` must hold different powers, such as [16, 64]; got {list(powers)}."))
     return powers

@@ -45,7 +45,7 @@ class Source:
     def shared(self) -> bool:
         """Whether other processes can read the same values: a file with a name, or a store that is not in memory."""
         if self.library == "mapped":
-            return self.array.filename is not None
+            return bool(self.array.filename is not None)
         if self.library != "zarr":
             return False
         from zarr.storage import MemoryStore
@@ -68,7 +68,8 @@ class Source:
             return np.asarray(read(self.array, at))
         ids = self.numbers(np.arange(at.start, at.stop) if isinstance(at, slice) else np.asarray(at))
         if isinstance(at, slice) and len(ids) and ids[-1] - ids[0] < 2 * len(ids):
-            return np.asarray(read(self.array, slice(int(ids[0]), int(ids[-1]) + 1)))[ids - ids[0]]
+            whole = np.asarray(read(self.array, slice(int(ids[0]), int(ids[-1]) + 1)))
+            return np.asarray(whole[ids - ids[0]])
         return np.asarray(read(self.array, ids))
 
     def __reduce__(self) -> tuple[Callable[..., "Source"], tuple[Any, ...]]:
