@@ -237,7 +237,7 @@ def test_missing_values_are_named_as_in_the_object(place):
     for call in (lambda: gpe.tl.embed(adata, progress=False), lambda: gpe.tl.neighbors(adata, 5)):
         with pytest.raises(ValueError, match=rf"^{re.escape(place)} must be finite .* row 3, column .*Drop these"):
             call()
-    with pytest.raises(ValueError, match="missing='drop' leaves out rows, which obsm cannot"):
+    with pytest.raises(ValueError, match="missing='drop' leaves rows out, which obsm cannot"):
         gpe.tl.embed(adata, missing="drop")
 
 
