@@ -94,10 +94,11 @@ def circle_with_outliers(
     >>> datasets.circle_with_outliers(200)[-2:].tolist()
     [[0.0, 3.0], [3.0, 0.0]]
     """
-    extra = checks.check_points(outliers, "outliers", min_rows=1)
-    n_circle = checks.check_count(n_rows, "n_rows", minimum=len(extra) + 1) - len(extra)
-    if extra.shape[1] != 2:
+    extra = np.asarray(outliers, np.float64)
+    if extra.ndim != 2 or extra.shape[1] != 2:
         raise ValueError(Message(f"`outliers` must have 2 columns; got shape {extra.shape}. Pass points of the plane."))
+    checks.check_finite(extra, "outliers")
+    n_circle = checks.check_count(n_rows, "n_rows", minimum=len(extra) + 1) - len(extra)
     ids = checks.check_selection(rows, n_rows, "rows")
     out = circle(n_rows, random_state=random_state, rows=ids)
     out[ids >= n_circle] = extra[ids[ids >= n_circle] - n_circle]

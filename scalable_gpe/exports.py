@@ -2,12 +2,8 @@
 
 import json
 import logging
-import os
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,7 @@ import numpy as np
 
 from scalable_gpe.checks import ALL, Power, check_choice
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import GPEWarning, warn
-from scalable_gpe.execution.cluster import on_cluster
-from scalable_gpe.execution.context import Context, open_store
+from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph_matrices import connectivities, distances
 from scalable_gpe.io.export import (
@@ -27,17 +21,14 @@ from scalable_gpe.io.export import (
     DenseBlocks,
     RowLabels,
     check_installed,
-    check_replaceable,
     component_names,
-    removed,
     replacing,
     write_anndata,
-    write_csv,
     write_npy,
-    write_parquet,
+    write_table,
 )
 from scalable_gpe.io.files import check_target
-from scalable_gpe.io.points import Annotations, first_names
+from scalable_gpe.io.points import Annotations
 from scalable_gpe.projection import blocks, points_of
 from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.storage.blocks import ranges
@@ -51,7 +42,7 @@ def export(
 ) -> Path:
     r"""Write an embedding for other tools, by the ending of the path.
 
-    ``.h5ad`` and ``.zarr`` are AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
+    ``.h5ad`` is AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
     lists, ``obsp["connectivities"]`` the kernel without its diagonal,
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad i \ne j,
@@ -69,7 +60,7 @@ def export(
     embedding : Embedding
         Of `embed` or `open`.
     path : path
-        The file (or folder, for .zarr).
+        The file.
     power : int or "all", optional
         Which power of an embedding of several. By default "all" if it is there, or the largest: the log says which, and
         so does ``uns["gpe"]["power"]`` of AnnData, which gets each of them as ``obsm["X_gpe_<power>"]``.
@@ -98,9 +89,8 @@ def export(
     points, chosen = points_of(embedding, power, log_level=logging.WARNING if holds_one else logging.INFO)
     if holds_one:
         return _write(target, _dense(points), row_labels(embedding))
-    with replacing(target) as unfinished, _with_scratch(embedding.graph.context, unfinished) as context:
-        content = _anndata(embedding, chosen, context if graph else None, all_powers=power is None)
-        write_anndata(unfinished, content)
+    with replacing(target) as unfinished:
+        write_anndata(unfinished, _anndata(embedding, chosen, graph=graph, all_powers=power is None))
     return target
 
 
@@ -149,10 +139,16 @@ def export_probabilities(
 
 def _check(path: Any, endings: Sequence[str], overwrite: bool) -> tuple[Path, str]:
     """Check that a file can be written, in a format that its path names, before the work."""
-    target = check_target(path, folder=os.fspath(path).lower().endswith(".zarr"))
+    target = check_target(path)
     ending = check_choice(target.suffix.lower(), endings, "the ending of the path")
     check_installed(ending)
-    check_replaceable(target, overwrite=overwrite)
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            Message(
+                f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
+                "replace it with `overwrite=True`."
+            )
+        )
     return target, ending
 
 
@@ -173,23 +169,8 @@ def _write(target: Path, matrix: DenseBlocks, labels: RowLabels | None, columns:
         if target.suffix.lower() == ".npy":
             write_npy(unfinished, matrix)
         else:
-            write_table = write_csv if target.suffix.lower() == ".csv" else write_parquet
             write_table(unfinished, matrix, columns, labels)
     return target
-
-
-@contextmanager
-def _with_scratch(context: Context, unfinished: Path) -> Iterator[Context]:
-    """The context for converting a graph: on the active cluster with the store of the run, or here.
-
-    Scratch files of this process are beside the target, because the store may be read-only.
-    """
-    with on_cluster(context):
-        if context.workers.remote:
-            yield context
-            return
-        with removed(unfinished.with_name(f"{unfinished.name}-scratch")) as folder:
-            yield replace(context, store=open_store(folder))
 
 
 def _dense(points: Any) -> DenseBlocks:
@@ -197,10 +178,9 @@ def _dense(points: Any) -> DenseBlocks:
     return DenseBlocks((n_rows, n_columns), blocks(points))
 
 
-def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all_powers: bool) -> AnnDataContent:
-    """Lay an embedding out as AnnData; `context` converts its graph, which is left out without one."""
+def _anndata(embedding: Embedding, power: Power, *, graph: bool, all_powers: bool) -> AnnDataContent:
+    """Lay an embedding out as AnnData, with its graph or without."""
     names = np.arange(embedding.graph.n_rows) if embedding.names is None else embedding.names
-    _warn_about_repeats(embedding.names)
     powers = embedding.by_power
     obsm = {"X_gpe": _dense(powers[power])}
     if all_powers and len(powers) > 1:
@@ -208,23 +188,13 @@ def _anndata(embedding: Embedding, power: Power, context: Context | None, *, all
     about = provenance(embedding, power, powers if all_powers else [power], _source(embedding))
     uns: dict[str, object] = {"gpe": about}
     obsp = {}
-    if context is not None:
-        obsp = {
-            "distances": distances(embedding.graph, context),
-            "connectivities": connectivities(embedding.kernel, context),
-        }
+    if graph:
+        obsp = {"distances": distances(embedding.graph), "connectivities": connectivities(embedding.kernel)}
         # the rows that the graph was made from are not exported, and scanpy's UMAP needs some
-        graph = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
-        uns |= {"neighbors": graph, "gpe": about | graph}
+        made = scanpy_neighbors(embedding.graph, embedding.parameters, "distances", "connectivities", "obsm/X_gpe")
+        uns |= {"neighbors": made, "gpe": about | made}
     obs = {"gpe_component": component_numbers(embedding), "gpe_run": run_numbers(embedding)}
     return AnnDataContent(names.astype(str), obsm, obsp, uns, _annotations(embedding), obs)
-
-
-def _warn_about_repeats(names: np.ndarray | None) -> None:
-    """Warn about names that several rows have: scanpy wants each to have its own."""
-    repeated = [] if names is None else [name for name, count in Counter(names.tolist()).items() if count > 1]
-    if repeated:
-        warn(f"several rows are named {first_names(repeated, 5)}: scanpy needs a name for each row.", GPEWarning)
 
 
 def _annotations(embedding: Embedding) -> Annotations | None:

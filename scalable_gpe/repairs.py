@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from scalable_gpe.errors import DamageError, Message, StoreError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.progress import Progress
@@ -14,12 +12,14 @@ from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.build import GraphStage, Source
 from scalable_gpe.graph.duplicates import content, hash_rows
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
+from scalable_gpe.io.rows import InputRows
 from scalable_gpe.pipeline import open_input, plan_memory, run_stages
+from scalable_gpe.report import Report
 from scalable_gpe.run_log import RunRecord
 from scalable_gpe.run_store import with_repairs
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.commits import Damage
-from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, input_name
+from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, Keys, input_name
 from scalable_gpe.storage.protocol import read_whole
 from scalable_gpe.storage.records import from_json, to_json
 from scalable_gpe.storage.zarr_store import ZarrStore
@@ -85,33 +85,32 @@ def repair(
     return Repair(damage, left)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _StoredGraph(GraphStage):
     """The graph of a run as the store holds it."""
 
-    run: RunRecord | None = None
+    keys: Keys
+    report: Report
 
     @property
     def n_rows(self) -> int:
         """Number of rows of the run."""
-        return 0 if self.run is None or self.run.report is None else self.run.report.n_rows
+        return self.report.n_rows
 
     @property
     def n_neighbors(self) -> int:
         """Number of neighbours in each list."""
-        return 1 if self.run is None or self.run.report is None else self.run.report.n_neighbors
+        return self.report.n_neighbors
 
     @property
     def source(self) -> Source:
         """Fingerprint of the input, as the run has it."""
-        assert self.run is not None
-        return from_json(Source, self.run.keys.input)
+        return from_json(Source, self.keys.input)
 
     @property
     def name(self) -> str:
         """Name of the graph."""
-        assert self.run is not None
-        return self.run.keys.graph
+        return self.keys.graph
 
     def make(self, context: Context) -> NeighborGraph:
         """Raise: there is nothing to make it from."""
@@ -140,9 +139,9 @@ def _repair_run(
     later = _below(damage, (keys.kernel, keys.heat, keys.sketch, keys.run_name, *run.arrays.values()))
     graph = _below(damage, (keys.graph, input_name(keys.graph)))
     labels = _below(damage, (NAMES, FEATURE_NAMES, ANNOTATIONS))
-    is_from_rows = from_json(Source, keys.input).neighbors is None
-    source: GraphStage = _StoredGraph(parameters.search, None, run=run)
-    if X is not None and is_from_rows:
+    assert run.report is not None  # a finished run has one
+    source: GraphStage = _StoredGraph(parameters.search, None, keys=keys, report=run.report)
+    if X is not None and source.source.neighbors is None:
         source = GraphStage(parameters.search, open_input(X, parameters, storage_options))
         number = int(keys.graph.partition("-")[2] or 0)
         source, later = replace(source.scaled(workers), number=number), [*later, *graph, *labels]
@@ -150,13 +149,15 @@ def _repair_run(
         return
     if not later:
         return
-    try:
-        weight = _weight(run, store)
-    except DamageError:
-        return
+    weight = None  # which only the heat kernel holds
+    if parameters.sample_weight is not None:
+        try:
+            weight = read_whole(store.open_table(f"{keys.heat}/weights"))
+        except DamageError:
+            return
     context = Context(store, workers, plan_memory(parameters, source, workers, store.location))
     if source.rows is not None:
-        _check_input(source, run, context)
+        _check_input(source, source.rows, run, context)
     for damaged in later:
         store.repair(damaged.array, damaged.part)
     with_repairs(store, lambda: run_stages(source, parameters, context, weight))
@@ -167,17 +168,9 @@ def _below(damage: Iterable[Damage], results: Iterable[str]) -> list[Damage]:
     return [found for found in damage if any(f"{found.array}/".startswith(f"{name}/") for name in results)]
 
 
-def _weight(run: RunRecord, store: ZarrStore) -> np.ndarray | None:
-    """The sample weights of a run, which only its heat kernel holds."""
-    if run.parameters.sample_weight is None:
-        return None
-    return read_whole(store.open_table(f"{run.keys.heat}/weights"))
-
-
-def _check_input(source: GraphStage, run: RunRecord, context: Context) -> None:
+def _check_input(source: GraphStage, rows: InputRows, run: RunRecord, context: Context) -> None:
     """Refuse other points than those of the run, before anything is removed."""
-    metadata, rows = None, source.rows
-    assert rows is not None
+    metadata = None
     with contextlib.suppress(DamageError):
         metadata = context.store.peek(run.keys.graph, GraphMetadata)
     same = to_json(source.source) == run.keys.input

@@ -1,7 +1,6 @@
 """Values that a user gives for rows: one for each of them, in their order or by their names."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,78 +89,35 @@ def in_order_of(
     names = names.astype(str)
     if just_counts(index) and not _counts_names(len(index), names, dropped, name):
         return values
-    match = NameMatch.of(names, np.asarray(index).astype(str))
-    if not match.suits(partial):
+    return _by_name(names, values, name, partial)
+
+
+def _by_name(names: npt.NDArray[Any], values: Any, name: str, partial: bool) -> Any:
+    """The value of each row by name, None without one; equal names in the same order may repeat."""
+    import pandas
+
+    rows, index = pandas.Index(names), pandas.Index(np.asarray(values.index).astype(str))
+    if index.equals(rows):
+        return values
+    has_value, is_known = rows.isin(index), index.isin(rows)
+    repeated = rows[has_value & rows.duplicated()].append(index[is_known & index.duplicated()]).unique()
+    if len(repeated) or not (has_value.any() if partial else has_value.all()):
+        wrong, what = (repeated, "stand in several rows") if len(repeated) else (rows[~has_value], "have no value")
+        shown = ", ".join(map(repr, wrong[:5])) + (f" and {len(wrong) - 5:,} more" if len(wrong) > 5 else "")
         raise ValueError(
             Message(
-                f"`{name}` is a Series, which goes by the names of rows, but {match.problem}. Give each row one value, "
-                "or pass the values alone if they are in the order of the rows."
+                f"`{name}` goes by the names of rows, but {len(wrong):,} of them {what}: {shown}. Give each row one "
+                "value, or pass the values alone if they are in the order of the rows."
             )
         )
-    return match.take(values, f"`{name}`")
-
-
-@dataclass(frozen=True)
-class NameMatch:
-    """Where values for rows are, by name.
-
-    Attributes
-    ----------
-    numbers : array
-        For each row the number of its value; -1 without one.
-    n_values : int
-        Number of values.
-    missing, repeated : array of str
-        Names of rows without a value; names that several of them share, or several values.
-    """
-
-    numbers: npt.NDArray[np.int64]
-    n_values: int
-    missing: npt.NDArray[Any]
-    repeated: npt.NDArray[Any]
-
-    @classmethod
-    def of(cls, names: npt.NDArray[Any], of_values: npt.NDArray[Any]) -> "NameMatch":
-        """Find the names of rows among those of values; equal names in the same order may repeat."""
-        nobody = names[:0]
-        if np.array_equal(names, of_values):
-            return cls(np.arange(len(names)), len(names), nobody, nobody)
-        order = np.argsort(of_values, kind="stable")
-        ordered = of_values[order]
-        at = np.minimum(np.searchsorted(ordered, names), len(ordered) - 1)
-        has = ordered[at] == names if len(ordered) else np.zeros(len(names), np.bool_)
-        repeated = np.union1d(_repeated(np.sort(names[has])), np.intersect1d(_repeated(ordered), names))
-        return cls(np.where(has, order[at] if len(ordered) else -1, -1), len(ordered), names[~has], repeated)
-
-    def suits(self, partial: bool) -> bool:
-        """Whether each row, or with `partial` some of them, has one value."""
-        enough = len(self.missing) < len(self.numbers) if partial else not len(self.missing)
-        return enough and not len(self.repeated)
-
-    @property
-    def problem(self) -> str:
-        """Why they do not suit."""
-        is_shared = len(self.repeated) > 0
-        wrong, what = (self.repeated, "stand in several rows") if is_shared else (self.missing, "have no value")
-        rest = f" and {len(wrong) - 5:,} more" if len(wrong) > 5 else ""
-        return f"{len(wrong):,} of them {what}: {', '.join(map(repr, wrong[:5].tolist()))}{rest}"
-
-    def take(self, values: Any, what: str) -> Any:
-        """The value of each row, None without one; warn about values of no row."""
-        there = self.numbers >= 0
-        if there.all():
-            is_series = hasattr(values, "iloc")
-            return values.iloc[self.numbers].reset_index(drop=True) if is_series else values[self.numbers]
-        if unknown := self.n_values - np.count_nonzero(there):
-            warn(f"{unknown:,} of {self.n_values:,} names of {what} are in no row: they are left out.", GPEWarning)
-        found = np.full(len(there), None, object)
-        found[there] = np.asarray(values, object)[self.numbers[there]]
-        return found
-
-
-def _repeated(ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    repeated: npt.NDArray[Any] = ordered[1:][ordered[1:] == ordered[:-1]]
-    return repeated
+    numbers = np.flatnonzero(is_known)[index[is_known].get_indexer(rows)]
+    if has_value.all():
+        return values.iloc[numbers].reset_index(drop=True)
+    if unknown := len(index) - np.count_nonzero(is_known):
+        warn(f"{unknown:,} of {len(index):,} names of `{name}` are in no row: they are left out.", GPEWarning)
+    by_row = np.full(len(rows), None, object)
+    by_row[has_value] = np.asarray(values, object)[numbers[has_value]]
+    return by_row
 
 
 def _counts_names(length: int, names: npt.NDArray[Any], dropped: npt.NDArray[Any] | None, name: str) -> bool:

@@ -4,18 +4,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import GPEWarning, Message, StoreError, logger, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.formatting import plain
-from scalable_gpe.graph.build import Source
 from scalable_gpe.parameters import Parameters
 from scalable_gpe.report import Report
 from scalable_gpe.storage.keys import GROUPS, RUNS, Keys, embedding_name, input_name
 from scalable_gpe.storage.protocol import ArrayStore
-from scalable_gpe.storage.records import from_json
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,7 @@ class RunLog:
 
     def finish(self, report: Report, arrays: dict[Power, str]) -> None:
         """Record that the run is finished."""
-        done = replace(
-            self._record,
-            finished=True,
-            seconds=dict(self.seconds),
-            report=report,
-            arrays=arrays,
-        )
+        done = replace(self._record, finished=True, seconds=dict(self.seconds), report=report, arrays=arrays)
         self._store.commit(self._name, done, arrays=list(arrays.values()))
 
 
@@ -131,38 +124,24 @@ def check_same_input(store: ArrayStore, keys: Keys) -> None:
     """Refuse a store that was made from another input, and say what differs."""
     for record in read_runs(store).values():
         if record.keys.input != keys.input:
-            difference = _difference(from_json(Source, record.keys.input), from_json(Source, keys.input))
             raise StoreError(
                 Message(
-                    f"the store was made from another input ({difference}). Pass another store, or `resume=False` to "
-                    "start over in this one."
+                    f"the store was made from another input ({_difference(record.keys.input, keys.input)}). Pass "
+                    "another store, or `resume=False` to start over in this one."
                 )
             )
 
 
-def _difference(stored: Source, now: Source) -> str:
-    """Describe how the input of a store differs from the current one."""
-    if stored.rows != now.rows:
-        if stored.rows is None or now.rows is None:
-            return _only_one("points", stored.rows is not None)
-        sizes = [
-            f"{name}: stored {old}, now {new}"
-            for name, old, new in (
-                ("n_rows", stored.rows.n_rows, now.rows.n_rows),
-                ("n_features", stored.rows.n_features, now.rows.n_features),
-            )
-            if old != new
-        ]
-        return "; ".join(sizes) or "points of the same shape with other values"
-    if stored.neighbors is None or now.neighbors is None:
-        return _only_one("neighbour lists", stored.neighbors is not None)
-    if stored.neighbors.shape != now.neighbors.shape:
-        return f"shape: stored {list(stored.neighbors.shape)}, now {list(now.neighbors.shape)}"
-    return "neighbour lists of the same shape with other values"
-
-
-def _only_one(what: str, stored: bool) -> str:
-    return f"stored {'with' if stored else 'without'} {what}, now {'without' if stored else 'with'}"
+def _difference(stored: dict[str, Any], now: dict[str, Any]) -> str:
+    """How the rows or the neighbour lists of a store differ from those of now."""
+    what = next(name for name in now if stored.get(name) != now[name])
+    old, new = stored.get(what) or {}, now[what] or {}
+    sizes = [
+        f"{name}: stored {old.get(name)}, now {new.get(name)}"
+        for name in ("n_rows", "n_features", "shape")
+        if old.get(name) != new.get(name)
+    ]
+    return "; ".join(sizes) or f"{what} of the same shape with other values"
 
 
 def embedding_names(store: ArrayStore, key: str, powers: tuple[Power, ...]) -> dict[Power, str]:

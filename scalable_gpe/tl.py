@@ -5,16 +5,25 @@ Results of `embed` and `pseudotime` go to keys of their own (``X_gpe``, ``gpe_di
 CellRank's; nothing else of the object is touched.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import identity
 
-from scalable_gpe.checks import ALL, NotFiniteError, Seed, check_count, check_random_state, check_row
+from scalable_gpe.anndata_graphs import (
+    about_solution,
+    categorical,
+    embeddings_in,
+    graph_matrix,
+    heat_of,
+    key_of,
+    naming_place,
+    remove_embedding,
+    row_of,
+    rows_of,
+    scanpys_root,
+)
+from scalable_gpe.checks import ALL, Seed, check_count, check_random_state
 from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import distances_from
 from scalable_gpe.errors import ConnectivityWarning, Message, warn
@@ -22,12 +31,10 @@ from scalable_gpe.exports import component_numbers, provenance, run_numbers, sca
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
-from scalable_gpe.heat.normalization import HeatKernel, heat_kernel, top_eigenvector
-from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
+from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.pipeline import embed as embed_points
 from scalable_gpe.projection import points_of
 from scalable_gpe.propagation.labels import check_groups, check_labels
-from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.propagation.propagate import propagate as propagate_labels
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 
@@ -81,30 +88,24 @@ def embed(
     (300, 8)
     """
     if "neighbors" in parameters or parameters.get("metric") == "precomputed":
-        text = (
-            "gpe.tl.embed takes a graph by `neighbors_key`; `neighbors` and `metric='precomputed'` are for gpe.embed."
-        )
-        raise TypeError(Message(text))
+        raise TypeError(Message("`neighbors` and `metric='precomputed'` are for gpe.embed. Pass `neighbors_key` here."))
+    if use_rep is not None and neighbors_key is not None:
+        raise ValueError(Message("`use_rep` and `neighbors_key` both name an input. Pass one of them."))
+    if neighbors_key is None and parameters.get("missing") == "drop":
+        raise ValueError(Message("`missing='drop'` leaves rows out, which obsm cannot. Drop the observations first."))
     adata = adata.copy() if copy else adata
-    key_added = _key_of(key_added.removeprefix("X_") if isinstance(key_added, str) else key_added, "gpe")
-    source = _source(adata, use_rep, neighbors_key)
-    if source.name == f"obsm/X_{key_added}":
-        raise ValueError(
-            Message(
-                f"`key_added={key_added!r}` would replace obsm['X_{key_added}'], which is embedded. Choose another."
-            )
-        )
-    if source.rows is not None and parameters.get("missing") == "drop":
-        raise ValueError(
-            Message(
-                "`missing='drop'` leaves rows out, and obsm has one for each observation. Drop them first: "
-                f"{source.drop_line}."
-            )
-        )
-    with source.named():
-        result = embed_points(source.rows, neighbors=source.neighbors, **parameters)
+    key_added = key_of(key_added.removeprefix("X_") if isinstance(key_added, str) else key_added, "gpe")
+    rows, lists = None, None
+    if neighbors_key is None:
+        place, rows = rows_of(adata, use_rep)
+    else:
+        place, lists = graph_matrix(adata, neighbors_key, "distances")
+    if place == f"obsm/X_{key_added}":
+        raise ValueError(Message(f"`key_added={key_added!r}` would replace {place}, which is embedded."))
+    with naming_place(place):
+        result = embed_points(rows, neighbors=lists, **parameters)
     matrices = graph_matrices(result.graph, result.kernel)
-    _remove_powers(adata, key_added)
+    remove_embedding(adata, key_added)
     points, chosen = points_of(result)
     adata.obsm[f"X_{key_added}"] = np.asarray(points[:])
     if len(result.by_power) > 1:
@@ -112,13 +113,10 @@ def embed(
             adata.obsm[f"X_{key_added}_{power}"] = np.asarray(values[:])
     adata.obs[f"{key_added}_component"] = component_numbers(result)
     adata.obs[f"{key_added}_run"] = run_numbers(result)
-    old = f"{key_added}_pseudotime" if "pseudotime_error" in adata.uns.get(key_added, ()) else None
-    if old in adata.obs:
-        adata.obs = adata.obs[[column for column in adata.obs.columns if column != old]]  # a lazy table has no del
     keys = f"{key_added}_distances", f"{key_added}_connectivities"
     adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices
-    graph = scanpy_neighbors(result.graph, result.parameters, *keys, source.name)
-    adata.uns[key_added] = provenance(result, chosen, result.by_power, source.name) | graph
+    graph = scanpy_neighbors(result.graph, result.parameters, *keys, place)
+    adata.uns[key_added] = provenance(result, chosen, result.by_power, place) | graph
     return adata if copy else None
 
 
@@ -156,7 +154,7 @@ def pseudotime(
     0.0
     """
     key = key.removeprefix("X_")
-    others = _embeddings(adata)
+    others = embeddings_in(adata)
     if key not in others:
         advice = f"pass `key={others[0]!r}`" if others else "call gpe.tl.embed(adata, power='all') first"
         raise KeyError(Message(f"`adata` holds no embedding {key!r}: {advice}."))
@@ -164,32 +162,19 @@ def pseudotime(
     name = f"X_{key}" if about.get("power") == ALL else f"X_{key}_{ALL}"
     if "power" in about and name not in adata.obsm:
         raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
-    if missing := {f"{key}_component", f"{key}_run"} - set(adata.obs):  # parts of a graph do not tell what is connected
-        raise KeyError(
-            Message(
-                f"`adata` has no obs[{min(missing)!r}]: anndata.concat drops columns that not all objects have, and "
-                "earlier releases did not write it. Call gpe.tl.embed."
-            )
+    columns = {f"{key}_component", f"{key}_run"}  # parts of a graph do not tell what is connected
+    if columns - set(adata.obs) or "run" not in about or np.any(np.asarray(adata.obs[f"{key}_run"]) != about["run"]):
+        text = (
+            f"the observations of `adata` come from several embeddings, as after anndata.concat, or lack one of "
+            f"{sorted(columns)} in obs. Call gpe.tl.embed after concatenating: distances between separate embeddings "
+            "mean nothing."
         )
-    if "run" not in about or np.any(np.asarray(adata.obs[f"{key}_run"]) != about["run"]):
-        raise ValueError(
-            Message(
-                f"the observations of `adata` come from several embeddings, as after anndata.concat: obs['{key}_run'] "
-                "tells them apart. Distances between separate embeddings mean nothing: call gpe.tl.embed after "
-                "concatenating."
-            )
-        )
-    adata, column = adata.copy() if copy else adata, _key_of(key_added, f"{key}_pseudotime")
+        raise ValueError(Message(text))
+    if root is None:
+        root = scanpys_root(adata, about.get("n_obs", adata.n_obs))
+    adata, column = adata.copy() if copy else adata, key_of(key_added, f"{key}_pseudotime")
     component = np.asarray(adata.obs[f"{key}_component"])
-    n_all, is_number = about.get("n_obs", adata.n_obs), not isinstance(adata.uns.get("iroot", ""), str)
-    if root is None and is_number and n_all != adata.n_obs:
-        raise ValueError(
-            Message(
-                f"uns['iroot'] is a row number, and `adata` has {adata.n_obs} of {n_all} observations that "
-                "were embedded: it may be that of another cell. Pass `root=` by name, as in adata.obs_names."
-            )
-        )
-    distances = distances_from(_row(adata, root), adata.obsm[name], component)
+    distances = distances_from(row_of(adata, root, "root"), adata.obsm[name], component)
     adata.obs[column] = distances
     adata.uns[key]["pseudotime_error"] = float(about["distance_error"])
     if n_apart := int(np.isinf(distances).sum()):
@@ -254,13 +239,13 @@ def neighbors(
     >>> adata.obsp["distances"].nnz, adata.uns["neighbors"]["params"]["n_neighbors"]
     (4500, 16)
     """
-    adata, name = adata.copy() if copy else adata, _key_of(key_added, "neighbors")
-    if name in _embeddings(adata):
+    adata, name = adata.copy() if copy else adata, key_of(key_added, "neighbors")
+    if name in embeddings_in(adata):
         raise ValueError(Message(f"`key_added={name!r}` would replace what uns says of an embedding. Choose another."))
-    source, seed = _source(adata, use_rep, None), check_random_state(random_state)
-    with source.named():
+    (place, rows), seed = rows_of(adata, use_rep), check_random_state(random_state)
+    with naming_place(place):
         graph = neighbor_graph(
-            source.rows,
+            rows,
             n_neighbors,
             metric=metric,
             method=method,
@@ -274,7 +259,7 @@ def neighbors(
     keys = f"{prefix}distances", f"{prefix}connectivities"
     adata.obsp[keys[0]], adata.obsp[keys[1]] = matrices
     parameters = {"metric": metric, "random_state": seed}
-    adata.uns[name] = scanpy_neighbors(graph, parameters, *keys, source.name)
+    adata.uns[name] = scanpy_neighbors(graph, parameters, *keys, place)
     return adata if copy else None
 
 
@@ -320,7 +305,7 @@ def diffmap(
     ((300, 15), 1.0)
     """
     n_others = check_count(n_comps, "n_comps", minimum=2) - 1
-    heat = _heat_of(adata, neighbors_key, normalization)
+    heat = heat_of(adata, neighbors_key, normalization)
     points, eigenvalues = diffusion_map(heat, n_others)
     first = heat.kernel.storage_order.spread(top_eigenvector(heat))
     # the points are eigenvectors times eigenvalues, with signs that make the largest entries positive
@@ -383,15 +368,15 @@ def propagate(
     """
     if key not in adata.obs:
         raise KeyError(Message(f"`key` must be a column of obs, {list(adata.obs)}; got {key!r}."))
-    if (name := _key_of(key_added, f"{key}_propagated")) == key:
+    if (name := key_of(key_added, f"{key}_propagated")) == key:
         raise ValueError(Message(f"`key_added={key!r}` would replace the column of the labels. Choose another."))
-    heat = _heat_of(adata, neighbors_key, normalization)
+    heat = heat_of(adata, neighbors_key, normalization)
     found = propagate_labels(heat, np.asarray(adata.obs[key], object), method=method, horizon=horizon, tol=tol)
     adata = adata.copy() if copy else adata
-    adata.obs[name] = _categorical(adata, found.codes, found.classes)
+    adata.obs[name] = categorical(adata, found.codes, found.classes)
     adata.obs[f"{name}_entropy"] = found.entropy
     adata.obsm[f"{name}_probabilities"] = found.probabilities
-    adata.uns[name] = _about(found) | {"labels": key}
+    adata.uns[name] = about_solution(found) | {"labels": key}
     colors, classes = adata.uns.get(f"{key}_colors"), getattr(adata.obs[key].dtype, "categories", ())
     if colors is not None and list(map(str, classes)) == list(map(str, found.classes)):
         adata.uns[f"{name}_colors"] = colors
@@ -445,149 +430,17 @@ def fate(
         given = check_labels(np.asarray(adata.obs[terminal], object), adata.n_obs, "terminal")
         names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
     else:
-        row_of, obs_names = partial(_row, adata, name="terminal"), np.asarray(adata.obs_names, str)
-        groups, codes = check_groups(terminal, adata.n_obs, row_of, obs_names)
+        find, obs_names = partial(row_of, adata, name="terminal"), np.asarray(adata.obs_names, str)
+        groups, codes = check_groups(terminal, adata.n_obs, find, obs_names)
         names = [str(one) for one in groups]
-    found = propagate_labels(_heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
+    found = propagate_labels(heat_of(adata, neighbors_key, normalization), codes, method="harmonic", tol=tol)
     adata = adata.copy() if copy else adata
-    adata.obs["term_states_fwd"] = _categorical(adata, codes, np.array(names))
+    adata.obs["term_states_fwd"] = categorical(adata, codes, np.array(names))
     adata.obs["term_states_fwd_probs"] = np.where(codes >= 0, 1.0, np.nan)
     adata.uns["term_states_fwd_colors"] = list(label_colors(len(names)))
     adata.obsm["lineages_fwd"] = found.probabilities.astype(np.float64)
-    adata.uns["lineages_fwd"] = _about(found) | {"classes": names}
+    adata.uns["lineages_fwd"] = about_solution(found) | {"classes": names}
     return adata if copy else None
-
-
-def _heat_of(adata: Any, neighbors_key: str | None, normalization: str) -> HeatKernel:
-    """The heat kernel of a graph: its connectivities, with ones on the diagonal."""
-    own = _embeddings(adata)
-    if neighbors_key is None and own and "gpe" not in own:
-        choices = [*own, *(["neighbors"] if "neighbors" in adata.uns else [])]
-        raise ValueError(Message(f"`neighbors_key` must say which graph to take: {', '.join(map(repr, choices))}."))
-    key = neighbors_key or ("gpe" if own else "neighbors")
-    connectivities = _graph_matrix(adata, key, "connectivities")[1]
-    if (n_all := adata.uns[key].get("n_obs", adata.n_obs)) != adata.n_obs:
-        warn(
-            f"`adata` has {adata.n_obs} of the {n_all} observations of the graph {key!r}; edges to others are gone. "
-            "Call this before you take a subset, or gpe.tl.neighbors after.",
-            ConnectivityWarning,
-        )
-    return heat_kernel(connectivities + identity(adata.n_obs, connectivities.dtype, "csr"), normalization)
-
-
-def _embeddings(adata: Any) -> list[str]:
-    """The keys of the embeddings that `embed` wrote."""
-    ours = {"parameters", "report"}  # anndata.concat may have dropped one of them
-    found = [key for key, about in adata.uns.items() if isinstance(about, Mapping) and ours & set(about)]
-    return [key for key in found if f"X_{key}" in adata.obsm]
-
-
-def _categorical(adata: Any, codes: np.ndarray, classes: np.ndarray) -> Any:
-    """A categorical column; missing where the code is -1."""
-    column = adata.obs_names.to_series().astype("category")
-    return type(column)(type(column.array).from_codes(codes, [str(one) for one in classes]), index=adata.obs_names)
-
-
-def _about(found: Propagation) -> dict[str, Any]:
-    """What is known of a result: only values that h5ad and zarr can write."""
-    about = {name: getattr(found, name) for name in ("method", "n_unreached", "iterations", "residual", "converged")}
-    horizon = {} if found.horizon is None else {"horizon": found.horizon}
-    return about | horizon | {"classes": [str(one) for one in found.classes]}
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What is embedded: rows, or a neighbour graph; and its place in the object."""
-
-    name: str
-    rows: Any = None
-    neighbors: Any = None
-
-    @property
-    def place(self) -> str:
-        """How the object is asked for the rows."""
-        part, _, name = self.name.partition("/")
-        return f"{part}[{name!r}]" if name else part
-
-    @property
-    def drop_line(self) -> str:
-        """The code that drops observations with missing values."""
-        is_sparse = hasattr(getattr(self.rows, "values", None), "tocsr")
-        sound = "np.asarray({}.sum(axis=1)).ravel())" if is_sparse else "{}).all(axis=1)"
-        return f"adata = adata[np.isfinite({sound.format(f'adata.{self.place}')}].copy()"
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Let an error about rows that are not finite name them as the object does."""
-        try:
-            yield
-        except NotFiniteError as error:
-            text = f"{self.place} {error.fault} Drop these observations: {self.drop_line}. Or fill them in."
-            raise ValueError(Message(text)) from None
-
-
-def _key_of(key_added: Any, default: str) -> str:
-    """The key of results; a file has no names with "/"."""
-    if key_added is None:
-        return default
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(Message(f"`key_added` must be a name, without '/'; got {key_added!r}."))
-    return key_added
-
-
-def _source(adata: Any, use_rep: str | None, neighbors_key: str | None) -> _Source:
-    if neighbors_key is None:
-        key = chosen_key(adata, representation_key(use_rep))
-        return _Source(key, rows=read_anndata(adata, key))
-    if use_rep is not None:
-        raise ValueError(
-            Message(
-                f"`use_rep={use_rep!r}` and `neighbors_key={neighbors_key!r}` both name an input. Pass one of them."
-            )
-        )
-    name, matrix = _graph_matrix(adata, neighbors_key, "distances")
-    return _Source(name, neighbors=matrix)
-
-
-def _graph_matrix(adata: Any, neighbors_key: str, kind: str) -> tuple[str, Any]:
-    """Name and values of the "distances" or "connectivities" of a graph."""
-    graphs = [key for key, about in adata.uns.items() if isinstance(about, Mapping) and "connectivities_key" in about]
-    if neighbors_key not in adata.uns:
-        advice = f"Pass one of {graphs}." if graphs else "Call one of them first."
-        raise KeyError(
-            Message(
-                "`neighbors_key` must be a key of uns that sc.pp.neighbors or gpe.tl.neighbors wrote; got "
-                f"{neighbors_key!r}. {advice}"
-            )
-        )
-    name = str(adata.uns[neighbors_key].get(f"{kind}_key", kind))
-    if name not in adata.obsp:
-        raise KeyError(
-            Message(f"`neighbors_key={neighbors_key!r}` names obsp[{name!r}], which is not there. Run sc.pp.neighbors.")
-        )
-    return f"obsp/{name}", matrix_in_memory(adata.obsp[name])
-
-
-def _remove_powers(adata: Any, key: str) -> None:
-    """Remove the powers that an earlier call wrote: they would pass for powers of this one."""
-    about = adata.uns.get(key)
-    for power in about.get("powers", ()) if isinstance(about, Mapping) else ():
-        if f"X_{key}_{power}" in adata.obsm:
-            del adata.obsm[f"X_{key}_{power}"]
-
-
-def _row(adata: Any, root: Any, name: str = "root") -> int:
-    """The number of an observation that is given by number or name, or of scanpy's root."""
-    if root is None:
-        root = adata.uns.get("iroot")
-    if root is None:
-        raise ValueError(
-            Message(
-                "`root` must be a row number or the name of one observation: none was given, and `adata` has no "
-                "uns['iroot']. Pass one, or set adata.uns['iroot'] as for sc.tl.dpt."
-            )
-        )
-    return check_row(root, adata.n_obs, np.asarray(adata.obs_names), name, "observation")
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ import pickle
 import resource
 import sys
 import zipfile
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -168,11 +168,6 @@ for name, change in METADATA.items():
     CASES[name] = lambda path, change=change: zarr_array(path, change) and None
 
 
-@cache
-def gzip_bomb():
-    return gzip.compress(bytes(BOMB // 16), 1) * 16
-
-
 @case("zarr of format 2 with pickles")
 def _(path):
     chunk = zarr_array(path, put("filters", value=[{"id": "pickle", "protocol": 5}]), zarr_format=2) / "0.0"
@@ -211,80 +206,40 @@ def _(path):
 # --- .h5ad ----------------------------------------------------------------------------------------
 
 
-def h5ad(path):
+def h5ad(path, make):
     import h5py
 
-    return h5py.File(path / "x.h5ad", "w")
+    with h5py.File(path / "x.h5ad", "w") as file:
+        make(file)
 
 
-@case("h5ad with 2^60 rows")
-def _(path):
-    with h5ad(path) as file:
-        file.create_dataset("X", (HUGE, 2), "f4", chunks=(1024, 2), compression="gzip")
+def damaged_chunk(file):
+    data = file.create_dataset("X", (64, 2), "f4", chunks=(16, 2), compression="gzip")
+    data[:] = 1
+    data.id.write_direct_chunk((0, 0), b"damaged")
 
 
-@case("h5ad with 2^31 columns")
-def _(path):
-    with h5ad(path) as file:
-        file.create_dataset("X", (2**20, 2**31), "f4", chunks=(1024, 1024))
+H5AD = {
+    "h5ad with 2^60 rows": lambda file: file.create_dataset("X", (HUGE, 2), "f4", chunks=(1024, 2), compression="gzip"),
+    "h5ad with 2^31 columns": lambda file: file.create_dataset("X", (2**20, 2**31), "f4", chunks=(1024, 1024)),
+    "h5ad with a damaged chunk": damaged_chunk,
+    "h5ad of texts": lambda file: file.create_dataset("X", data=[["a", "b"]] * 64),
+    "h5ad of references": lambda file: file.create_dataset("X", (64, 2), dtype=__import__("h5py").ref_dtype),
+    "h5ad of structures": lambda file: file.create_dataset("X", (64, 2), [("a", "f4"), ("b", "f4")]),
+    "h5ad without a shape": lambda file: file.create_dataset("X", data=__import__("h5py").Empty("f4")),
+    "h5ad whose X is a type": lambda file: file.__setitem__("X", np.dtype("f4")),
+    "h5ad with one number": lambda file: file.create_dataset("X", data=1.0),
+    "h5ad with NaN": lambda file: file.create_dataset("X", data=np.full((64, 2), np.nan)),
+}
+for name, make in H5AD.items():
+    CASES[name] = lambda path, make=make: h5ad(path, make)
 
 
-@case("h5ad with a damaged chunk")
-def _(path):
-    with h5ad(path) as file:
-        data = file.create_dataset("X", (64, 2), "f4", chunks=(16, 2), compression="gzip")
-        data[:] = 1
-        data.id.write_direct_chunk((0, 0), b"damaged")
-
-
-@case("h5ad of texts")
-def _(path):
-    with h5ad(path) as file:
-        file["X"] = [["a", "b"]] * 64
-
-
-@case("h5ad of references")
-def _(path):
-    with h5ad(path) as file:
-        file.create_dataset("X", (64, 2), dtype=__import__("h5py").ref_dtype)
-
-
-@case("h5ad of structures")
-def _(path):
-    with h5ad(path) as file:
-        file["X"] = np.zeros((64, 2), [("a", "f4"), ("b", "f4")])
-
-
-@case("h5ad without a shape")
-def _(path):
-    with h5ad(path) as file:
-        file["X"] = __import__("h5py").Empty("f4")
-
-
-@case("h5ad whose X is a type")
-def _(path):
-    with h5ad(path) as file:
-        file["X"] = np.dtype("f4")
-
-
-@case("h5ad with one number")
-def _(path):
-    with h5ad(path) as file:
-        file["X"] = 1.0
-
-
-@case("h5ad with NaN")
-def _(path):
-    with h5ad(path) as file:
-        file["X"] = np.full((64, 2), np.nan)
-
-
-def sparse(path, change):
-    with h5ad(path) as file:
-        group = file.create_group("X")
-        group.attrs.update({"encoding-type": "csr_matrix", "shape": (64, 64)})
-        group["data"], group["indices"], group["indptr"] = np.ones(64), np.arange(64), np.arange(65)
-        change(group)
+def sparse(file, change):
+    group = file.create_group("X")
+    group.attrs.update({"encoding-type": "csr_matrix", "shape": (64, 64)})
+    group["data"], group["indices"], group["indptr"] = np.ones(64), np.arange(64), np.arange(65)
+    change(group)
 
 
 def replaced(name, values):
@@ -312,34 +267,23 @@ SPARSE = {
     "h5ad with sparse numbers and no shape": lambda group: group.attrs.pop("shape"),
 }
 for name, change in SPARSE.items():
-    CASES[name] = lambda path, change=change: sparse(path, change)
+    CASES[name] = lambda path, change=change: h5ad(path, partial(sparse, change=change))
 
 
-def named(path, make):
-    with h5ad(path) as file:
-        file["X"] = points()
-        file.create_group("obs").attrs["_index"] = "n"
-        make(file["obs"])
+def named(file, make):
+    file["X"] = points()
+    file.create_group("obs").attrs["_index"] = "n"
+    make(file["obs"])
 
 
-@case("h5ad with 2^60 names")
-def _(path):
-    named(path, lambda obs: obs.create_dataset("n", (HUGE,), "S8", chunks=(2**20,)))
-
-
-@case("h5ad with names of 1 GB")
-def _(path):
-    named(path, lambda obs: obs.create_dataset("n", (2**14,), f"S{2**26}", chunks=(1,)))
-
-
-@case("h5ad with names that are a group")
-def _(path):
-    named(path, lambda obs: obs.create_group("n"))
-
-
-@case("h5ad with other names than rows")
-def _(path):
-    named(path, lambda obs: obs.create_dataset("n", data=["a"] * 63))
+NAMES = {
+    "h5ad with 2^60 names": lambda obs: obs.create_dataset("n", (HUGE,), "S8", chunks=(2**20,)),
+    "h5ad with names of 1 GB": lambda obs: obs.create_dataset("n", (2**14,), f"S{2**26}", chunks=(1,)),
+    "h5ad with names that are a group": lambda obs: obs.create_group("n"),
+    "h5ad with other names than rows": lambda obs: obs.create_dataset("n", data=["a"] * 63),
+}
+for name, make in NAMES.items():
+    CASES[name] = lambda path, make=make: h5ad(path, partial(named, make=make))
 
 
 @case("h5ad that is not HDF5")
@@ -349,19 +293,19 @@ def _(path):
 
 @case("h5ad that ends early")
 def _(path):
-    with h5ad(path) as file:
-        file["X"] = np.ones((2**16, 2))
+    h5ad(path, lambda file: file.create_dataset("X", data=np.ones((2**16, 2))))
     os.truncate(path / "x.h5ad", 2**16)
 
 
 # --- .parquet -------------------------------------------------------------------------------------
 
 
-def parquet(path, columns, **options):
+def parquet(path, columns, metadata=None, **options):
     import pyarrow
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.table(columns), path / "x.parquet", **options)
+    table = pyarrow.table(columns).replace_schema_metadata(metadata and {"pandas": metadata})
+    pyarrow.parquet.write_table(table, path / "x.parquet", **options)
 
 
 @case("parquet with a name of 16 MB for each row")
@@ -372,55 +316,23 @@ def _(path):
     parquet(path, {"a": np.arange(2**14), "n": names}, compression="zstd")
 
 
-@case("parquet with more rows than the disk holds")
-def _(path):
-    import pyarrow
-    import pyarrow.parquet
-
-    one = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(2**12, np.int8)), pyarrow.array([1.0]))
-    table = pyarrow.table({f"a{number}": one for number in range(64)})
-    with pyarrow.parquet.ParquetWriter(path / "x.parquet", table.schema) as writer:
-        writer.write_table(table)
-    data = bytearray((path / "x.parquet").read_bytes())
-    (path / "x.parquet").write_bytes(lengthened(data, 2**12))
-
-
-def lengthened(data, n_rows):
-    """The same file with another number of rows in its footer."""
-    size = int.from_bytes(data[-8:-4], "little")
-    footer = bytes(data[-8 - size : -8])
-    old, new = varint(n_rows), varint(2**50)
-    at = footer.find(b"\x16" + old)  # the field after the schema: an i64
-    footer = footer[:at] + b"\x16" + new + footer[at + 1 + len(old) :]
-    return bytes(data[: -8 - size]) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
-
-
-def varint(value):
-    value, out = value * 2, bytearray()  # zigzag
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-@case("parquet of texts")
-def _(path):
-    parquet(path, {"a": ["x"] * 64})
-
-
-@case("parquet of structures")
-def _(path):
-    parquet(path, {"a": [{"b": {"c": 1.0}}] * 64})
-
-
-@case("parquet of lists of lists")
-def _(path):
-    parquet(path, {"a": [[[1.0, 2.0]]] * 64})
-
-
-@case("parquet of lists of texts")
-def _(path):
-    parquet(path, {"a": [["x", "y"]] * 64})
+COLUMNS = {
+    "parquet of texts": ["x"] * 64,
+    "parquet of structures": [{"b": {"c": 1.0}}] * 64,
+    "parquet of lists of lists": [[[1.0, 2.0]]] * 64,
+    "parquet of lists of texts": [["x", "y"]] * 64,
+    "parquet with NaN": np.full(64, np.nan),
+    "parquet without rows": np.ones(0),
+}
+for name, column in COLUMNS.items():
+    CASES[name] = lambda path, column=column: parquet(path, {"a": column})
+PANDAS = {
+    "parquet with another index than its columns": '{"index_columns": ["nothing"], "columns": []}',
+    "parquet with nested metadata of pandas": '{"a":' * 100_000,
+    "parquet with metadata of pandas that is not an object": "[1]",
+}
+for name, metadata in PANDAS.items():
+    CASES[name] = lambda path, metadata=metadata: parquet(path, {"a": np.ones(64)}, metadata)
 
 
 @case("parquet with two columns of one name")
@@ -430,44 +342,6 @@ def _(path):
 
     table = pyarrow.Table.from_arrays([pyarrow.array([1.0] * 64)] * 2, names=["a", "a"])
     pyarrow.parquet.write_table(table, path / "x.parquet")
-
-
-@case("parquet with NaN")
-def _(path):
-    parquet(path, {"a": np.full(64, np.nan), "b": np.ones(64)})
-
-
-@case("parquet with another index than its columns")
-def _(path):
-    import pyarrow
-    import pyarrow.parquet
-
-    described = {"pandas": json.dumps({"index_columns": ["nothing"], "columns": [], "column_indexes": []})}
-    table = pyarrow.table({"a": np.ones(64)}).replace_schema_metadata(described)
-    pyarrow.parquet.write_table(table, path / "x.parquet")
-
-
-@case("parquet with nested metadata of pandas")
-def _(path):
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table({"a": np.ones(64)}).replace_schema_metadata({"pandas": '{"a":' * 100_000})
-    pyarrow.parquet.write_table(table, path / "x.parquet")
-
-
-@case("parquet with metadata of pandas that is not an object")
-def _(path):
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table({"a": ["x"] * 64}).replace_schema_metadata({"pandas": "[1]"})
-    pyarrow.parquet.write_table(table, path / "x.parquet")
-
-
-@case("parquet without rows")
-def _(path):
-    parquet(path, {"a": np.ones(0)})
 
 
 @case("parquet that is something else")
@@ -514,7 +388,7 @@ for name, data in TEXTS.items():
 
 @case("csv in a gz that expands to one line")
 def _(path):
-    (path / "x.csv.gz").write_bytes(gzip_bomb())
+    (path / "x.csv.gz").write_bytes(gzip.compress(bytes(BOMB // 16), 1) * 16)
 
 
 @case("csv in a gz that is damaged")

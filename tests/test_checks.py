@@ -10,21 +10,9 @@ from scalable_gpe import checks
 from scalable_gpe.errors import ConvergenceWarning, DamageError, Message, StoreError, warn
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_points_are_not_copied(dtype):
-    X = np.ones((3, 2), dtype=dtype)
-    assert checks.check_points(X) is X
-
-
-@pytest.mark.parametrize("X", [[[1, 2], [3, 4]], np.ones((2, 2), bool), np.ones((2, 2), np.float16)])
-def test_other_numbers_become_float64(X):
-    assert checks.check_points(X).dtype == np.float64
-
-
 def test_large_finite_entries_pass():
     """A sum of the block overflows; its entries are finite."""
-    X = np.full((4, 4), 1.7e308)
-    assert checks.check_points(X) is X
+    checks.check_finite(np.full((4, 4), 1.7e308))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -45,14 +33,6 @@ def test_many_offending_rows_are_counted():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: checks.check_points([1.0, 2.0]), ValueError, r"X must be 2-D.*\(2,\).*reshape"),
-        (lambda: checks.check_points(np.empty((0, 3))), ValueError, "X must have at least 2 rows; got 0"),
-        (lambda: checks.check_points([[1.0]]), ValueError, "X must have at least 2 rows; got 1"),
-        (lambda: checks.check_points(np.empty((3, 0)), "Z"), ValueError, "Z must have at least one column"),
-        (lambda: checks.check_points([["a"]]), TypeError, "X must be real and numeric.*astype"),
-        (lambda: checks.check_points([[1], [1, 2]]), TypeError, "X must be a numeric array"),
-        (lambda: checks.check_points([[1j], [2j]]), TypeError, "X must be real and numeric"),
-        (lambda: checks.check_points(None), TypeError, "X must be real and numeric"),
         (lambda: checks.check_positive(0, "epsilon"), ValueError, "epsilon must be a positive.*got 0"),
         (lambda: checks.check_positive(float("nan"), "epsilon"), ValueError, "epsilon must be a positive"),
         (lambda: checks.check_positive(float("inf"), "epsilon"), ValueError, "epsilon must be a positive"),
@@ -67,15 +47,21 @@ def test_many_offending_rows_are_counted():
         (lambda: checks.check_count(np.True_, "n_jobs"), TypeError, "n_jobs must be a whole number"),
         (lambda: checks.check_count(9, "n_neighbors", maximum=8), ValueError, "n_neighbors must be at most 8; got 9"),
         (lambda: checks.check_count(1, "n_rows", minimum=2), ValueError, "n_rows must be at least 2; got 1"),
-        (lambda: checks.check_power(0), ValueError, "power must be at least 1"),
-        (lambda: checks.check_power(True), TypeError, "power must be a whole number"),
-        (lambda: checks.check_powers([]), ValueError, "power must hold at least one power"),
+        (lambda: checks.check_powers([]), ValueError, "power must hold different powers"),
         (lambda: checks.check_powers([2, 2]), ValueError, "power must hold different powers"),
         (lambda: checks.check_powers([2, 0]), ValueError, "power must be at least 1"),
         (lambda: checks.check_powers("64"), ValueError, "power must be a whole number, 'all', or several"),
-        (lambda: checks.check_powers("auto"), ValueError, "got 'auto'. Pass power='all' for all scales at once, or a"),
-        (lambda: checks.check_powers([4, "auto"]), ValueError, "got 'auto'. Pass power='all' for all scales at once"),
-        (lambda: checks.check_powers(2.5), TypeError, "power must be a whole number, 'all', or several"),
+        (
+            lambda: checks.check_powers("auto"),
+            ValueError,
+            "'all', or several of them; got 'auto'",
+        ),
+        (
+            lambda: checks.check_powers([4, "auto"]),
+            ValueError,
+            "'all', or several of them; got 'auto'",
+        ),
+        (lambda: checks.check_powers(2.5), TypeError, "power must be a whole number"),
         (lambda: checks.check_powers(True), TypeError, "power must be a whole number"),
         (
             lambda: checks.check_choice("l1", ("a", "b"), "metric"),
@@ -83,9 +69,9 @@ def test_many_offending_rows_are_counted():
             "one of 'a', 'b'; got 'l1'",
         ),
         (lambda: checks.check_choice(3, ("a", "b"), "metric"), TypeError, "metric must be one of 'a', 'b'; got 3"),
-        (lambda: checks.check_random_state(True), TypeError, "random_state must be an int"),
-        (lambda: checks.check_random_state(1.5), TypeError, "random_state must be an int"),
-        (lambda: checks.check_random_state(-1), ValueError, "random_state must be between 0"),
+        (lambda: checks.check_random_state(True), TypeError, "random_state must be a whole number"),
+        (lambda: checks.check_random_state(1.5), TypeError, "random_state must be a whole number"),
+        (lambda: checks.check_random_state(-1), ValueError, "random_state must be at least 0"),
     ],
 )
 def test_bad_input(call, error, words):
@@ -141,12 +127,6 @@ def test_every_exception_carries_a_message(kind):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: checks.check_points([1.0], "tol"),
-        lambda: checks.check_points([[1.0]], "tol"),
-        lambda: checks.check_points(np.empty((2, 0)), "tol"),
-        lambda: checks.check_points([[1.0], [np.nan]], "tol"),
-        lambda: checks.check_points([["a"]], "tol"),
-        lambda: checks.check_points([[1], [1, 2]], "tol"),
         lambda: checks.check_positive("1", "tol"),
         lambda: checks.check_positive(0, "tol"),
         lambda: checks.check_fraction(2, "tol"),

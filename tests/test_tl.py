@@ -153,19 +153,17 @@ def test_pseudotime_of_some_cells_is_that_of_all(view):
     np.testing.assert_array_equal(some.obs["gpe_pseudotime"], adata.obs["gpe_pseudotime"][::40])
     assert some.uns["gpe"]["pseudotime_error"] == adata.uns["gpe"]["pseudotime_error"] > np.sqrt(1 / 64)
     del some.obs["gpe_component"]
-    with pytest.raises(KeyError, match=r"no obs\['gpe_component'\]: anndata.concat drops columns"):
+    with pytest.raises(ValueError, match=r"lack one of .'gpe_component', 'gpe_run'."):
         gpe.tl.pseudotime(some, 0)
 
 
-@pytest.mark.filterwarnings("ignore:Writing zarr v2")
 @pytest.mark.parametrize("graph", [True, False])
-@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
-def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
-    adata, path = some_object(), tmp_path / f"cells.{ending}"
+def test_an_export_is_like_an_object_that_was_embedded(graph, tmp_path):
+    adata, path = some_object(), tmp_path / "cells.h5ad"
     adata.obsm["X_pca"][:50] += 100
     given = {"n_components": 16, "n_sketch": 32, "power": [4, "all"], "epsilon": "global", "progress": False}
     gpe.export(gpe.embed(adata, **given), path, graph=graph)
-    found = getattr(anndata, f"read_{ending}")(path)
+    found = anndata.read_h5ad(path)
     gpe.tl.embed(adata, **given)
     assert adata.obs["gpe_component"].tolist() == found.obs["gpe_component"].tolist() == [0] * 50 + [1] * 350
     kept, expected = found.uns["gpe"], adata.uns["gpe"]
@@ -189,7 +187,7 @@ def test_separate_embeddings_that_are_concatenated_have_no_pseudotime(merge):
     adata = some_object()
     parts = [gpe.tl.embed(adata[rows], n_components=8, copy=True) for rows in (slice(0, 200), slice(200, 400))]
     for some in (parts, [part[:90] for part in parts]):  # whole, and with cells filtered out
-        with pytest.raises(ValueError, match=r"several embeddings, .* obs\['gpe_run'\] .* gpe.tl.embed after concat"):
+        with pytest.raises(ValueError, match=r"several embeddings, .* gpe.tl.embed after concat"):
             gpe.tl.pseudotime(anndata.concat(some, uns_merge=merge), 0)
     gpe.tl.embed(adata, n_components=8)
     gpe.tl.pseudotime(anndata.concat([adata[:150], adata[150:]], uns_merge="same"), 0)  # of one embedding
@@ -230,30 +228,17 @@ def test_values_with_names_go_by_name():
             gpe.tl.fate(adata, terminal)
 
 
-@pytest.mark.parametrize("place", ["obsm['X_pca']", "X", "sparse X"])
-def test_missing_values_are_named_with_the_line_that_drops_them(place):
+@pytest.mark.parametrize("place", ["obsm['X_pca']", "X"])
+def test_missing_values_are_named_as_in_the_object(place):
     adata = some_object()
-    place, is_sparse = place.removeprefix("sparse "), place == "sparse X"
     if place == "X":
-        adata.X[3, 2] = np.nan
-        adata.X = csr_matrix(adata.X) if is_sparse else adata.X
         del adata.obsm["X_pca"]
-    else:
-        adata.obsm["X_pca"][3, 2] = np.nan
-    how = {"n_components": 2, "power": 1, "n_neighbors": 5, "progress": False}
-    for call in (
-        lambda: gpe.tl.embed(adata, **how),
-        lambda: gpe.tl.embed(adata, missing="drop", **how),
-        lambda: gpe.tl.neighbors(adata, 5),
-    ):
-        with pytest.raises(ValueError, match="Drop the") as caught:
+    (adata.X if place == "X" else adata.obsm["X_pca"])[3, 2] = np.nan
+    for call in (lambda: gpe.tl.embed(adata, progress=False), lambda: gpe.tl.neighbors(adata, 5)):
+        with pytest.raises(ValueError, match=rf"^{re.escape(place)} must be finite .* row 3, column .*Drop these"):
             call()
-        lines = re.search(r"(adata = adata\[.*?\.copy\(\))", str(caught.value))
-        known = {"adata": adata, "np": np}
-        exec(lines[1], known)
-        assert known["adata"].n_obs == 399
-    assert str(caught.value).startswith(f"{place} must be finite") and "row 3, column" in str(caught.value)
-    gpe.tl.embed(known["adata"], **how)
+    with pytest.raises(ValueError, match="missing='drop' leaves rows out, which obsm cannot"):
+        gpe.tl.embed(adata, missing="drop")
 
 
 def test_embedding_again_removes_the_old_pseudotime():
@@ -270,7 +255,7 @@ def test_keys_of_results():
     adata = some_object()
     before = adata.obsm["X_pca"].copy()
     for wrong in ("pca", "X_pca"):
-        with pytest.raises(ValueError, match=r"key_added='pca' would replace obsm\['X_pca'\], which is embedded"):
+        with pytest.raises(ValueError, match="key_added='pca' would replace obsm/X_pca, which is embedded"):
             gpe.tl.embed(adata, key_added=wrong)
     adata.obs["few"] = np.where(np.arange(400) < 30, np.where(np.arange(400) < 15, "a", "b"), "")
     gpe.tl.embed(adata, n_components=4, power=4, key_added=None)

@@ -24,8 +24,6 @@ from scalable_gpe.cli.options import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from scalable_gpe.accuracy import Audit
     from scalable_gpe.embedding import Embedding
     from scalable_gpe.io.points import Points
@@ -63,17 +61,13 @@ def read_colors(result: "Embedding", color: str | None, column: str | None, inde
     return {}
 
 
-def read_values(
-    result: "Embedding", path: str, column: str | None, index: str | None, *, partial: bool = False
-) -> "np.ndarray":
-    """Read one value for each row of an embedding, by name where the file has the names; say which."""
-    from scalable_gpe.io.columns import StoredRows, read_row_values
+def read_values(result: "Embedding", path: str, column: str | None, index: str | None, **reading: Any) -> Any:
+    """Read one value for each row of an embedding, with their names where the file has them; say which."""
+    from scalable_gpe.io.columns import read_row_values
 
-    n_dropped = 0 if result.dropped is None else len(result.dropped)
-    rows = StoredRows(result.names, result.kept_rows, result.graph.n_rows + n_dropped)
-    values, how = read_row_values(path, column, rows, index, partial=partial)
-    if how is not None:
-        tell(f"{path}: {how}")
+    values, remark = read_row_values(path, column, result.names, index, **reading)
+    if remark is not None:
+        tell(f"{path}: {remark}")
     return values
 
 
@@ -126,7 +120,7 @@ def report(path: str, audit: bool, **given: Any) -> None:
 
 @command(
     *RUN,
-    Argument("path", "OUT", "the file; its ending chooses the format: .h5ad, .zarr, .npy, .parquet or .csv"),
+    Argument("path", "OUT", "the file; its ending chooses the format: .h5ad, .npy, .parquet or .csv"),
     option("--power", "P", "which power of several (all, or the largest; AnnData: each)", type=count_or("all")),
     switch_off("graph", "leave out distances and connectivities"),
     OVERWRITE,
@@ -136,7 +130,7 @@ def report(path: str, audit: bool, **given: Any) -> None:
     ),
 )
 def export(path: str, **given: Any) -> None:
-    """Write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy, .parquet or .csv."""
+    """Write the embedding of a store for other tools: AnnData (.h5ad), .npy, .parquet or .csv."""
     import scalable_gpe as gpe
 
     show_written(gpe.export(open_run(**take(given, RUN)), path, **given))
@@ -174,17 +168,13 @@ def propagate(
     store: str, labels: str, path: str, column: str | None, index: str | None, overwrite: bool, **given: Any
 ) -> None:
     """Write class probabilities of all rows of a store, from the labels of some: .npy, .parquet or .csv."""
-    import numpy as np
-
     from scalable_gpe.exports import export_probabilities, row_labels
-    from scalable_gpe.io.anndata_parts import MISSING
     from scalable_gpe.io.files import check_target
 
     check_target(path)
     run = {name: given.pop(name) for name in ("storage_options", "run")}
     result = open_run(store, **run)
-    values = read_values(result, labels, column, index, partial=True)
-    values = np.where(values == MISSING, "", values) if values.dtype.kind in "UO" else values
+    values = read_values(result, labels, column, index, missing="")
     options = run["storage_options"]
     found = result.propagate(values, store=store, storage_options=options, **given)
     written = export_probabilities(found, path, row_labels(result), overwrite=overwrite)

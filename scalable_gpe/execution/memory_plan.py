@@ -297,11 +297,7 @@ class MemoryPlan:
 
     def exported_entries(self) -> int:
         """Entries of a matrix that an export puts together at a time."""
-        return max(_LEAST_ENTRIES, self._free // 4 // 48)
-
-    def exported_blocks(self, n_blocks: int, block_bytes: int) -> int:
-        """Number of blocks of a matrix whose entries an export sorts together."""
-        return min(n_blocks, max(1, self._free // 8 // (block_bytes * self.resources.n_jobs)))
+        return max(_LEAST_ENTRIES, self._free // 2 // 24)
 
     # --- limits -------------------------------------------------------------------------------
 

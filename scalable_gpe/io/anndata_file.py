@@ -16,7 +16,7 @@ from scalable_gpe.io.anndata_parts import (
 from scalable_gpe.io.annotations import FileAnnotations
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.points import Points, check_names
-from scalable_gpe.io.zarr_input import open_array, open_node
+from scalable_gpe.io.zarr_input import as_array, open_node
 from scalable_gpe.storage.backends import StorageOptions, is_url
 
 
@@ -36,14 +36,15 @@ def read_h5ad(path: str, key: str | None) -> Points:
 def read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
     """Open an array, an array of a group, or a matrix of an AnnData group."""
     node: Any = open_node(path, storage_options)
-    if hasattr(node, "shape") and key is not None:
+    is_array = hasattr(node, "shape")
+    if is_array and key is not None:
         raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
-    is_anndata = not hasattr(node, "shape") and "obs" in node
+    is_anndata = not is_array and "obs" in node
     key = choose_key(node, key, path) if is_anndata else key
     if key is None:
-        return Points(open_array(path, storage_options), None, path)
+        return Points(as_array(node, path), None, path)
     item = open_node(path, storage_options, key)
-    values = open_array(path, storage_options, key) if hasattr(item, "shape") else read_sparse(item, key, path)
+    values = as_array(item, path) if hasattr(item, "shape") else read_sparse(item, key, path)
     if is_anndata:
         return _points(node, values, key, path, storage_options)
     return Points(values, None, f"{key} of {path}")

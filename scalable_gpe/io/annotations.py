@@ -6,17 +6,15 @@ Of a file nothing is loaded before the export, which copies them column by colum
 
 import contextlib
 import hashlib
-import pickle
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import DamageError, GPEWarning, Message, logger, warn
+from scalable_gpe.errors import DamageError, GPEWarning, Message, warn
 from scalable_gpe.io.anndata_parts import checked, obs_values, plain_values, row_names
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.optional import import_optional
@@ -54,7 +52,7 @@ class FrameAnnotations:
         return replace(self, obs=obs.iloc[rows])
 
     def write(self, file: Any) -> None:
-        """Write obs and var into an open .h5ad file or zarr group."""
+        """Write obs and var into an open .h5ad file."""
         for name in _FRAMES:
             frame = getattr(self, name)
             _write(file, name, frame.to_memory() if _is_lazy(frame) else frame)
@@ -96,7 +94,7 @@ class FileAnnotations:
         return FrameAnnotations(self.source, obs.iloc[rows], var)
 
     def write(self, file: Any) -> None:
-        """Write obs and var into an open .h5ad file or zarr group."""
+        """Write obs and var into an open .h5ad file."""
         with self._open() as group:
             for name in _FRAMES:
                 if name in group:
@@ -131,25 +129,21 @@ class FileAnnotations:
 
 @dataclass(frozen=True)
 class _Record:
-    """The annotations of a store: a table of bytes, padded with zeros; `state` is that of the input, where known."""
+    """The annotations of a store: a table of bytes, padded with zeros."""
 
     n_bytes: int
     digest: str
     source: str
-    state: str | None = None
 
 
 def save_annotations(annotations: Annotations, store: ArrayStore) -> None:
     """Keep obs and var in a store, unless it has the same already; what cannot be kept is no reason to fail."""
-    stored, state = store.read(ANNOTATIONS, _Record), _state(annotations)
-    if stored is not None and state is not None and (stored.source, stored.state) == (annotations.source, state):
-        return
     try:
         with _temporary() as path:
             h5py = import_optional("h5py", "anndata", "AnnData")
             with h5py.File(path, "w") as file:
                 annotations.write(file)
-            _save_file(path, annotations.source, state, store)
+            _save_file(path, annotations.source, store)
     except DamageError:
         raise
     except Exception as error:  # any column of a user, through another library
@@ -164,31 +158,11 @@ def open_annotations(store: ArrayStore) -> FileAnnotations | None:
     return FileAnnotations(record.source, f"{store}/{_TABLE}", None, store.open_table(_TABLE), record.n_bytes)
 
 
-def _state(annotations: Annotations) -> str | None:
-    """A checksum of tables in memory, or of the size and times of files: changed ones have another; None: unknown."""
-    digest = hashlib.sha256()
-    try:
-        if isinstance(annotations, FileAnnotations):
-            path = Path(annotations.path)
-            files = [path] if path.is_file() else [file for name in _FRAMES for file in (path / name).rglob("*")]
-            for file in sorted(files):
-                now = file.stat()
-                digest.update(f"{file.name} {now.st_ino} {now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}".encode())
-            return digest.hexdigest() if files else None  # none at a URL
-        if isinstance(annotations, FrameAnnotations) and not (_is_lazy(annotations.obs) or _is_lazy(annotations.var)):
-            pickle.Pickler(SimpleNamespace(write=digest.update)).dump((annotations.obs, annotations.var))
-            return digest.hexdigest()
-    except Exception as error:  # any object in a column of a user
-        logger.info("obs and var of the input are written again: %s", error)
-    return None
-
-
-def _save_file(path: Path, source: str, state: str | None, store: ArrayStore) -> None:
+def _save_file(path: Path, source: str, store: ArrayStore) -> None:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    record, stored = _Record(path.stat().st_size, digest, source, state), store.read(ANNOTATIONS, _Record)
-    if stored is not None and record == replace(stored, state=state):
-        store.commit(ANNOTATIONS, record)
+    record = _Record(path.stat().st_size, digest, source)
+    if record == store.read(ANNOTATIONS, _Record):
         return
     store.remove(ANNOTATIONS)
     table = store.table(_TABLE, (-(-record.n_bytes // _WIDTH), _WIDTH), np.uint8, shard_rows=_ROWS)
@@ -224,7 +198,7 @@ def _copy(group: Any, name: str, file: Any, path: str) -> None:
     source = checked(group[name])
     attributes = source.attrs
     plain = hasattr(source, "keys") and attributes.get("encoding-version") == "0.2.0"
-    if plain and not (hasattr(group, "store") or hasattr(file, "store")):  # neither is zarr
+    if plain and not hasattr(group, "store"):  # not zarr
         file.copy(source, name)
         return
     anndata = import_optional("anndata", "anndata", "AnnData")

@@ -3,12 +3,12 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scalable_gpe.errors import Message
-from scalable_gpe.io.anndata_parts import got_column, obs_values, plain_values, row_names
+from scalable_gpe.io.anndata_parts import MISSING, got_column, obs_values, plain_values, row_names
 from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
 from scalable_gpe.io.hdf5 import open_hdf5
@@ -16,17 +16,8 @@ from scalable_gpe.io.npy import map_npy
 from scalable_gpe.io.parquet_files import open_parquet
 from scalable_gpe.io.points import first_names
 from scalable_gpe.io.tables import NameColumn, TableFile
-from scalable_gpe.row_values import NameMatch
 
-_BY_NAME = "rows are matched by name, with column {!r}"
-
-
-class StoredRows(NamedTuple):
-    """The rows of a store: their names, their numbers in its input, and how many rows that had."""
-
-    names: np.ndarray | None
-    kept: np.ndarray
-    n_input: int
+_IN_ORDER = "values are taken in the order of the rows"
 
 
 class _Column(NamedTuple):
@@ -36,65 +27,52 @@ class _Column(NamedTuple):
     names: Mapping[str, np.ndarray]
 
 
-def read_column(path: str, column: str | None = None) -> np.ndarray:
-    """Read a column of values: of a .npy, .csv or .parquet file, or of obs of an .h5ad file."""
-    return _read_table(path, column, None, named=False).values
-
-
 def read_row_values(
-    path: str, column: str | None, rows: StoredRows, index: str | None = None, *, partial: bool = False
-) -> tuple[np.ndarray, str | None]:
-    """Read one value for each row of a store, from a file that `read_column` takes.
+    path: str,
+    column: str | None = None,
+    names: np.ndarray | None = None,
+    index: str | None = None,
+    missing: str = MISSING,
+) -> tuple[Any, str | None]:
+    """Read one value for each row from a .npy, .csv or .parquet file, or from obs of an .h5ad file.
 
-    Where a column of the file (`index`, if given) holds the names of the rows, values go by name; else by position. How
-    is returned too, where the rows have names. With `partial`, rows that the file does not name get None.
+    Where a column of the file (`index`, if given) holds the `names` of rows, the values are a Series with these as its
+    index; else they are in the order of the rows. A sentence about this is returned too, where it may surprise.
     """
-    if index is not None and rows.names is None:
+    if index is not None and names is None:
         raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
-    rows = rows if rows.names is None else rows._replace(names=rows.names.astype(str))
-    table = _read_table(path, column, index, rows.names is not None)
-    if rows.names is None:
-        return table.values, None if file_kind(
-            path
-        ) == "npy" else "values are taken in the order of the rows, which have no names in the store"
-    for texts in table.names.values():
-        if np.array_equal(texts, rows.names):
-            return table.values, None
-        if len(texts) == rows.n_input and np.array_equal(texts[rows.kept], rows.names):
-            return table.values[rows.kept], None
-    matches = {name: NameMatch.of(rows.names, texts) for name, texts in table.names.items()}
-    if index is None:
-        matches = {one: match for one, match in matches.items() if _are_names(match, rows.names, table.names[one])}
-    sound = {name: match for name, match in matches.items() if match.suits(partial)}
-    if len(sound) > 1:
+    values, texts = _read_table(path, column, index, names is not None)
+    values = np.where(values == MISSING, missing, values) if values.dtype.kind == "U" else values
+    if names is None:
+        return values, None if file_kind(path) == "npy" else f"{_IN_ORDER}, which have no names in the store"
+    of_rows = names.astype(str)
+    chosen = [name for name in texts if np.array_equal(texts[name], of_rows)][:1]
+    chosen = chosen or [name for name in texts if name == index or _are_names(texts[name], of_rows)]
+    if not chosen:
+        return values, f"{_IN_ORDER}: no column of it holds their names"
+    if len(chosen) > 1:
         raise ValueError(
-            Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(sound)}.")
+            Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(chosen)}.")
         )
-    for name, match in (sound or matches).items():
-        if name != index and np.array_equal(table.names[name], np.arange(match.n_values).astype(str)):
-            raise ValueError(
-                Message(
-                    f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
-                    "`index=` if it does, or leave it out."
-                )
+    (name,) = chosen
+    is_same = np.array_equal(texts[name], of_rows)
+    if not is_same and name != index and np.array_equal(texts[name], np.arange(len(values)).astype(str)):
+        raise ValueError(
+            Message(
+                f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
+                "`index=` if it does, or leave it out."
             )
-        if not sound:
-            raise ValueError(
-                Message(
-                    f"column {name!r} of {path!r} holds names of rows, but {match.problem}. Give each row of the store "
-                    "one value, or leave the column out."
-                )
-            )
-        n_found, n_rows = np.count_nonzero(match.numbers >= 0), len(match.numbers)
-        share = "" if n_found == n_rows else f"; {n_found:,} of {n_rows:,} rows are in it"
-        return match.take(table.values, f"column {name!r} of {path!r}"), _BY_NAME.format(name) + share
-    return table.values, "values are taken in the order of the rows: no column of it holds their names"
+        )
+    import pandas
+
+    series = pandas.Series(values, pandas.Index(texts[name]))
+    return series, None if is_same else f"rows are matched by name, with column {name!r}"
 
 
-def _are_names(match: NameMatch, names: np.ndarray, texts: np.ndarray) -> bool:
+def _are_names(texts: np.ndarray, names: np.ndarray) -> bool:
     """Whether a column holds names of rows: most of either are among the others, and most do not repeat."""
-    n_found = len(match.numbers) - len(match.missing)
-    most = 2 * n_found > len(match.numbers) or 2 * np.count_nonzero(np.isin(texts, names)) > len(texts)
+    most = 2 * np.count_nonzero(np.isin(names, texts)) > len(names)
+    most |= 2 * np.count_nonzero(np.isin(texts, names)) > len(texts)
     return bool(most) and 2 * len(np.unique(texts)) >= len(texts)
 
 

@@ -57,33 +57,26 @@ class CsvTable(TableFile):
         # types guessed from the first rows can be wrong later
         bools = () if self._first_rows is None else [f.name for f in self._first_rows.schema if f.type == "bool"]
         types = {str(one): pyarrow.bool_() if str(one) in bools else pyarrow.float64() for one in columns}
-        return self._parsed(types if index is None else {**types, str(index): pyarrow.string()}, list(types))
+        return self._parsed(types if index is None else {**types, str(index): pyarrow.string()})
 
     def read(self, column: int, texts: Sequence[int]) -> Any:
         import pyarrow
         import pyarrow.csv
 
-        of_names = {str(one): pyarrow.string() for one in texts}  # 007 is a name
+        names = {str(one): pyarrow.string() for one in texts}  # 007 is a name
+        options = pyarrow.csv.ConvertOptions(include_columns=[str(column), *names], column_types=names)
         try:
-            return pyarrow.csv.read_csv(
-                self.path,
-                self._reading(),
-                self._parsing(),
-                pyarrow.csv.ConvertOptions(include_columns=[str(column), *of_names], column_types=of_names),
-            )
+            return pyarrow.csv.read_csv(self.path, *self._parsing, options)
         except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(
-                Message(
-                    f"`color`: {self.path!r} is not a table with a header and {self.sep!r} between its cells: {error}"
-                )
-            ) from None
+            text = f"is not a table with a header and {self.sep!r} between its cells: {error}"
+            raise ValueError(Message(f"`color`: {self.path!r} {text}")) from None
 
     @cached_property
     def _first_rows(self) -> Any:
         """The first record batch, with the types of its cells; None without rows."""
-        return next(self._parsed({}, [], strings_can_be_null=True), None)
+        return next(self._parsed({}, strings_can_be_null=True), None)
 
-    def _parsed(self, types: dict[str, Any], numbers: list[str], **converting: Any) -> Iterator[Any]:
+    def _parsed(self, types: dict[str, Any], **converting: Any) -> Iterator[Any]:
         """Record batches with columns of these types; all columns with those of the first rows if there are none."""
         import pyarrow
         import pyarrow.csv
@@ -91,94 +84,53 @@ class CsvTable(TableFile):
         options = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types), **converting)
         try:
             with pyarrow.input_stream(self.path, compression="detect") as stream:
-                yield from pyarrow.csv.open_csv(stream, self._reading(), self._parsing(), options)
+                yield from pyarrow.csv.open_csv(stream, *self._parsing, options)
         except pyarrow.ArrowInvalid as error:
             raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
         except OSError as error:  # of a damaged .gz
             raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
 
-    def _reading(self, **options: Any) -> Any:
+    @property
+    def _parsing(self) -> tuple[Any, Any]:
+        """How the file is read and parsed."""
         import pyarrow.csv
 
         every = [str(column) for column in range(len(self.names))]
-        return pyarrow.csv.ReadOptions(column_names=every, skip_rows=self.n_skipped, block_size=_BLOCK, **options)
-
-    def _parsing(self) -> Any:
-        import pyarrow.csv
-
-        return pyarrow.csv.ParseOptions(delimiter=self.sep, newlines_in_values=True)
+        reading = pyarrow.csv.ReadOptions(column_names=every, skip_rows=self.n_skipped, block_size=_BLOCK)
+        return reading, pyarrow.csv.ParseOptions(delimiter=self.sep, newlines_in_values=True)
 
     def _explain(self, error: Exception) -> str:
-        """What pyarrow says, with the names of columns and the numbers of lines, and a way out."""
+        """What pyarrow says, with the names of columns, and a way out."""
         text = str(error).splitlines()[0]
         if "invalid UTF8" in text:
             return f"{text}. Save it with the encoding UTF-8."
         if "CSV parse error: Expected" in text:
-            return f"{self._ragged_row(text)}. Give each line as many cells as the first one, or pass `sep=`."
+            return f"{text}. Give each line as many cells as the first one, or pass `sep=`."
         found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
-        return wrong_columns({int(found[1]): f"holds {found[2]!r}"}, self, None) if found else text
-
-    def _ragged_row(self, text: str) -> str:
-        """What the parser says of a line with another number of cells; it counts lines in one thread only."""
-        import pyarrow
-        import pyarrow.csv
-
-        try:
-            for _ in pyarrow.csv.open_csv(self.path, self._reading(use_threads=False), self._parsing()):
-                pass
-        except pyarrow.ArrowInvalid as error:
-            return re.sub(r".*Row #(\d+)", r"line \1", str(error).splitlines()[0])
-        return text
+        return wrong_columns({int(found[1]): f"holds {found[2]!r}"}, self) if found else text
 
 
 def open_csv(path: str, sep: str | None = None, header: bool | None = None) -> CsvTable:
     """Find out how a text table is written, where the caller does not say it."""
     import_optional("pyarrow.csv", "tables", "a .csv file")
-    text = _first_lines(path)
-    expected = usual_separator(path) if sep is None else _check_separator(sep)
-    try:
-        first, n_lines = _first_record(text, expected)
-    except (csv.Error, StopIteration) as error:
-        raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
+    sep = usual_separator(path) if sep is None else sep
+    if not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n' or not sep.isascii():
+        raise ValueError(Message(f"`sep` must be one character, such as ',' or a tab; got {sep!r}."))
+    first, n_lines = _first_record(path, sep)
+    header = _names_columns(first) if header is None else header
     if header is None:
-        header = _names_columns(first)
-    if header is None:
-        raise _ambiguous(path, first)
+        raise ValueError(
+            Message(
+                f"`X`: the first line of {path!r} ({first_names(first, 4)}) may name the columns or be a point. "
+                "Pass `header=True` if it names the columns, `header=False` if it is a point."
+            )
+        )
     if not isinstance(header, bool):
         raise TypeError(Message(f"`header` must be True, False or None (decided from the file); got {header!r}."))
-    names = list(first) if header else [f"column {number}" for number in range(len(first))]
+    names = first if header else [f"column {number}" for number in range(len(first))]
     source = path + (" below a header" if header else "")
     index = 0 if header and names[0] == "" else None  # pandas writes an index without a name so
-    return CsvTable(path, source, names, index, header, expected, n_lines if header else 0)
-
-
-# --- the first lines ------------------------------------------------------------------------------
-
-
-def _first_lines(path: str) -> str:
-    """The beginning of a text, with its first line whole."""
-    import pyarrow
-
-    try:
-        with pyarrow.input_stream(path, compression="detect") as stream:
-            data = stream.read(_FIRST_LINES)
-            is_whole = not stream.read(1)
-    except (OSError, zlib.error) as error:
-        raise ValueError(Message(f"`X`: {path!r} cannot be read: {error}. Write it again.")) from None
-    text = str(data.decode("utf-8-sig", errors="replace"))
-    if not text.strip():
-        raise ValueError(Message(f"`X`: {path!r} is empty. Pass a table with one point per row."))
-    if not is_whole and len(text.splitlines()) == 1:
-        size = f"{_FIRST_LINES // 2**20} MiB"
-        raise ValueError(Message(f"`X`: the first line of {path!r} is longer than {size}. Is it a table?"))
-    return text
-
-
-def _first_record(text: str, sep: str) -> tuple[tuple[str, ...], int]:
-    """The cells of the first line that is not empty, and where it ends."""
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
-    first = next(cells for cells in lines if cells)
-    return tuple(cell.strip() for cell in first), lines.line_num
+    return CsvTable(path, source, names, index, header, sep, n_lines if header else 0)
 
 
 def usual_separator(path: str) -> str:
@@ -186,13 +138,27 @@ def usual_separator(path: str) -> str:
     return "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
-def _check_separator(sep: object) -> str:
-    if not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n' or not sep.isascii():
-        raise ValueError(Message(f"`sep` must be one character, such as ',' or a tab; got {sep!r}."))
-    return sep
+def _first_record(path: str, sep: str) -> tuple[list[str], int]:
+    """The cells of the first line that is not empty, and where it ends."""
+    import pyarrow
 
-
-# --- the header -----------------------------------------------------------------------------------
+    try:
+        with pyarrow.input_stream(path, compression="detect") as stream:
+            data = stream.read(_FIRST_LINES)
+    except (OSError, zlib.error) as error:
+        raise ValueError(Message(f"`X`: {path!r} cannot be read: {error}. Write it again.")) from None
+    text = data.decode("utf-8-sig", errors="replace")
+    if len(data) == _FIRST_LINES and len(text.splitlines()) == 1:
+        size = f"{_FIRST_LINES // 2**20} MiB"
+        raise ValueError(Message(f"`X`: the first line of {path!r} is longer than {size}. Is it a table?"))
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
+    try:
+        first = next((cells for cells in lines if cells), None)
+    except csv.Error as error:
+        raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
+    if first is None or not text.strip():
+        raise ValueError(Message(f"`X`: {path!r} is empty. Pass a table with one point per row."))
+    return [cell.strip() for cell in first], lines.line_num
 
 
 def _names_columns(cells: Sequence[str]) -> bool | None:
@@ -210,15 +176,6 @@ def _names_columns(cells: Sequence[str]) -> bool | None:
         return True  # pandas, for columns without names
     may_name = len(set(cells)) == len(cells) and all(map(str.isdecimal, cells))
     return None if any(numeric) and (may_name or not all(numeric)) else not any(numeric)
-
-
-def _ambiguous(path: str, cells: Sequence[str]) -> ValueError:
-    return ValueError(
-        Message(
-            f"`X`: the first line of {path!r} ({first_names(cells, 4)}) may name the columns or be a point. "
-            "Pass `header=True` if it names the columns, `header=False` if it is a point."
-        )
-    )
 
 
 def _is_number(cell: str) -> bool:

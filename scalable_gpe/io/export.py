@@ -1,10 +1,8 @@
-"""Files for other tools: .npy, tables and AnnData (.h5ad, .zarr), written block by block and replaced only whole."""
+"""Files for other tools: .npy, tables and AnnData (.h5ad), written block by block and replaced only whole."""
 
 import contextlib
-import csv
-import json
+import itertools
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.storage.blocks import ranges
 
 TABLES = (".npy", ".parquet", ".csv")  # one matrix
-FORMATS = (".h5ad", ".zarr", *TABLES)
-_CHUNK = 2**22  # entries of one chunk of a zarr array: few files
+FORMATS = (".h5ad", *TABLES)
+_AT_ONCE = 2**22  # row pointers that are converted at a time
 _TEXT_ROWS = 2**11  # rows that are written as text at a time: a number takes 128 bytes until then
 
 
@@ -39,11 +36,6 @@ class RowLabels:
 
     title: str
     values: np.ndarray
-
-    @property
-    def are_integers(self) -> bool:
-        """Whether they are written as whole numbers."""
-        return self.values.dtype.kind == "i"
 
 
 @dataclass(frozen=True)
@@ -80,74 +72,21 @@ class AnnDataContent:
 
 def check_installed(ending: str) -> None:
     """Check that the packages of a format are installed."""
-    if ending == ".parquet":
-        import_optional("pyarrow", "tables", ".parquet")
-    elif ending in (".h5ad", ".zarr"):
+    if ending in (".csv", ".parquet"):
+        import_optional("pyarrow" if ending == ".parquet" else "pandas", "tables", ending)
+    elif ending == ".h5ad":
         import_optional("anndata", "anndata", "AnnData")
-
-
-def check_replaceable(target: Path, *, overwrite: bool) -> None:
-    """Refuse to overwrite without `overwrite`, and to replace a folder that is not AnnData: it may be a run."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not overwrite:
-        raise FileExistsError(
-            Message(
-                f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
-                "replace it with `overwrite=True`."
-            )
-        )
-    if target.is_dir() and not _is_anndata(target):
-        raise FileExistsError(f"path {str(target)!r} is a folder that holds something else. Choose another name.")
-
-
-def _is_anndata(folder: Path) -> bool:
-    for name in ("zarr.json", ".zattrs"):
-        if (folder / name).exists():
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-            if found.get("attributes", found).get("encoding-type") == "anndata":
-                return True
-    return False
 
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a path to write to; what is written there replaces the target once it is complete."""
-    with removed(_beside(target)) as unfinished:
-        yield unfinished
-        if not target.is_dir():
-            os.replace(unfinished, target)
-            return
-        old = _beside(target)
-        os.rename(target, old)  # a folder is replaced only by two renames
-        try:
-            os.rename(unfinished, target)
-        except BaseException:
-            os.rename(old, target)
-            raise
-        _remove(old)
-
-
-def _beside(target: Path) -> Path:
-    """A name in the folder of a target that no other export uses."""
-    return target.with_name(f".unfinished-{uuid.uuid4().hex[:12]}{target.suffix}")
-
-
-@contextlib.contextmanager
-def removed(path: Path) -> Iterator[Path]:
-    """Give a path at which there is nothing, before and after."""
-    _remove(path)
+    unfinished = target.with_name(f".unfinished-{uuid.uuid4().hex[:12]}{target.suffix}")
     try:
-        yield path
+        yield unfinished
+        os.replace(unfinished, target)
     finally:
-        _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 # --- arrays and tables ----------------------------------------------------------------------------
@@ -173,80 +112,52 @@ def write_npy(path: Path, matrix: DenseBlocks) -> None:
             file.write(np.ascontiguousarray(block, "<f4").tobytes())
 
 
-def write_csv(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
-    """Write a matrix as columns of a .csv file, after the names or numbers of the rows.
+def write_table(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
+    """Write a matrix as columns of a .csv or .parquet file, with the names (or numbers) of the rows as its index.
 
     Numbers read back as the same float32.
     """
-    start = 0
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns if labels is None else [labels.title, *columns])
-        for block in matrix.blocks:
-            for first, stop in ranges(len(block), _TEXT_ROWS):
-                rows = block[first:stop].astype(np.float32).astype(str)  # the shortest text of each number
-                if labels is not None:
-                    rows = np.column_stack([labels.values[start + first : start + stop].astype(object), rows])
-                writer.writerows(rows)
-            start += len(block)
-
-
-def write_parquet(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> None:
-    """Write a matrix as columns of a .parquet file; pandas takes the names (or numbers) of the rows as its index."""
+    frames, index = _frames(matrix, columns, labels), labels is not None
+    if path.suffix.lower() == ".csv":
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            for number, frame in enumerate(frames):
+                frame.to_csv(file, header=number == 0, index=index, chunksize=_TEXT_ROWS, lineterminator="\n")
+        return
     import pyarrow
     import pyarrow.parquet
 
-    fields = [pyarrow.field(column, pyarrow.float32()) for column in columns]
-    metadata = None
-    if labels is not None:
-        kind = pyarrow.int64() if labels.are_integers else pyarrow.string()
-        fields.append(pyarrow.field(labels.title, kind))
-        metadata = {"pandas": _pandas_metadata(labels)}
-    schema = pyarrow.schema(fields, metadata=metadata)
+    tables = (pyarrow.Table.from_pandas(frame, preserve_index=index) for frame in frames)
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(path, first.schema) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table)
+
+
+def _frames(matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> Iterator[Any]:
+    """The blocks of a matrix as DataFrames."""
+    import pandas
+
     start = 0
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        for block in matrix.blocks:
-            arrays = [pyarrow.array(column) for column in np.ascontiguousarray(block.T)]
-            if labels is not None:
-                arrays.append(pyarrow.array(labels.values[start : start + len(block)].tolist(), kind))
-            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-            start += len(block)
-
-
-def _pandas_metadata(labels: RowLabels) -> str:
-    """Tell pandas that a column is the index."""
-    kinds = ("int64", "int64") if labels.are_integers else ("unicode", "object")
-    column = dict(zip(("pandas_type", "numpy_type"), kinds, strict=True)) | {"metadata": None}
-    column |= {"name": labels.title, "field_name": labels.title}
-    return json.dumps({"index_columns": [labels.title], "columns": [column], "column_indexes": []})
+    for block in matrix.blocks:
+        stop = start + len(block)
+        index = None if labels is None else pandas.Index(labels.values[start:stop], name=labels.title)
+        yield pandas.DataFrame(np.asarray(block, np.float32), index, columns)
+        start = stop
 
 
 # --- AnnData --------------------------------------------------------------------------------------
 
 
 def write_anndata(path: Path, content: AnnDataContent) -> None:
-    """Write an AnnData file: its frame by anndata itself, the matrices block by block in its format."""
-    with _open_new(path) as file:
+    """Write an .h5ad file: its frame by anndata itself, the matrices block by block in its format."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
         _write_frame(file, content)
         for name, matrix in content.obsm.items():
             _write_dense(file["obsm"], name, matrix)
         for name, pieces in content.obsp.items():
             _write_csr(file["obsp"], name, pieces)
-
-
-@contextlib.contextmanager
-def _open_new(path: Path) -> Iterator[Any]:
-    """Open a new .h5ad file or .zarr folder."""
-    if path.suffix.lower() == ".h5ad":
-        import h5py
-
-        with h5py.File(path, "w") as file:
-            yield file
-    else:
-        import anndata
-        import zarr
-
-        yield zarr.open_group(str(path), mode="w", zarr_format=anndata.settings.zarr_write_format)
 
 
 def _write_frame(file: Any, content: AnnDataContent) -> None:
@@ -293,7 +204,7 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
     group = parent.create_group(name)
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_rows]})
     pointers = _new_array(group, "indptr", matrix.indptr.shape, counts)
-    for start, stop in ranges(n_rows + 1, _CHUNK):
+    for start, stop in ranges(n_rows + 1, _AT_ONCE):
         pointers[start:stop] = matrix.indptr[start:stop].astype(counts)
     columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype)
     start = 0
@@ -304,11 +215,7 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
 
 
 def _new_array(group: Any, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
-    """Make an empty array of an .h5ad file (in one piece) or of a zarr group (in large chunks)."""
-    if hasattr(group, "create_array"):
-        chunk_rows = max(1, min(_CHUNK // int(np.prod(shape[1:], dtype=np.int64)), shape[0]))
-        made = group.create_array(name, shape=shape, dtype=dtype, chunks=(chunk_rows, *shape[1:]))
-    else:
-        made = group.create_dataset(name, shape=shape, dtype=dtype)
+    """Make an empty array in one piece."""
+    made = group.create_dataset(name, shape=shape, dtype=dtype)
     made.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
     return made

@@ -1,11 +1,6 @@
 """Files of points: the rows as an array that is read block by block, and their names.
 
-A .npy file, a zarr array and a dense matrix of an .h5ad file that was written in one piece are read in place. Tables
-(.csv, .tsv, .parquet) and compressed .h5ad matrices are copied once, batch by batch, to an unnamed temporary file in
-TMPDIR, as float32 where that holds their type and else as float64, and mapped from there: memory stays bounded, and the
-disk must have room for the copy. A sparse matrix is loaded as three arrays, never dense.
-
-Nothing is unpickled, and no array of Python objects is read.
+What cannot be read in place is copied to an unnamed temporary file. Nothing is unpickled.
 """
 
 import os
@@ -16,7 +11,7 @@ from typing import Any
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
 from scalable_gpe.io.csv_files import open_csv
-from scalable_gpe.io.npy import RemoteFile, map_npy
+from scalable_gpe.io.npy import copy_npy, map_npy
 from scalable_gpe.io.parquet_files import open_parquet, read_parquet
 from scalable_gpe.io.points import Points
 from scalable_gpe.io.tables import TableFile, TableOptions, read_table
@@ -41,9 +36,9 @@ def read_points(
 ) -> Points:
     """Open a file of points, or an AnnData object; `embed` takes the result, and the embedding keeps its row names.
 
-    A .npy file, a zarr array and an uncompressed matrix of an .h5ad file are read in place, block by block. Tables are
-    copied in batches to a temporary file (in TMPDIR; float32 where the columns allow, else float64). Sparse matrices
-    are loaded into memory and stay sparse.
+    A .npy file, a zarr array and an uncompressed matrix of an .h5ad file are read in place, block by block. A .npy file
+    behind a URL is copied to a temporary file (in TMPDIR), and so are tables, in batches (as float32 where the columns
+    allow, else float64). Sparse matrices are loaded into memory and stay sparse.
 
     Parameters
     ----------
@@ -102,7 +97,7 @@ def read_points(
     _check_table(of_tables, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text, kind)
     _check_table({"header": header, "sep": sep}, kind == "csv", ".csv or .tsv", text, kind)
     if kind == "npy":
-        return Points(RemoteFile(text, storage_options) if is_url(text) else map_npy(text), None, text)
+        return Points(copy_npy(text, storage_options) if is_url(text) else map_npy(text), None, text)
     if kind in ("zarr", "h5ad"):
         from scalable_gpe.io.anndata_file import read_h5ad, read_zarr
 
@@ -172,13 +167,13 @@ def file_kind(path: str) -> str:
     )
 
 
-def check_target(path: Any, *, folder: bool = False) -> Path:
-    """Check, before the work it is for, that a file (or a folder) of this name can be written."""
+def check_target(path: Any) -> Path:
+    """Check, before the work it is for, that a file of this name can be written."""
     target = Path(os.fspath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"there is no folder {str(target.parent)!r} to write {target.name!r} into. Make it first."
         )
-    if target.is_dir() and not folder:
+    if target.is_dir():
         raise IsADirectoryError(f"{str(target)!r} is a folder. Name a file in it.")
     return target

@@ -1,5 +1,6 @@
 """Any input as points whose values are a source."""
 
+import mmap
 import os
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,11 @@ from scalable_gpe import checks
 from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
-from scalable_gpe.io.npy import MappedFile, RemoteFile
 from scalable_gpe.io.points import Points, as_whole_numbers, listed
-from scalable_gpe.io.sources import ArraySource, Source
+from scalable_gpe.io.sources import Source
 from scalable_gpe.io.tables import left_out_remarks
 from scalable_gpe.row_values import just_counts
 from scalable_gpe.storage.backends import StorageOptions
-
-_PLAIN = ("boolean", "integer", "floating", "mixed-integer-float")  # as pandas calls what objects are
 
 
 def open_points(X: Any, name: str, storage_options: StorageOptions | None, numeric_only: bool) -> Points:
@@ -49,7 +47,7 @@ def _table_points(frame: Any, name: str, numeric_only: bool) -> Points:
     _check_columns(frame, name)
     features = None if _are_numbers(frame.columns) else _labels(frame.columns)
     if not is_dask:
-        return Points(ArraySource(frame, "pandas"), _frame_names(frame.index), "", None, features, remarks)
+        return Points(Source(frame, "pandas"), _frame_names(frame.index), "", None, features, remarks)
     values = frame.map_partitions(_whole_columns, meta=frame._meta).to_dask_array(lengths=True)
     index = frame.index.compute()
     names = None if _are_numbers(index) else _labels(index)
@@ -58,16 +56,10 @@ def _table_points(frame: Any, name: str, numeric_only: bool) -> Points:
 
 def _with_plain_columns(frame: Any) -> Any:
     """A DataFrame whose columns of Python's bools or numbers, some missing, have such a type, as in a file."""
-    objects = [number for number, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
-    if not objects or not frame.columns.is_unique:
-        return frame
-    from pandas.api.types import infer_dtype
-
-    frame = frame.copy(deep=False)
+    objects = np.flatnonzero([str(dtype) == "object" for dtype in frame.dtypes])
+    frame = frame.copy(deep=False) if len(objects) else frame
     for number in objects:
-        column = frame.iloc[:, number]
-        if infer_dtype(column, skipna=True) in _PLAIN:
-            frame[frame.columns[number]] = column.convert_dtypes()
+        frame.isetitem(number, frame.iloc[:, number].convert_dtypes())
     return frame
 
 
@@ -76,13 +68,10 @@ def _array_source(X: Any, name: str) -> Source:
     kind = _library(X)
     if kind == "scipy" and hasattr(X, "tocsr"):
         _check_dtype(X.dtype, name)
-        return ArraySource(X.tocsr(), "scipy")
+        return Source(X.tocsr(), "scipy")
     if kind in ("dask", "zarr"):
         _check_dtype(X.dtype, name)
-        return ArraySource(X, kind)
-    if isinstance(X, RemoteFile):
-        _check_dtype(X.dtype, name)
-        return X
+        return Source(X, kind)
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(Message(f"`{name}` has masked entries. Drop their rows, or fill them in with filled()."))
     try:
@@ -90,7 +79,8 @@ def _array_source(X: Any, name: str) -> Source:
     except ValueError as error:  # rows of different lengths
         raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
     _check_dtype(array.dtype, name)
-    return MappedFile(array) if MappedFile.is_whole(array) else ArraySource(array)
+    is_file = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # a part does not know its place in it
+    return Source(array, "mapped" if is_file else "numpy")
 
 
 def _library(X: Any) -> str:

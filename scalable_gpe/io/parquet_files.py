@@ -1,7 +1,6 @@
 """Tables in .parquet files: columns of numbers, or one column of equally long lists, read batch by batch."""
 
 import contextlib
-import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -150,27 +149,19 @@ def _copy_lists(table: ParquetTable, key: str, index: int | None) -> Points:
         raise ValueError(
             Message(f"`key` must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}.")
         )
-    number = table.names.index(key)
     inner = schema.field(key).type.value_type
     if not is_numeric(inner):
         raise TypeError(Message(f"`X`: column {key!r} of {path!r} holds lists of {inner}; they must be of numbers."))
-    dtype = narrowest_float([inner.to_pandas_dtype()])
-    batches = table.batches([number], index)
-    first = next(batches, None)
-    if first is None or not len(first.column(str(number))) or first.column(str(number))[0].as_py() is None:
-        raise ValueError(Message(f"`X`: column {key!r} of {path!r} must begin with a list; it is empty."))
-    width = len(first.column(str(number))[0])
-    names = NameColumn(index)
+    number, names, widths = table.names.index(key), NameColumn(index), set[int | None]()
 
     def rows() -> Iterator[np.ndarray]:
-        for batch in itertools.chain([first], batches):
+        for batch in table.batches([number], index):
             lists = batch.column(str(number))
-            if set(lists.value_lengths().to_pylist()) != {width}:
-                raise ValueError(
-                    Message(f"`X`: column {key!r} of {path!r} must hold lists of one length; it has others.")
-                )
+            widths.update(lists.value_lengths().to_pylist())
+            if len(widths) != 1 or None in widths:
+                raise ValueError(Message(f"`X`: column {key!r} of {path!r} must hold lists of one length."))
             names.add(batch)
-            yield lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+            yield lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 
-    values = spool(rows(), width, dtype)
+    values = spool(rows(), 0, narrowest_float([inner.to_pandas_dtype()]))
     return Points(values, names.array(table), f"column {key!r} of {path}")

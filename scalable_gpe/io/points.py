@@ -124,7 +124,7 @@ def spool(batches: Iterable[np.ndarray], n_features: int, dtype: npt.DTypeLike) 
     for batch in batches:
         checks.check_whole(batch)
         _append(np.ascontiguousarray(batch, dtype), file)
-        n_rows += len(batch)
+        n_rows, n_features = n_rows + len(batch), batch.shape[1]
     if not n_rows:
         return np.empty((0, n_features), dtype)
     with file:  # the map keeps the file open

@@ -14,7 +14,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.io.inputs import open_points
 from scalable_gpe.io.points import Annotations, Points, first_names
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
-from scalable_gpe.io.sources import ArraySource, KeptRows, Source
+from scalable_gpe.io.sources import Source
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
@@ -102,7 +102,7 @@ class InputRows:
     @property
     def dropped(self) -> np.ndarray | None:
         """Numbers of the rows of the input that are left out, ascending; None without any."""
-        return self.source.dropped if isinstance(self.source, KeptRows) else None
+        return self.source.dropped
 
     @property
     def resident(self) -> bool:
@@ -112,12 +112,12 @@ class InputRows:
     @property
     def is_sparse(self) -> bool:
         """Whether the input is a sparse matrix."""
-        return _is_of("scipy", self.source)
+        return self.source.library == "scipy"
 
     @property
     def is_dask(self) -> bool:
         """Whether the input is a dask collection."""
-        return _is_of("dask", self.source)
+        return self.source.library == "dask"
 
     @property
     def shared(self) -> bool:
@@ -270,9 +270,9 @@ def _without_missing(rows: InputRows) -> InputRows:
         raise ValueError(
             Message(f"`{rows.name}`: no row has a value in column {first_names(columns.tolist(), 5)}. Leave it out.")
         )
-    source, labels = KeptRows(rows.source, dropped), rows.annotations
+    source, labels = replace(rows.source, dropped=dropped), rows.annotations
     names = None if rows.names is None else np.delete(rows.names, dropped)
-    labels = None if labels is None else labels.take(source.numbers(slice(0, source.shape[0])))
+    labels = None if labels is None else labels.take(source.numbers(np.arange(source.shape[0])))
     return replace(rows, source=source, names=names, annotations=labels)
 
 
@@ -296,7 +296,7 @@ def _not_finite(rows: InputRows) -> tuple[str, str] | None:
         found = start + np.flatnonzero(wrong.any(axis=1))
         first, n_wrong = np.concatenate([first, found])[:5], n_wrong + len(found)
         columns |= wrong.any(axis=0)
-    first = rows.source.numbers(first) if isinstance(rows.source, KeptRows) else first
+    first = rows.source.numbers(first)
     names, numbers = rows.feature_names, np.flatnonzero(columns)
     shown = checks.some(numbers) if names is None else first_names(names[numbers].tolist(), 5)
     where = f"{checks.rows_named(first, n_wrong)}, column{'s' * (len(numbers) > 1)} {shown}"
@@ -325,14 +325,9 @@ def _sample_parts(source: Source) -> list[np.ndarray]:
     """Numbers of rows at even steps; those of sparse rows in parts, which are made dense one by one."""
     n_rows, n_features = (int(size) for size in source.shape)
     ids = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64))
-    if not _is_of("scipy", source):
+    if source.library != "scipy":
         return [ids]
     return [ids[start:stop] for start, stop in ranges(len(ids), rows_at_once(n_features))]
-
-
-def _is_of(library: str, source: Source) -> bool:
-    source = source.source if isinstance(source, KeptRows) else source
-    return isinstance(source, ArraySource) and source.library == library
 
 
 def rows_at_once(n_features: int) -> int:

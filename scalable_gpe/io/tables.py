@@ -19,19 +19,7 @@ Column = str | int  # by its name, or by its number from 0
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What a caller says about a table; None is decided from the file.
-
-    Attributes
-    ----------
-    index : str, int or None
-        The column that holds the names of the rows.
-    columns : sequence of str or int, or None
-        The columns that hold the points, in this order.
-    drop : sequence of str or int, or None
-        Columns that do not: the points are in all others but the index.
-    numeric_only : bool
-        Whether other columns than those of numbers and bools are left out, instead of an error.
-    """
+    """What a caller says about a table, as in `read_points`; None is decided from the file."""
 
     index: Column | None = None
     columns: Sequence[Column] | None = None
@@ -41,19 +29,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class TableFile(ABC):
-    """A file of columns.
-
-    Attributes
-    ----------
-    path, source : str
-        The file, and its description.
-    names : list of str
-        Names of the columns.
-    index : int or None
-        The column in which pandas has written the index, if it has.
-    has_header : bool
-        Whether the file names its columns.
-    """
+    """A file of columns with their names; pandas has written the index in the column `index`, if it has."""
 
     path: str
     source: str
@@ -89,7 +65,7 @@ def read_table(table: TableFile, options: TableOptions) -> Points:
     kept = _kept_columns(options, table.names, index, path)
     faults = {column: fault for column in kept if (fault := table.fault(column)) is not None}
     if faults and not options.numeric_only:
-        raise TypeError(Message(f"`X`: {path!r} is not a table of numbers: {wrong_columns(faults, table, index)}"))
+        raise TypeError(Message(f"`X`: {path!r} is not a table of numbers: {wrong_columns(faults, table)}"))
     kept = [column for column in kept if column not in faults]
     if not kept:
         raise ValueError(Message(f"`X`: {path!r} has no column of numbers beside the index. Pass at least one."))
@@ -117,27 +93,19 @@ def left_out_remarks(columns: Sequence[Any]) -> tuple[str, ...]:
     Examples
     --------
     >>> left_out_remarks(["city", "age"])
-    ("columns 'city', 'age' are left out: they do not hold numbers alone.",)
+    ("columns left out, because they do not hold numbers alone: 'city', 'age'.",)
     """
-    they = "columns {} are left out: they do" if len(columns) > 1 else "column {} is left out: it does"
-    return (f"{they.format(listed(map(repr, columns)))} not hold numbers alone.",) if len(columns) else ()
+    text = f"columns left out, because they do not hold numbers alone: {listed(map(repr, columns))}."
+    return (text,) if len(columns) else ()
 
 
-def wrong_columns(faults: Mapping[int, str], table: TableFile, index: int | None) -> str:
+def wrong_columns(faults: Mapping[int, str], table: TableFile) -> str:
     """What is wrong with columns that do not hold numbers, and what to do about them."""
-    columns = [table.names[column] for column in faults]
-    text = listed(f"column {name!r} {fault}" for name, fault in zip(columns, faults.values(), strict=True))
-    others = "out with `read_points(drop=)`, or all such columns with `numeric_only=True`"
-    them = "them" if len(columns) > 1 else "it"
-    if index is not None:
-        way_out = f"{table.names[index]!r} holds the names of the rows; points must be numbers"
-        return f"{text}. Leave {them} {others}: {way_out}."
-    if len(columns) > 1:
-        return (
-            f"{text}. If one holds the names of the rows, pass it as `read_points(index=)`; leave the others {others}."
-        )
-    way_out = f"If it holds the names of the rows, pass `read_points(index={columns[0]!r})`; else leave it"
-    return f"{text}. {way_out} {others}."
+    text = listed(f"column {table.names[column]!r} {fault}" for column, fault in faults.items())
+    return (
+        f"{text}. Pass the column that holds the names of the rows, if any, as `read_points(index=)`; leave others "
+        "out with `read_points(drop=)`, or all such columns with `numeric_only=True`."
+    )
 
 
 def _matrix(batch: Any, columns: Sequence[int], titles: Sequence[str], dtype: npt.DTypeLike) -> np.ndarray:

@@ -13,9 +13,8 @@ from scalable_gpe.io.sources import array_name
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 
 
-def open_array(path: str, storage_options: StorageOptions | None = None, key: str | None = None) -> "zarr.Array[Any]":
-    """Open a zarr array of numbers (format 2 or 3) for reading."""
-    found = open_node(path, storage_options, key)
+def as_array(found: "zarr.Array[Any] | zarr.Group", path: str) -> "zarr.Array[Any]":
+    """Refuse what is not a zarr array of numbers (format 2 or 3)."""
     if isinstance(found, zarr.Group):
         raise ValueError(Message(f"`X`: {path!r} is a zarr group, not an array; {_arrays_of(found)}"))
     if np.dtype(found.dtype).kind not in "fiub":

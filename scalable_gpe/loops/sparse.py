@@ -142,21 +142,6 @@ def place_rows(position, first, place, rows):
 
 
 @njit(nogil=True, cache=True)
-def place_entries(rows, columns, values, first, starts, out_columns, out_values):
-    """Put entries into their CSR rows, columns ascending; row ``first + i`` begins at ``starts[i] - starts[0]``."""
-    filled = np.zeros(len(starts) - 1, np.int64)
-    for e in range(len(rows)):
-        i = rows[e] - first
-        start = starts[i] - starts[0]
-        at = start + filled[i]
-        filled[i] += 1
-        while at > start and out_columns[at - 1] > columns[e]:  # entries of a row come almost sorted
-            out_columns[at], out_values[at] = out_columns[at - 1], out_values[at - 1]
-            at -= 1
-        out_columns[at], out_values[at] = columns[e], values[e]
-
-
-@njit(nogil=True, cache=True)
 def _count_edges(indices, targets, first_row, counts):
     for i in range(indices.shape[0]):
         counts[i + 1] += 1  # the row itself

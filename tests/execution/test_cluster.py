@@ -323,13 +323,13 @@ def test_small_messages_readable_names_and_every_worker_works(client, watch, mes
 @pytest.mark.parametrize("in_file", [True, False])
 def test_a_finished_run_is_found_without_a_copy_or_a_pass_of_the_caller(client, watch, tmp_path, monkeypatch, in_file):
     """Workers read a file that they reach; rows in memory are hashed where they are, and not copied to the store."""
-    from scalable_gpe.io.npy import MappedFile
+    from scalable_gpe.io.sources import Source
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     have(client, 1)
     X, n_read, made = gpe.datasets.torus(20_000, random_state=0), [0], []
 
-    def read(source, at, real=MappedFile.rows):
+    def read(source, at, real=Source.rows):
         rows = real(source, at)
         n_read[0] += len(rows)
         return rows
@@ -337,7 +337,7 @@ def test_a_finished_run_is_found_without_a_copy_or_a_pass_of_the_caller(client, 
     if in_file:
         np.save(tmp_path / "X.npy", X)
         X = tmp_path / "X.npy"
-        monkeypatch.setattr(MappedFile, "rows", read)
+        monkeypatch.setattr(Source, "rows", read)
     gpe.embed(X, client=client, store=tmp_path / "run.zarr", **HOW)
     watch.tasks.clear()
     n_read[0] = 0
@@ -430,32 +430,6 @@ def test_panels_that_are_no_longer_needed_are_retired(torus, client, tmp_path, m
         how = {**HOW, "power": [2, 3, 40, "all"], "horizon": 64}
         gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **how)
     assert left and not any(left)
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-def test_export_runs_on_the_workers(lazy, torus, client, tmp_path, monkeypatch):
-    """The workers sort the graph into the order of the input; the file has the same bytes as that of one process."""
-    pytest.importorskip("anndata")
-    have(client, 2)
-    h5py = pytest.importorskip("h5py")
-    with block_sizes(block_rows=256, maps_arrays=lazy or None), client.as_current():
-        result = gpe.embed(torus, client=client, store=tmp_path / "run.zarr", **HOW)
-        remote = []
-
-        def spy(cluster, *args, real=engine.Cluster.map, **how):
-            remote.append(cluster.remote)
-            return real(cluster, *args, **how)
-
-        monkeypatch.setattr(engine.Cluster, "map", spy)
-        gpe.export(result, tmp_path / "cluster.h5ad")
-    assert remote and all(remote)
-    gpe.export(gpe.open(tmp_path / "run.zarr"), tmp_path / "single.h5ad")
-    with h5py.File(tmp_path / "cluster.h5ad") as one, h5py.File(tmp_path / "single.h5ad") as other:
-        for name in ("distances", "connectivities"):
-            for part in ("indptr", "indices", "data"):
-                np.testing.assert_array_equal(one[f"obsp/{name}/{part}"][:], other[f"obsp/{name}/{part}"][:])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.h5ad", "run.zarr", "single.h5ad"]
-    assert not list((tmp_path / "run.zarr" / "work").glob("**/*.*"))
 
 
 def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe import cli
 from scalable_gpe.io import csv_files
-from scalable_gpe.io.columns import read_column
+from scalable_gpe.io.columns import read_row_values
 from scalable_gpe.io.files import read_points
 
 pytest.importorskip("pyarrow")
@@ -140,17 +140,18 @@ def test_all_columns_of_text_are_named(ending, tmp_path):
     says = {"csv": ["holds 'x'", "holds 'red'", "holds 'N1'"], "parquet": ["has type .*string"] * 3}[ending]
     found = ", ".join(f"column {name!r} {one}" for name, one in zip(["id", "kind", "site"], says, strict=True))
     with pytest.raises(
-        TypeError, match=found + r"\. If one holds the names of the rows, pass it as read_points.index=.; leave the oth"
+        TypeError,
+        match=found + r"\. Pass the column that holds the names of the rows, if any, as read_points.index=.; leave oth",
     ):
         read_points(tmp_path / f"t.{ending}")
-    with pytest.raises(TypeError, match=r"column 'kind' .*, column 'site' .*\. Leave them out with read_points.drop="):
+    with pytest.raises(TypeError, match=r"column 'kind' .*, column 'site' .*read_points.drop="):
         read_points(tmp_path / f"t.{ending}", index="id")
 
 
 def test_columns_to_drop(path, tmp_path):
     """A column of labels is left out by its name: nobody lists fifty others."""
     text = "id,a,kind,b\nx,1,red,2\ny,4,blue,5\n"
-    with pytest.raises(TypeError, match=r"column 'kind' holds 'red'\. Leave it out with read_points.drop="):
+    with pytest.raises(TypeError, match=r"column 'kind' holds 'red'\. .*read_points.drop="):
         read(path, text, index="id")
     points = read(path, text, index="id", drop=["kind"])
     assert points.values.tolist() == [[1, 2], [4, 5]] and points.names.tolist() == ["x", "y"]
@@ -243,9 +244,9 @@ def test_the_command_line_chooses(tmp_path, capsys):
 def test_colours_from_other_separators(path):
     path.write_text("kind;size\nround;1,5\nflat;2\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"column= must name one of 'kind;size' of .*; got 'kind'"):
-        read_column(str(path), "kind")
+        read_row_values(str(path), "kind")[0]
     path.write_text("kind,size\nround,1\nflat,2\n", encoding="utf-8")
-    assert read_column(str(path), "kind").tolist() == ["round", "flat"]
+    assert read_row_values(str(path), "kind")[0].tolist() == ["round", "flat"]
     path.write_text("a,a\n1,2\n", encoding="utf-8")
     with pytest.raises(ValueError, match="and only one"):
-        read_column(str(path), "a")
+        read_row_values(str(path), "a")[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.io.columns import read_column
+from scalable_gpe.io.columns import read_row_values
 from scalable_gpe.io.distances import read_distances
 from scalable_gpe.io.files import read_points
 
@@ -112,7 +112,7 @@ def test_the_other_parts(folder):
     refused(lambda: read_points("crafted.h5ad", key="layers/sparse"))
     pytest.importorskip("anndata")
     for column in ("kind", "codes"):
-        refused(lambda column=column: read_column("crafted.h5ad", column))
+        refused(lambda column=column: read_row_values("crafted.h5ad", column))
 
 
 def test_labels_of_early_files_that_are_in_another_file(folder):
@@ -124,7 +124,7 @@ def test_labels_of_early_files_that_are_in_another_file(folder):
         file["obs/codes"].attrs["categories"] = labels.ref
         file["z/labels"] = labels
     pytest.importorskip("anndata")
-    refused(lambda: read_column("crafted.h5ad", "codes"))
+    refused(lambda: read_row_values("crafted.h5ad", "codes"))
 
 
 def test_links_within_a_file(folder):

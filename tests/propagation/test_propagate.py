@@ -331,7 +331,7 @@ def test_labels_with_names_go_by_name(tmp_path):
     texts[[20, 280, 3]] = some
     partial = np.asarray(result.propagate(texts).probabilities[:])
     np.testing.assert_array_equal(result.propagate(some).probabilities[:], partial)
-    with pytest.raises(ValueError, match=r"labels is a Series, .* but 300 of them have no value"):
+    with pytest.raises(ValueError, match=r"labels goes by the names of rows, but 300 of them have no value"):
         result.propagate(labels.set_axis([f"cell {i}" for i in range(300)]))
     with pytest.raises(ValueError, match="but 3 of them stand in several rows"):
         result.propagate(pandas.concat([some, some]))

@@ -169,7 +169,7 @@ def test_another_input_is_refused_and_nothing_is_lost(store):
         gpe.embed(X[:900], store=store, **OPTIONS)
     with pytest.raises(StoreError, match=r"another input.*n_features: stored 4, now 2"):
         gpe.embed(X[:, :2], store=store, **OPTIONS)
-    with pytest.raises(StoreError, match=r"another input.*points of the same shape with other values"):
+    with pytest.raises(StoreError, match=r"another input.*rows of the same shape with other values"):
         gpe.embed(X + 1, store=store, **OPTIONS)
     one_row = X.copy()
     sampled = np.unique(np.linspace(0, 1199, 1024).astype(int))
