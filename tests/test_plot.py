@@ -47,25 +47,7 @@ def rgb(colors):
     return np.array([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in colors])
 
 
-@pytest.mark.parametrize("colored", [False, True])
-def test_a_density_draws_thin_shapes_wider(dense, colored):
-    along = np.linspace(0, 1, 20_000, dtype=np.float32)
-    line = np.stack([along, along], axis=1)
-    square = np.random.default_rng(0).uniform(size=(20_000, 2)).astype(np.float32)
-
-    def filled(points):
-        (image,) = plot.scatter(points, color=points[:, 0] if colored else None).get_images()
-        shown = image.get_array()
-        return shown[..., 3] > 0 if colored else ~np.ma.getmaskarray(shown)
-
-    thin, full = filled(line), filled(square)
-    assert (thin.sum(axis=0) == 3)[1:-1].mean() > 0.9  # the line, and the pixels beside it
-    counts = embeddings.pixels(square, [(0, 1), (0, 1)], len(full))[1]
-    assert full.sum() <= (counts > 0).sum() * 1.1
-
-
-def test_density_is_not_ruined_by_far_points(cloud, dense, monkeypatch):
-    monkeypatch.setattr(embeddings, "_THIN", 0)
+def test_density_is_not_ruined_by_far_points(cloud, dense):
     ax = plot.scatter(cloud[0], components=(0, 1))
     assert ax.get_xlabel() == "component 0" and ax.get_ylabel() == "component 1"
     assert ax.get_title() == "20,000 points"
@@ -96,8 +78,7 @@ def test_colours(cloud, kind, n_rows, dense):
         assert ax.figure.axes[1].get_ylabel() == "angle"
 
 
-def test_pixels_show_the_most_frequent_label(dense, monkeypatch):
-    monkeypatch.setattr(embeddings, "_THIN", 0)
+def test_pixels_show_the_most_frequent_label(dense):
     points = np.repeat(np.float32([[0, 0], [1, 1]]), [6000, 6000], axis=0)
     labels = np.r_[np.repeat([0, 1], [4000, 2000]), np.repeat([1, 0], [4000, 2000])]
     ax = plot.scatter(points, color=labels)

@@ -58,8 +58,6 @@ def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str, th
     if column is None:
         for panel in panels:
             for image in panel.get_images():
-                if image.get_array().ndim == 3:
-                    continue  # a picture in colours of its own has no scale
                 _style_bar(panel.figure.colorbar(image, ax=panel, shrink=0.6, aspect=30), "points per pixel")
     elif column.labels:
         _add_labels(panels[-1], column, title, theme)
