@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.allocator import share_freed_memory
@@ -252,8 +251,6 @@ def run_stages(
     log = RunLog(context, keys, parameters, starts_over=not resume)
     if log.finished is None:
         check_writable(context.store)
-        how, last = parameters.sketching.sketch, parameters.powers[-1]
-        compile_ahead(context.workers, parameters.normalization, how.kind, parameters.precision, last)
     with log.stage("graph"):
         graph = complete(source, context)
     with log.stage("kernel"):
