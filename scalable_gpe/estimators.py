@@ -6,40 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scalable_gpe.checks import Seed, check_random_state, check_whole
+from scalable_gpe.checks import Seed, check_whole
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
-from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.export import component_names
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.pipeline import embed
-from scalable_gpe.sketch.gaussian_process import SketchParameters, check_sketch
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.lock import waiting_for
 from scalable_gpe.storage.memory import MemoryTable
-from scalable_gpe.transform.kernel_rows import PRECOMPUTED_KERNEL, embed_kernel, extend
 from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]
-
-
-class _Weights(TypedDict, total=False):
-    """Optional arguments of `fit`."""
-
-    sample_weight: Any
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -66,15 +55,14 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     # scikit-learn reads a `sample_weight` in this signature as a promise that weights and repeated rows give equal
     # numbers; for a random sketch they give equal expected distances
-    def fit(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Self:
+    def fit(self, X: Any, y: None = None, **weights: Any) -> Self:
         """Fit the embedding.
 
         Parameters
         ----------
         X : array-like (N, d)
             Any input that `embed` takes, AnnData objects among them. Dask, zarr and memory-mapped arrays, paths, backed
-            and lazy objects are read block by block. With ``metric="precomputed"`` or ``"precomputed_kernel"``,
-            an N x N matrix.
+            and lazy objects are read block by block. With ``metric="precomputed"``, an N x N matrix.
         y : None
             Ignored.
         sample_weight : array-like (N,), optional
@@ -87,7 +75,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._fit(validated(self, X, reset=True, storage_options=self.storage_options), **weights)
         return self
 
-    def fit_transform(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Array:
+    def fit_transform(self, X: Any, y: None = None, **weights: Any) -> Array:
         """Fit the embedding and return it; equivalent to ``fit(X).transform(X)``.
 
         Parameters
@@ -111,7 +99,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Parameters
         ----------
         X : array-like (M, d)
-            As in `fit`. With a precomputed metric, M x N: distances to, or kernel with, the training rows.
+            As in `fit`. With a precomputed metric, M x N: distances to the training rows.
 
         Returns
         -------
@@ -120,10 +108,13 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         return np.asarray(self._transform(validated(self, X, reset=False, storage_options=self.storage_options)))
 
-    def _embed(self, X: Any, **changes: Any) -> Embedding:
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "memory"}
+    def _embed(self, X: Any, **changes: Any) -> None:
+        """Embed X with the parameters of the estimator, but for some."""
+        parameters = self.get_params(deep=False) | changes
+        del parameters["memory"]
         with self._opened_store(X) as store:
-            return embed(X, **{**parameters, **changes, "store": store})
+            self.result_: Embedding = embed(X, **{**parameters, "store": store})
+        self.epsilon_, self.report_ = self.result_.kernel.epsilon, self.result_.report
 
     @contextmanager
     def _opened_store(self, X: Any) -> Iterator[Any]:
@@ -140,23 +131,6 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         name = _digest(open_rows(X, storage_options=self.storage_options), metric)
         with waiting_for(folder / f"{name}.lock"):  # other candidates of a search fit the same rows
             yield folder / f"{name}.zarr"
-
-    def _run(self, X: Any, sample_weight: Any, kernel_sketch: Callable[[], SketchParameters], **changes: Any) -> None:
-        """Embed X; of a given kernel, with these parameters of the sketch."""
-        if self.metric != PRECOMPUTED_KERNEL:
-            self.result_: Any = self._embed(X, sample_weight=sample_weight, **changes)
-            self.epsilon_ = self.result_.kernel.epsilon
-        elif self.store is not None or self.scale is not None:
-            raise ValueError(
-                Message(
-                    "`metric='precomputed_kernel'` is computed in memory, from X as it is. Leave `store` and "
-                    "`scale` out."
-                )
-            )
-        else:
-            heat = heat_kernel(csr_matrix(X), self.normalization, sample_weight=sample_weight)
-            self.result_, self.epsilon_ = embed_kernel(heat, kernel_sketch()), None
-        self.report_ = self.result_.report
 
     def __sklearn_clone__(self) -> Self:
         """A clone with the same client, which cannot be copied."""
@@ -176,7 +150,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.pairwise = self.metric in (PRECOMPUTED, PRECOMPUTED_KERNEL)
+        tags.input_tags.pairwise = self.metric == PRECOMPUTED
         tags.transformer_tags.preserves_dtype = list(self._dtypes)
         return tags
 
@@ -206,8 +180,6 @@ class GaussianProcessEmbedding(_Estimator):
         As in `embed`: columns are divided by their spread, also those of new rows.
     metric : str
         As in `embed`. "precomputed": X holds distances, all N x N or sparse ones of neighbours, as in scikit-learn.
-        "precomputed_kernel": X is a symmetric kernel, N x N, dense or sparse, of at least 0 and with a positive
-        diagonal; then n_neighbors, epsilon, method and recall are not used.
     n_neighbors, epsilon, normalization, sketch, random_state, precision, tol, method, recall
         As in `embed`.
     client, store, storage_options, memory_limit, n_jobs, resume, progress
@@ -222,9 +194,9 @@ class GaussianProcessEmbedding(_Estimator):
     embedding_ : array (N, k) of float32
         The embedding of the training rows; a zarr array when there is a store.
     result_ : Embedding
-        The result of `embed`, with graph, kernel and heat kernel; with a precomputed kernel, the heat kernel only.
-    epsilon_ : float or None
-        The bandwidth; with local length scales, the median of sigma^2. None with a precomputed kernel.
+        The result of `embed`, with graph, kernel and heat kernel.
+    epsilon_ : float
+        The bandwidth; with local length scales, the median of sigma^2.
     power_ : int or "all"
         The power.
     horizon_ : int or None
@@ -260,24 +232,9 @@ class GaussianProcessEmbedding(_Estimator):
             raise ValueError(
                 Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
             )
-        self._run(X, sample_weight, self._sketching)
+        self._embed(X, sample_weight=sample_weight)
         self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
-
-    def _sketching(self) -> SketchParameters:
-        """Parameters of the sketch of a given kernel."""
-        return check_sketch(
-            self.n_components,
-            self.power,
-            self.sketch,
-            check_random_state(self.random_state),
-            self.precision,
-            self.tol,
-            self.horizon,
-            self.n_sketch,
-            self.first_power,
-            self.axes,
-        )
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns, as exports have them.
@@ -346,8 +303,7 @@ class DiffusionMap(_Estimator):
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product
-        cheapest = partial(check_sketch, 1, 1, "gaussian", 0, "single", 1e-4, "auto", None)
-        self._run(X, sample_weight, cheapest, n_components=1, power=1, axes="sketch")
+        self._embed(X, sample_weight=sample_weight, n_components=1, power=1, axes="sketch")
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
@@ -358,24 +314,16 @@ class DiffusionMap(_Estimator):
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
 
     def _transform(self, X: Any) -> Array:
-        heat = self.result_.heat
         # Nyström divides by the eigenvalue; where it is 0 new rows get 0
         inverse = np.divide(1, self.eigenvalues_, out=np.zeros_like(self.eigenvalues_), where=self.eigenvalues_ != 0)
-        if self.metric == PRECOMPUTED_KERNEL:
-            return extend(heat, X, weighted_points(heat, self.embedding_) * inverse)
         return extended(self.result_, X, self.embedding_, inverse)
-
-
-def weighted_points(heat: HeatKernel, values: Array) -> Array:
-    """Values of the training rows by points, times the right factor of a row of A."""
-    points: Array = values[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None]
-    return points
 
 
 def extended(result: Embedding, X: Any, values: Array, factor: Array | float = 1.0) -> Array:
     """Values of new rows: a row of A times those of the training rows, which keep theirs; with a warning if far."""
-    table = MemoryTable(weighted_points(result.heat, values) * factor)
-    found = result._new_points.apply(X, [Extension([table], values, values.shape[1])])
+    heat = result.heat
+    weighted = values[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * factor
+    found = result._new_points.apply(X, [Extension([MemoryTable(weighted)], values, values.shape[1])])
     found.warn_if_far()
     return np.asarray(found.values[0])
 

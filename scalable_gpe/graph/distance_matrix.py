@@ -67,7 +67,7 @@ def _check_values(values: np.ndarray, name: str = "X") -> None:
         raise ValueError(
             Message(
                 f"`{name}` must hold finite distances of at least 0 for `metric='precomputed'`; some are negative, "
-                "infinite or NaN. Similarities need `metric='precomputed_kernel'`."
+                "infinite or NaN. Similarities are a kernel: pass them to gpe.heat_kernel."
             )
         )
 
@@ -89,7 +89,7 @@ def _check_symmetric(block: np.ndarray, columns: np.ndarray, start: int) -> None
             Message(
                 f"`X` must have zeros on its diagonal for `metric='precomputed'`; others in "
                 f"{checks.rows_named(own + start)}. "
-                "Similarities need `metric='precomputed_kernel'`."
+                "Similarities are a kernel: pass them to gpe.heat_kernel."
             )
         )
 
