@@ -32,24 +32,35 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What both estimators share: checked input, a run of `embed`, new points."""
+class GraphEstimator(BaseEstimator):
+    """Parameters of `embed` that all estimators have."""
 
     n_neighbors: int | None = None
     epsilon: float | str = "auto"
     normalization: str = "bistochastic"
-    scale: str | None = None
     metric: str = "euclidean"
     random_state: Seed = 0
-    method: str = "auto"
     recall: float = 0.95
-    client: Any = None
     store: str | os.PathLike[str] | None = None
-    storage_options: StorageOptions | None = None
     memory_limit: int | str | None = None
     n_jobs: int | None = None
-    resume: bool = True
     progress: Callable[[str, int, int], object] | bool | None = None
+
+    def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimator):
+    """What both transformers share: checked input, a run of `embed`, new points."""
+
+    scale: str | None = None
+    method: str = "auto"
+    client: Any = None
+    storage_options: StorageOptions | None = None
+    resume: bool = True
     memory: str | os.PathLike[str] | None = None
     _dtypes: ClassVar[tuple[str, ...]]
 
@@ -136,7 +147,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """A clone with the same client, which cannot be copied."""
         plain = copy(self)
         plain.client = None
-        made: Self = super(_Estimator, plain).__sklearn_clone__()
+        made: Self = super(_Transformer, plain).__sklearn_clone__()
         made.client = self.client
         return made
 
@@ -149,14 +160,13 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.metric == PRECOMPUTED
         tags.transformer_tags.preserves_dtype = list(self._dtypes)
         return tags
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcessEmbedding(_Estimator):
+class GaussianProcessEmbedding(_Transformer):
     r"""Gaussian process embedding as a scikit-learn transformer; equivalent to `embed`.
 
     .. math::
@@ -256,7 +266,7 @@ class GaussianProcessEmbedding(_Estimator):
 
 
 @dataclass(eq=False, repr=False)
-class DiffusionMap(_Estimator):
+class DiffusionMap(_Transformer):
     r"""Diffusion map on the same kernel as a scikit-learn transformer; equivalent to `diffusion_map`.
 
     .. math:: (\lambda_1^t v_1, \dots, \lambda_k^t v_k)
