@@ -181,28 +181,7 @@ def embed(
     >>> result.points.shape, result.report["converged"]
     ((1000, 8), True)
     """
-    parameters = check_parameters(
-        n_components=n_components,
-        n_neighbors=n_neighbors,
-        epsilon=epsilon,
-        power=power,
-        horizon=horizon,
-        first_power=first_power,
-        n_sketch=n_sketch,
-        axes=axes,
-        scale=scale,
-        missing=missing,
-        numeric_only=numeric_only,
-        normalization=normalization,
-        sketch=sketch,
-        metric=metric,
-        random_state=random_state,
-        precision=precision,
-        tol=tol,
-        method=method,
-        recall=recall,
-        memory_limit=memory_limit,
-    )
+    parameters = check_parameters(locals())
     _check_where(X, store, storage_options, n_jobs, resume)
     check_client(client)
     if random_state is None and store is not None:
