@@ -31,7 +31,7 @@ def command(
     def made(function: Callable[..., None]) -> Command:
         result = Command(
             function.__name__.replace("_", "-"),
-            callback=function,
+            callback=lambda **given: function(**{name: value for name, value in given.items() if value is not None}),
             params=[*parameters, *CONSOLE],
             help=function.__doc__,
             short_help=function.__doc__,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     switch("--verify", "read every chunk and list any damage (exit status 1)"),
     examples=("scalable-gpe info run.zarr --json", "scalable-gpe info run.zarr --verify"),
 )
-def info(store: str, storage_options: "StorageOptions | None", verify: bool) -> None:
+def info(store: str, verify: bool, storage_options: "StorageOptions | None" = None) -> None:
     """Print what a store holds: parameters, finished stages, sizes, reports."""
     from scalable_gpe.io.labels import stored_feature_names
     from scalable_gpe.io.points import first_names
@@ -141,7 +141,11 @@ def _has_columns(store: "ZarrStore", sketch: str, power: "Power") -> bool:
     examples=("scalable-gpe repair run.zarr", "scalable-gpe repair run.zarr --input points.npy"),
 )
 def repair(
-    store: str, storage_options: "StorageOptions | None", x: str | None, n_jobs: int | None, **reading: Any
+    store: str,
+    storage_options: "StorageOptions | None" = None,
+    x: str | None = None,
+    n_jobs: int | None = None,
+    **reading: Any,
 ) -> None:
     """Find the damage of a store and compute the damaged stages of its runs again, where that is possible."""
     import scalable_gpe as gpe
