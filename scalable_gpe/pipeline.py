@@ -253,7 +253,7 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
     # of a graph that was made when other columns were left out
-    remarks = [warn(text, GPEWarning) for text in source.remarks if str(Message(text)) not in graph.metadata.remarks]
+    remarks = [warn(text, GPEWarning) for text in source.remarks if Message(text) not in graph.metadata.remarks]
     report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
     report = replace(report, warnings=(*remarks, *report.warnings))
     log.finish(report, arrays)

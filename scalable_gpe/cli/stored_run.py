@@ -202,7 +202,6 @@ def propagate(
 def transform(x: str, path: str, **given: Any) -> None:
     """Embed new rows among those of a store, some at a time, and write their embedding: .npy, .parquet or .csv."""
     from scalable_gpe.checks import NotFiniteError
-    from scalable_gpe.errors import Message
     from scalable_gpe.exports import export_transformed
     from scalable_gpe.io.files import check_target, read_features
 
@@ -214,4 +213,4 @@ def transform(x: str, path: str, **given: Any) -> None:
     try:
         show_written(export_transformed(result, points, path, **given))
     except NotFiniteError as error:
-        raise ValueError(Message(f"{error.args[0].marked} `missing='drop'` leaves out those with NaN.")) from None
+        raise ValueError(f"{error} missing='drop' leaves out those with NaN.") from None
