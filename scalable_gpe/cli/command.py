@@ -18,7 +18,7 @@ from scalable_gpe.cli.options import CONSOLE
 _QUOTE = "'"  # a word needs none in a shell
 _READING = re.compile(r"(?<!\.)read_points\((\w+=[^)]*)\)")  # of an argument of a reader: read_points(index='name')
 # name=value, or a name alone where it cannot be another word; no part of a path
-_ARGUMENT = re.compile(r"(?<![\w/.'\"-])(?:(?P<name>\w+)=(?P<value>'\w*'|\w+(?:\.\w+)*|)|\w+_\w+|\w+(?= must\b))")
+_ARGUMENT = re.compile(r"(?<![\w/.'\"-])(?:(?P<name>\w+)=(?P<value>'\w*'|\w+(?:\.\w+)*|)|\w+_\w+|^\w+(?=:| must\b))")
 
 
 def command(

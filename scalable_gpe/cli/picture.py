@@ -8,7 +8,6 @@ import click
 from scalable_gpe.cli.command import command
 from scalable_gpe.cli.options import AUDIT, COLOR, RUN, Argument, count, count_or, option, several, take
 from scalable_gpe.cli.stored_run import measure, open_run, read_colors, show_written
-from scalable_gpe.errors import Message
 
 if TYPE_CHECKING:
     from scalable_gpe.embedding import Embedding
@@ -53,7 +52,7 @@ def plot(path: str, what: str, dpi: int, theme: str = "light", title: str | None
         figure = _figure(_draw_points(what, result, theme=theme, title=title, **given, **colors))
     else:
         if name := next(iter(given), ""):
-            raise ValueError(Message(f"`{name}` is for --what powers and scatter; got --what {what}."))
+            raise ValueError(f"--{name.replace('_', '-')} is for --what powers and scatter; got --what {what}.")
         result = open_run(**run)
         figure = _figure(_draw_diagnostic(what, result, sizes))
         if title:
