@@ -10,7 +10,6 @@ from scalable_gpe.errors import Message, StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines
 
 if TYPE_CHECKING:
-    from scalable_gpe.checks import Power
     from scalable_gpe.run_log import RunRecord
     from scalable_gpe.storage.backends import StorageOptions
     from scalable_gpe.storage.zarr_store import ZarrStore
@@ -58,7 +57,7 @@ def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:
     from scalable_gpe.run_log import read_runs
 
     runs = sorted(read_runs(stored).items(), key=lambda one: one[1].last_used)
-    return [_describe(stored, name, record) for name, record in runs]
+    return [_describe(name, record) for name, record in runs]
 
 
 def _tables(run: dict[str, Any], *, is_latest: bool) -> list[str]:
@@ -98,38 +97,18 @@ def _listed(damage: Iterable[Any]) -> list[dict[str, str]]:
     return [{"array": one.array, "damage": one.what} for one in damage]
 
 
-def _describe(store: "ZarrStore", name: str, record: "RunRecord") -> dict[str, Any]:
+def _describe(name: str, record: "RunRecord") -> dict[str, Any]:
     """Return one run; every part can be written as JSON."""
-    from scalable_gpe.graph.neighbors import GraphMetadata
-    from scalable_gpe.heat.kernel import KernelMetadata
-    from scalable_gpe.heat.normalization import HeatMetadata
+    from scalable_gpe.report import STAGES
 
-    keys, powers = record.keys, record.parameters.powers
-    stages = {
-        "graph": store.read(keys.graph, GraphMetadata) is not None,
-        "kernel": store.read(keys.kernel, KernelMetadata) is not None,
-        "heat": store.read(keys.heat, HeatMetadata) is not None,
-        "sketch": record.finished or all(_has_columns(store, keys.sketch, power) for power in powers),
-        "write": record.finished,
-    }
     return {
         "name": name,
         "finished": record.finished,
-        "parameters": record.parameters.as_dict() | {"powers": list(powers)},
-        "stages": stages,
+        "parameters": record.parameters.as_dict() | {"powers": list(record.parameters.powers)},
+        "stages": {stage: record.finished or stage in record.seconds for stage in STAGES},
         "arrays": {str(power): array for power, array in record.arrays.items()} or None,
         "report": None if record.report is None else record.report.as_dict(),
     }
-
-
-def _has_columns(store: "ZarrStore", sketch: str, power: "Power") -> bool:
-    """Whether a sketch holds columns of a power; their names are ranges, such as 0-16."""
-    from scalable_gpe.storage.keys import filter_name
-
-    # "all" is stored with its horizon: all-1024
-    names = [one for one in store.names(sketch) if one.partition("-")[0] == str(power)]
-    ranges = [one for name in names for one in store.names(filter_name(sketch, name))]
-    return any(one.partition("-")[0].isdigit() and "-" in one for one in ranges)
 
 
 @command(
