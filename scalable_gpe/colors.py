@@ -39,6 +39,7 @@ _FEW_NUMBERS = 20  # whole numbers with so few different values are labels
 _FEW_CLUSTERS = 100  # and so are 0, 1, ..., n - 1 (or 1, ..., n), as clusters are numbered, for so many
 _LIMITS = (0.01, 0.99)  # quantiles at the ends of the colour scale: a few extreme values do not use it up
 OTHER, MISSING = "other", "missing"
+_MISSING = ("NoneType", "NAType", "NaTType")  # types of missing values; NaN is not equal to itself
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,10 @@ def color_column(color: Any, n_rows: int, max_labels: int | None = None, embeddi
         return _labels(np.asarray(codes, np.int64), [str(one) for one in categories], max_labels)
     given = np.asarray(color)
     if given.dtype.kind == "O":
-        known = np.array([value is not None and bool(value == value) is True for value in _plain(given)], bool)
+        known = np.array([type(one).__name__ not in _MISSING and bool(one == one) for one in given], bool)
         if not all(isinstance(value, Real) for value in given[known]):
             return _texts(given.astype(str), known, max_labels)
-        given = _as_numbers(given, known)
+        given = np.array(np.where(known, given, np.nan).tolist())  # bools and ints stay so where none is missing
     if given.dtype.kind in "US":
         return _texts(np.char.decode(given, "utf-8", "replace") if given.dtype.kind == "S" else given, None, max_labels)
     if given.dtype.kind in "iub":
@@ -144,18 +145,6 @@ def color_column(color: Any, n_rows: int, max_labels: int | None = None, embeddi
         if given.dtype.kind == "b" or len(found) <= _FEW_NUMBERS or _are_clusters(found):
             return _labels(positions, [str(one) for one in found], max_labels)
     return _numbers(given)
-
-
-def _plain(given: np.ndarray) -> list[Any]:
-    """Values of an object array; None in place of pandas' NA, which has no truth value."""
-    return [None if type(value).__name__ in ("NAType", "NaTType") else value for value in given]
-
-
-def _as_numbers(given: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Numbers of an object array in the narrowest type: bool or int where all are, else float with NaN."""
-    if known.all():
-        return np.array(given.tolist())
-    return np.array([float(value) if there else np.nan for value, there in zip(given, known, strict=True)])
 
 
 def _are_clusters(found: np.ndarray) -> bool:

@@ -253,9 +253,8 @@ def test_a_page_is_small_for_any_input(result, audit, tmp_path, monkeypatch, n_r
     powers = range(1, n_powers + 1)
     embedding = changed(result, points=dict.fromkeys(powers, noise), report={"power": list(powers)})
     color = np.array([f"label {number}" for number in range(20)], object)[np.arange(n_rows) % 20]
-    whole = gpe.Audit({**audit, "powers": {power: audit["powers"][4] for power in powers}})
+    whole = gpe.Audit({**audit, "powers": dict.fromkeys(powers, audit["powers"][4])})
     checker = written(embedding, tmp_path / "p.html", charts=n_powers > 12, audit=whole, color=color)
-    )
     views, n_drawn = data_of(checker)["views"], len(base64.b64decode(data_of(checker)["rows"])) // 4
     assert len(views) == min(n_powers, 12) and views[-1]["title"] == f"power {n_powers}"
     assert n_drawn >= 3000
