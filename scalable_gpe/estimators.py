@@ -1,12 +1,9 @@
 """Scikit-learn adapters of `embed` and `diffusion_map`."""
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,11 +17,10 @@ from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.export import component_names
-from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.io.rows import open_rows
 from scalable_gpe.pipeline import embed
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.lock import waiting_for
 from scalable_gpe.storage.memory import MemoryTable
 from scalable_gpe.transform.new_points import Extension
 
@@ -61,7 +57,6 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstim
     client: Any = None
     storage_options: StorageOptions | None = None
     resume: bool = True
-    memory: str | os.PathLike[str] | None = None
     _dtypes: ClassVar[tuple[str, ...]]
 
     # scikit-learn reads a `sample_weight` in this signature as a promise that weights and repeated rows give equal
@@ -121,27 +116,8 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstim
 
     def _embed(self, X: Any, **changes: Any) -> None:
         """Embed X with the parameters of the estimator, but for some."""
-        parameters = self.get_params(deep=False) | changes
-        del parameters["memory"]
-        with self._opened_store(X) as store:
-            self.result_: Embedding = embed(X, **{**parameters, "store": store})
+        self.result_: Embedding = embed(X, **(self.get_params(deep=False) | changes))
         self.epsilon_, self.report_ = self.result_.kernel.epsilon, self.result_.report
-
-    @contextmanager
-    def _opened_store(self, X: Any) -> Iterator[Any]:
-        """The store of a fit: that of the user, or the one of these rows in the folder `memory`."""
-        if self.memory is None:
-            yield self.store
-            return
-        if self.store is not None:
-            raise ValueError(Message("`memory` and `store` both say where results are kept. Pass one of them."))
-        folder = Path(self.memory)
-        folder.mkdir(parents=True, exist_ok=True)
-        # of given distances, the lists are the input of a store
-        metric = f"{self.metric} {self.n_neighbors}" if self.metric == PRECOMPUTED else self.metric
-        name = _digest(open_rows(X, storage_options=self.storage_options), metric)
-        with waiting_for(folder / f"{name}.lock"):  # other candidates of a search fit the same rows
-            yield folder / f"{name}.zarr"
 
     def __sklearn_clone__(self) -> Self:
         """A clone with the same client, which cannot be copied."""
@@ -194,10 +170,6 @@ class GaussianProcessEmbedding(_Transformer):
         As in `embed`.
     client, store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`. A clone has the same client.
-    memory : path, optional
-        A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
-        of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
-        as long as the estimator.
 
     Attributes
     ----------
@@ -281,7 +253,7 @@ class DiffusionMap(_Transformer):
         The time t, the exponent of the eigenvalues.
     n_neighbors, epsilon, normalization, scale, metric, random_state, method, recall
         As in `GaussianProcessEmbedding`.
-    client, store, storage_options, memory_limit, n_jobs, resume, progress, memory
+    client, store, storage_options, memory_limit, n_jobs, resume, progress
         As in `GaussianProcessEmbedding`.
 
     Attributes
@@ -336,15 +308,6 @@ def extended(result: Embedding, X: Any, values: Array, factor: Array | float = 1
     found = result._new_points.apply(X, [Extension([MemoryTable(weighted)], values, values.shape[1])])
     found.warn_if_far()
     return np.asarray(found.values[0])
-
-
-def _digest(rows: InputRows, metric: str) -> str:
-    """Checksum of all rows, and of the metric: a store holds the results of one input."""
-    digest = hashlib.sha256(f"{rows.n_rows} {rows.n_features} {rows.exponent} {metric}".encode())
-    digest.update(b"" if rows.offset is None else rows.offset.tobytes())
-    for start, stop in rows.steps(0, rows.n_rows):
-        digest.update(rows.read(start, stop).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options: StorageOptions | None = None) -> Any:
