@@ -1,7 +1,7 @@
-"""One power of an embedding, and two or three axes of it that are drawn."""
+"""One power of an embedding, and two axes of it that are drawn."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ class PointArray(Protocol):
 
 @dataclass(frozen=True)
 class Projection:
-    """N x 2 (or N x 3) points in float32, and the names of their axes."""
+    """N x 2 points in float32, and the names of their axes."""
 
     points: np.ndarray
     names: tuple[str, ...]
@@ -62,24 +62,22 @@ def blocks(points: PointArray) -> Iterator[np.ndarray]:
         yield block
 
 
-def project(
-    points: PointArray, components: Any, n_axes: Sequence[int] = (2,), ordinary: np.ndarray | None = None
-) -> Projection:
+def project(points: PointArray, components: Any, ordinary: np.ndarray | None = None) -> Projection:
     """Choose some columns, or rotate the points to the two principal axes of the ordinary rows."""
     if isinstance(components, str):
         checks.check_choice(components, ("principal",), "components")
         axes = plane_axes(points, 2, ordinary)
         rotated = np.concatenate([block @ axes for block in blocks(points)])
         return Projection(rotated, ("principal axis 1", "principal axis 2"))
-    chosen = _check_columns(components, points.shape[1], n_axes)
+    chosen = _check_columns(components, points.shape[1])
     columns = np.concatenate([block[:, chosen] for block in blocks(points)])
     return Projection(columns, tuple(f"component {column}" for column in chosen))
 
 
-def _check_columns(components: Any, n_columns: int, n_axes: Sequence[int]) -> list[int]:
+def _check_columns(components: Any, n_columns: int) -> list[int]:
     chosen = [checks.check_count(one, "components", minimum=0) for one in components]
-    if len(chosen) not in n_axes:
-        raise ValueError(Message(f"`components` must be {' or '.join(map(str, n_axes))} columns; got {components!r}."))
+    if len(chosen) != 2:
+        raise ValueError(Message(f"`components` must be 2 columns; got {components!r}."))
     if len(set(chosen)) < len(chosen):
         raise ValueError(Message(f"`components` must be different columns; got {components!r}."))
     if max(chosen) >= n_columns:

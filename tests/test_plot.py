@@ -241,31 +241,12 @@ def test_a_few_isolated_rows_among_any_number(cloud, n_rows):
     assert [text.get_text() for text in ax.texts] == [f"{n_far} points outside".replace("1 points", "1 point")]
 
 
-def test_three_components(cloud):
-    points = np.concatenate([cloud[0], cloud[0] + 1])
-    ax = plot.scatter(points, components=(0, 2, 1), color=np.tile(cloud[1], 2), color_label="angle")
-    drawn(ax.figure)
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_zlabel()) == ("component 0", "component 2", "component 1")
-    assert len(ax.collections[0].get_offsets()) == 20_000
-    assert [text.get_text() for text in ax.texts] == ["20,000 of 40,000 points drawn, 20 points outside"]
-    assert np.abs([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()]).max() < 4
-    with pytest.raises(ValueError, match="projection='3d'"):
-        plot.scatter(points, components=(0, 1, 2), ax=new_figure(2, 2).add_subplot())
-
-
 def test_many_powers_go_in_rows():
     result = gpe.embed(gpe.datasets.circle(200), n_components=2, power=[1, 2, 3, 4, 5, 6], progress=False)
     figure = plot.powers(result, components=(0, 1), color=np.array(["a", None] * 100, object))[0].figure
     drawn(figure)
     assert [ax.get_title() for ax in figure.axes] == [f"power {power}" for power in range(1, 7)]
     assert len({round(ax.get_position().y0, 3) for ax in figure.axes}) == 2
-
-
-def test_powers_in_three_dimensions(embedding):
-    figure = plot.powers(embedding, components=(0, 1, 2), color=np.arange(800) % 3)[0].figure
-    drawn(figure)
-    assert [ax.get_zlabel() for ax in figure.axes] == ["component 2", "component 2"]
-    assert len(figure.legends) == 1
 
 
 def test_audit(embedding):

@@ -16,7 +16,7 @@ Axes = Any  # matplotlib has no types
 _PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
 _OF_POINTS = (
     *COLOR,
-    several("--components", "C", "two or three columns (the principal axes)", type=click.IntRange(min=0)),
+    several("--components", "C", "two columns (the principal axes)", type=click.IntRange(min=0)),
     option("--power", "P", "one power only (powers: each; scatter: all, or the largest)", type=count_or("all")),
     option("--max-labels", "L", "keep the L most frequent labels and join the others", type=count),
 )
@@ -33,7 +33,7 @@ _OF_POINTS = (
     *AUDIT,
     examples=(
         "scalable-gpe plot run.zarr picture.png",
-        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 2 --power 256",
+        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 --power 256",
         "scalable-gpe plot run.zarr picture.png --color labels.csv --column kind",
         "scalable-gpe plot run.zarr epsilon.png --what epsilon",
     ),

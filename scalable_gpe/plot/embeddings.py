@@ -20,7 +20,6 @@ from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_m
 from scalable_gpe.projection import PointArray, Projection, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
-_FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a density
 _PANELS = 4  # in one row
 _PIXELS = (150, 600)  # fewest and most of a density
 
@@ -43,8 +42,7 @@ def scatter(
 ) -> Any:
     """Draw the principal plane of an embedding: each point up to 100,000 of them, else the density on a log scale.
 
-    Points are small, solid and in random order, so that no label hides another. Three components are drawn as points,
-    at most 20,000 of them at even steps. The limits hold the central share
+    Points are small, solid and in random order, so that no label hides another. The limits hold the central share
     `coverage` of the points along each axis, after outliers are left out, so that a few isolated rows do not spoil the
     plot. A note in the corner says how many points lie outside.
 
@@ -52,8 +50,8 @@ def scatter(
     ----------
     embedding : Embedding or array (N, k)
         What to draw. It is read in blocks and need not fit in memory.
-    components : "principal", (int, int) or (int, int, int)
-        The two principal axes of the embedding (a rotation, which keeps distances), or two or three columns. An array
+    components : "principal" or (int, int)
+        The two principal axes of the embedding (a rotation, which keeps distances), or two columns. An array
         of two columns is drawn as it is.
     power : int or "all", optional
         Which power, for an embedding of several; "all" if it is there, or the largest. The title says which, or the log
@@ -97,20 +95,24 @@ def scatter(
         n_rows = len(projection.points)
         column = None if color is None else color_column(color, n_rows, max_labels, embedding)
         inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
-        given, ax = ax, axes_for(ax, solid=len(limits) == 3)
+        points, colors = projection.points[inside], None if column is None else column[inside]
+        given, ax = ax, axes_for(ax)
         if given is not None and theme == "dark":
             ax.set_facecolor("black")
-        notes = _draw(ax, projection, column, inside, limits, theme)
+        if n_rows <= _FEW:
+            _draw_points(ax, points, colors, theme)
+        else:
+            _draw_density(ax, points, colors, limits, theme)
         if legend:
             add_legend([ax], column, color_label, theme)
             if given is None:
                 make_room(ax)
         set_frame(ax, limits, projection.names)
-        if column is not None and N_COLORS < len(column.labels) <= MAX_LEGEND and len(limits) == 2:
-            write_labels(ax, projection.points[inside], column[inside])
+        if colors is not None and N_COLORS < len(colors.labels) <= MAX_LEGEND:
+            write_labels(ax, points, colors)
         ax.set_title(title if title is not None else default_title(n_rows, chosen), fontsize=11)
-        if notes:
-            write_note(ax, ", ".join(notes))
+        if n_outside := n_rows - len(points):
+            write_note(ax, f"{n_outside:,} point{'s' * (n_outside > 1)} outside")
     return ax
 
 
@@ -121,12 +123,12 @@ def projected(
     if isinstance(embedding, Embedding):
         points, chosen = points_of(embedding, power, log_level=log_level)
         _check_shape(points)
-        return project(points, components, n_axes=(2, 3), ordinary=embedding.ordinary), chosen
+        return project(points, components, embedding.ordinary), chosen
     _check_shape(embedding)
     if isinstance(components, str) and embedding.shape[1] == 2:
         checks.check_choice(components, ("principal",), "components")
         components = (0, 1)
-    return project(embedding, components, n_axes=(2, 3)), power
+    return project(embedding, components), power
 
 
 def _check_shape(points: PointArray) -> None:
@@ -174,12 +176,11 @@ def powers(
     column = None if color is None else color_column(color, n_rows, max_labels, embedding)
     n_across = min(_PANELS, len(points))
     n_down = -(-len(points) // n_across)
-    solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None
-    colorbars = column is None and solid is None and n_rows > _FEW  # one beside each panel
+    colorbars = column is None and n_rows > _FEW  # one beside each panel
     width = (4.9 if colorbars else 4) * n_across + (0.4 if column is None else 1.2)
     with themed(theme):
         figure = new_figure(width, height=0.4 + 4 * n_down)
-        panels = figure.subplots(n_down, n_across, squeeze=False, subplot_kw=solid).ravel()
+        panels = figure.subplots(n_down, n_across, squeeze=False).ravel()
         for panel in panels[len(points) :]:
             panel.remove()
         panels = panels[: len(points)]
@@ -205,26 +206,6 @@ def powers(
 def default_title(n_rows: int, power: Power | None) -> str:
     """Number of points, and the power."""
     return f"{n_rows:,} points" + ("" if power is None else f", {power_title(power)}")
-
-
-def _draw(
-    ax: Any, projection: Projection, column: ColorColumn | None, inside: np.ndarray, limits: list[Limits], theme: str
-) -> list[str]:
-    """Draw points or their density; return what the reader must know about points that are not shown."""
-    points, n_inside = projection.points, int(inside.sum())
-    n_outside = len(points) - n_inside
-    notes = [f"{n_outside:,} point{'s' * (n_outside > 1)} outside"] if n_outside else []
-    if len(limits) == 3:
-        kept = np.flatnonzero(inside)
-        kept = kept[np.unique(np.linspace(0, n_inside - 1, min(n_inside, _FEW_SOLID)).astype(np.int64))]
-        _draw_points(ax, points[kept], None if column is None else column[kept], theme)
-        return ([f"{len(kept):,} of {len(points):,} points drawn"] if len(kept) < n_inside else []) + notes
-    shown, colors = points[inside], None if column is None else column[inside]
-    if len(points) <= _FEW:
-        _draw_points(ax, shown, colors, theme)
-    else:
-        _draw_density(ax, shown, colors, limits, theme)
-    return notes
 
 
 def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None, theme: str) -> None:

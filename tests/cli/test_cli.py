@@ -280,8 +280,7 @@ def test_audit(capsys):
 PICTURES = [
     [],
     ["--what", "scatter", "--components", "0", "2", "--power", "4", "--color", "points.npy", "--column", "0"],
-    ["--what", "scatter", "--components", "0", "1", "2", "--title", "solid"],
-    ["--components", "0", "1", "2"],
+    ["--components", "0", "1", "--title", "mine"],
     ["--power", "4", "--theme", "dark", "--max-labels", "3"],
     ["--what", "epsilon"],
     ["--what", "spectrum", "--title", "ranks"],
