@@ -59,13 +59,6 @@ def test_embed_is_the_function(folder):
     assert printed["parameters"]["power"] == [4, 16]
 
 
-def test_the_first_power_reaches_the_run(folder):
-    done = run("embed", "points.npy", "later.zarr", "-k", 8, "--horizon", 8, "--first-power", 3, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)["report"]
-    assert (report["horizon"], report["first_power"]) == (8, 3)
-
-
 def test_every_option_of_embed_is_there():
     import inspect
 
@@ -371,13 +364,6 @@ def test_mistakes_take_one_line(arguments, words, capsys, folder):
     assert not (folder / "s.zarr").exists()
 
 
-def test_a_file_that_is_no_array(capsys, tmp_path):
-    junk = tmp_path / "junk.npy"
-    junk.write_text("no array", encoding="utf-8")
-    assert cli.main(["embed", str(junk), str(tmp_path / "s.zarr")]) == 1
-    assert "junk.npy' is not a .npy file of numbers" in capsys.readouterr().err
-
-
 def test_an_interrupted_run_is_not_told_to_start_over(monkeypatch, capsys, folder):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -420,7 +406,6 @@ def test_arguments_are_options_here(text, expected):
         ),
         (["embed", "-", "s.zarr"], "embed needs X or neighbors; got neither."),
         (["embed", "points.npy", "s.zarr", "--n-jobs", "0"], "--n-jobs must not be 0; -1 stands for all cores."),
-        (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
         (["embed", "points.npy", "s.zarr", "--scale", "max"], "--scale must be one of 'standard', 'robust'"),
         (["embed", "points.npy", "s.zarr", "--scale", "robust", "--metric", "cosine"], "is for --metric euclidean"),
     ],
