@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,23 +16,7 @@ from scalable_gpe.sketch.rotation import principal_axes
 from scalable_gpe.spectral.filters import power_order
 
 _BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
-
-
-class PointArray(Protocol):
-    """N x k points: a numpy array, or a zarr array that is read in blocks of rows."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Projection:
-    """N x 2 points in float32, and the names of their axes."""
-
-    points: np.ndarray
-    names: tuple[str, ...]
+PointArray: TypeAlias = Any  # N x k points: a numpy array, or a zarr array that is read in blocks of rows
 
 
 def points_of(
@@ -62,27 +45,20 @@ def blocks(points: PointArray) -> Iterator[np.ndarray]:
         yield block
 
 
-def project(points: PointArray, components: Any, ordinary: np.ndarray | None = None) -> Projection:
-    """Choose some columns, or rotate the points to the two principal axes of the ordinary rows."""
+def project(
+    points: PointArray, components: Any, ordinary: np.ndarray | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """N x 2 points and the names of their axes: two columns, or the two principal axes of the ordinary rows."""
     if isinstance(components, str):
         checks.check_choice(components, ("principal",), "components")
         axes = plane_axes(points, 2, ordinary)
         rotated = np.concatenate([block @ axes for block in blocks(points)])
-        return Projection(rotated, ("principal axis 1", "principal axis 2"))
-    chosen = _check_columns(components, points.shape[1])
+        return rotated, ("principal axis 1", "principal axis 2")
+    chosen, n_columns = [checks.check_count(column, "components", minimum=0) for column in components], points.shape[1]
+    if len(chosen) != 2 or chosen[0] == chosen[1] or max(chosen) >= n_columns:
+        raise ValueError(f"components must be two different columns below {n_columns}; got {components!r}.")
     columns = np.concatenate([block[:, chosen] for block in blocks(points)])
-    return Projection(columns, tuple(f"component {column}" for column in chosen))
-
-
-def _check_columns(components: Any, n_columns: int) -> list[int]:
-    chosen = [checks.check_count(one, "components", minimum=0) for one in components]
-    if len(chosen) != 2:
-        raise ValueError(Message(f"`components` must be 2 columns; got {components!r}."))
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(Message(f"`components` must be different columns; got {components!r}."))
-    if max(chosen) >= n_columns:
-        raise ValueError(Message(f"`components` must be below {n_columns}; got {components!r}."))
-    return chosen
+    return columns, tuple(f"component {column}" for column in chosen)
 
 
 def plane_axes(points: PointArray, n_axes: int, ordinary: np.ndarray | None = None) -> np.ndarray:

@@ -229,12 +229,9 @@ def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) ->
     texts = []
     n_alone = heat.n_isolated_points
     if n_alone > 0.01 * report.n_distinct:
-        way_out = "`epsilon`, or pass `epsilon='local'`" if report.sigma is None else "`epsilon`"
-        more = "Pass longer lists, or raise" if report.method == "precomputed" else "Raise `n_neighbors` or"
-        different = "different " if report.n_duplicates else ""
         text = (
-            f"{n_alone} of {report.n_distinct} {different}rows have no effective neighbours: the sketch alone decides "
-            f"where they are. {more} {way_out}."
+            f"{n_alone} of {report.n_distinct} different rows have no effective neighbours: the sketch alone decides "
+            "where they are. Raise n_neighbors or epsilon, or pass epsilon='local'."
         )
         texts.append(warn(text, ConnectivityWarning))
     ordinary = ~heat.isolated[heat.kernel.storage_order.position[:_SAMPLED]]

@@ -181,11 +181,11 @@ def test_colour_blind_readers_tell_labels_apart(eyes, theme, background, of_8, o
 
 def test_principal_axes_turn_the_points(cloud):
     points = cloud[0][10:]
-    found = projection.project(points, "principal")
-    assert found.names == ("principal axis 1", "principal axis 2")
+    plane, names = projection.project(points, "principal")
+    assert names == ("principal axis 1", "principal axis 2")
     centred = points - points.mean(axis=0)
     best = np.linalg.svd(centred, compute_uv=False)[:2]
-    np.testing.assert_allclose(np.linalg.norm(found.points - found.points.mean(axis=0), axis=0), best, rtol=1e-2)
+    np.testing.assert_allclose(np.linalg.norm(plane - plane.mean(axis=0), axis=0), best, rtol=1e-2)
 
 
 def test_embeddings_of_several_powers(embedding):
@@ -265,7 +265,7 @@ def test_audit(embedding):
 def test_mistakes(embedding, cloud):
     with pytest.raises(ValueError, match="power must be one of"):
         plot.scatter(embedding, power=5)
-    with pytest.raises(ValueError, match="components must be below 3"):
+    with pytest.raises(ValueError, match="components must be two different columns below 3"):
         plot.scatter(cloud[0], components=(0, 3))
     with pytest.raises(ValueError, match="one value for each of the 20000 rows"):
         plot.scatter(cloud[0], color=[1, 2])

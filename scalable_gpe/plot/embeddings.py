@@ -17,7 +17,7 @@ from scalable_gpe.pixels import Limits, limits_of, pixels
 from scalable_gpe.plot.explorer import drawn_rows
 from scalable_gpe.plot.figures import axes_for, make_room, new_figure, set_frame, themed, write_note
 from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
-from scalable_gpe.projection import PointArray, Projection, points_of, project
+from scalable_gpe.projection import PointArray, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
 _PANELS = 4  # in one row
@@ -91,11 +91,11 @@ def scatter(
     with themed(theme):
         # the default title says which power was taken
         log_level = logging.INFO if title is None else logging.WARNING
-        projection, chosen = projected(embedding, components, power, log_level)
-        n_rows = len(projection.points)
+        drawn, names, chosen = projected(embedding, components, power, log_level)
+        n_rows = len(drawn)
         column = None if color is None else color_column(color, n_rows, max_labels, embedding)
-        inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
-        points, colors = projection.points[inside], None if column is None else column[inside]
+        inside, limits = limits_of(drawn, checks.check_fraction(coverage, "coverage"))
+        points, colors = drawn[inside], None if column is None else column[inside]
         given, ax = ax, axes_for(ax)
         if given is not None and theme == "dark":
             ax.set_facecolor("black")
@@ -107,7 +107,7 @@ def scatter(
             add_legend([ax], column, color_label, theme)
             if given is None:
                 make_room(ax)
-        set_frame(ax, limits, projection.names)
+        set_frame(ax, limits, names)
         if colors is not None and N_COLORS < len(colors.labels) <= MAX_LEGEND:
             write_labels(ax, points, colors)
         ax.set_title(title if title is not None else default_title(n_rows, chosen), fontsize=11)
@@ -118,23 +118,17 @@ def scatter(
 
 def projected(
     embedding: Embedding | PointArray, components: Components, power: Power | None, log_level: int = logging.INFO
-) -> tuple[Projection, Power | None]:
-    """The axes to draw, and the power that they belong to; a plane is drawn as it is."""
+) -> tuple[np.ndarray, tuple[str, ...], Power | None]:
+    """N x 2 points to draw, the names of their axes, and the power that they belong to; a plane is drawn as it is."""
+    points, ordinary = embedding, None
     if isinstance(embedding, Embedding):
-        points, chosen = points_of(embedding, power, log_level=log_level)
-        _check_shape(points)
-        return project(points, components, embedding.ordinary), chosen
-    _check_shape(embedding)
-    if isinstance(components, str) and embedding.shape[1] == 2:
-        checks.check_choice(components, ("principal",), "components")
-        components = (0, 1)
-    return project(embedding, components), power
-
-
-def _check_shape(points: PointArray) -> None:
+        (points, power), ordinary = points_of(embedding, power, log_level=log_level), embedding.ordinary
     shape: tuple[int, ...] = getattr(points, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(f"embedding must have two or more columns to be drawn; got shape {shape}.")
+    if ordinary is None and shape[1] == 2 and isinstance(components, str) and components == "principal":
+        components = (0, 1)
+    return *project(points, components, ordinary), power
 
 
 def powers(

@@ -327,7 +327,7 @@ MISTAKES = [
     (["audit", "nothing.zarr"], "does not exist"),
     (["plot", "run.zarr", "p.png", "--color", "none.npy"], "there is no file"),
     (["plot", "run.zarr", "p.xyz"], "not supported"),
-    (["plot", "run.zarr", "p.png", "--components", "0", "9"], "components must be below 4"),
+    (["plot", "run.zarr", "p.png", "--components", "0", "9"], "components must be two different columns below 4"),
     (["plot", "run.zarr", "p.png", "--what", "scatter", "--power", "5"], "power must be one of [4, 16]"),
     (["export", "run.zarr", "out.txt"], "ending of the path must be one of"),
     (["report", "run.zarr", "cells.h5ad"], "a page ends in .html"),
@@ -337,7 +337,7 @@ MISTAKES = [
     (["export", "run.zarr", "out.npy", "--run", "none"], "--run must name one of"),
     (["plot", "run.zarr", "p.png", "--column", "kind"], "--column names a column of the file of --color"),
     (["plot", "run.zarr", "p.png", "--what", "audit", "--color", "points.npy"], "--color is for --what powers"),
-    (["plot", "run.zarr", "p.png", "--components", "1", "1"], "--components must be different columns"),
+    (["plot", "run.zarr", "p.png", "--components", "1", "1"], "--components must be two different columns"),
     (["plot", "run.zarr", "p.png", "--color", "points.npy"], "--column must be the number of a column"),
     (["embed", "equal.npy", "s.zarr"], "at least 2 different rows"),
     (
