@@ -15,7 +15,6 @@ import click
 from scalable_gpe.cli.console import PROGRAM, caution, one_line, say
 from scalable_gpe.cli.options import CONSOLE
 
-_QUOTE = "'"  # a word needs none in a shell
 _READING = re.compile(r"(?<!\.)read_points\((\w+=[^)]*)\)")  # of an argument of a reader: read_points(index='name')
 # name=value, or a name alone where it cannot be another word; no part of a path
 _ARGUMENT = re.compile(r"(?<![\w/.'\"-])(?:(?P<name>\w+)=(?P<value>'\w*'|\w+(?:\.\w+)*|)|\w+_\w+|^\w+(?=:| must\b))")
@@ -89,11 +88,11 @@ class Command(click.Command):
         written = {name: flag for one in (others.get("embed", self), self) for name, flag in _options(one)}
 
         def as_option(found: re.Match[str]) -> str:
-            name, value = found["name"] or found[0], found["value"]
+            name, value = found["name"] or found[0], (found["value"] or "").strip("'")
             name = {"X": "x", "X_new": "x"}.get(name, name)  # click writes positional arguments in small letters
             if name not in written:
                 return written.get(f"{name}={value}", found[0])
-            return written.get(f"{name}={value}") or f"{written[name]} {(value or '').strip(_QUOTE)}".rstrip()
+            return written.get(f"{name}={value}") or f"{written[name]} {value}".rstrip()
 
         return _ARGUMENT.sub(as_option, _READING.sub(r"\1", text))
 
@@ -111,7 +110,7 @@ class Command(click.Command):
         path = ctx.params.get(self.resumes)
         if path is None or not (is_url(path) or Path(path).exists()):
             return "Nothing was left behind."
-        return f"Finished work stays in {path}: the same command, without --no-resume, goes on from there."
+        return f"Finished work stays in {path}: the same command, without --no-resume, resumes."
 
 
 def _one_value_each(words: Iterable[str], flags: set[str]) -> Iterator[str]:
