@@ -79,7 +79,7 @@ class NotFiniteError(ValueError):
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
-    or_drop = " (missing='drop' drops those with NaN)" if name == "X" else ""
+    or_drop = " (`missing='drop'` drops those with NaN)" if name == "X" else ""
     fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
     way_out = f"Drop these rows{or_drop}, fill them in, or scale `{name}` down."
     error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))
@@ -167,22 +167,38 @@ def check_row(value: Any, n_rows: int, names: npt.NDArray[Any] | None, name: str
     return int(found[0])
 
 
+def check_power(value: object, name: str = "power") -> int:
+    """Check a power of the heat kernel: a whole number of at least 1."""
+    return check_count(value, name)
+
+
 def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
     """Check one power or "all", or several different ones; return a tuple in the order given."""
-    given = [value] if isinstance(value, Integral | str) else value
-    rule = f"{name} must be a whole number, 'all', or several of them; got"
-    if not isinstance(given, Iterable):
-        raise TypeError(f"{rule} {value!r} ({_kind(value)}).")
-    powers: list[Power] = []
-    for power in given:
-        if isinstance(power, str) and power != ALL:
-            raise ValueError(f"{rule} {power!r}. Pass {name}='all' for all scales at once, or a number.")
-        powers.append(ALL if isinstance(power, str) else check_count(power, name))
+    if isinstance(value, Integral | str):
+        return (_one_power(value, name),)
+    if not isinstance(value, Iterable):
+        raise TypeError(
+            Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r} ({_kind(value)}).")
+        )
+    powers = tuple(_one_power(one, name) for one in value)
     if not powers:
-        raise ValueError(f"{name} must hold at least one power; got {value!r}. Pass an int, or a list such as [4].")
+        raise ValueError(
+            Message(f"`{name}` must hold at least one power; got {value!r}. Pass an int, or a list such as [16, 64].")
+        )
     if len(set(powers)) < len(powers):
-        raise ValueError(f"{name} must hold different powers; got {tuple(powers)}. Remove the repeats.")
-    return tuple(powers)
+        raise ValueError(Message(f"`{name}` must hold different powers; got {powers}. Remove the repeats."))
+    return powers
+
+
+def _one_power(value: object, name: str) -> Power:
+    if not isinstance(value, str):
+        return check_power(value, name)
+    if value != ALL:
+        way_out = f"Pass `{name}='all'` for all scales at once, or a number."
+        raise ValueError(
+            Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r}. {way_out}")
+        )
+    return ALL
 
 
 def check_of_all(value: object, powers: Sequence[Power], name: str) -> int | str:
