@@ -10,7 +10,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from scalable_gpe.errors import ConnectivityWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, warn
 from scalable_gpe.estimators import GraphEstimator, extended, validated
 from scalable_gpe.pipeline import embed
 from scalable_gpe.propagation.labels import GivenLabels, check_labels
@@ -137,7 +137,7 @@ class GraphClassifier(ClassifierMixin, GraphEstimator):
         if missing.any():
             warn(
                 f"no label reaches {missing.sum()} of {len(missing)} rows: they get the shares of the classes among "
-                "the rows that it reaches. Label more rows, or raise `n_neighbors`.",
+                "the rows that it reaches. Label more rows, or raise n_neighbors.",
                 ConnectivityWarning,
             )
         return np.where(missing[:, None], np.nanmean(self.label_distributions_, axis=0), probabilities)
@@ -146,7 +146,7 @@ class GraphClassifier(ClassifierMixin, GraphEstimator):
 def _checked(y: Any, n_rows: int) -> GivenLabels:
     """Labels of the rows; -1 and one other number are two classes."""
     if y is None:
-        raise ValueError(Message("GraphClassifier requires y to be passed, but the target y is None."))
+        raise ValueError("GraphClassifier requires y to be passed, but the target y is None.")
     values = column_or_1d(y, warn=True)
     if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) == 2:
         classes, codes = np.unique(values, return_inverse=True)

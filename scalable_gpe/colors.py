@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from scalable_gpe.checks import check_choice, check_count
-from scalable_gpe.errors import Message
 from scalable_gpe.row_values import check_row_values
 
 ThemeName = Literal["light", "dark"]
@@ -183,6 +182,6 @@ def _numbers(given: np.ndarray) -> ColorColumn:
     values = np.where(np.isfinite(wide := given.astype(np.float64)), wide, np.nan)
     known = values[~np.isnan(values)]
     if not known.size:
-        raise ValueError(Message("`color` has no finite number. Pass other values."))
+        raise ValueError("color has no finite number. Pass other values.")
     low, high = (float(end) for end in np.quantile(known, _LIMITS))
     return ColorColumn(values, low=low, high=high if high > low else low + 1)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from scalable_gpe import checks
 from scalable_gpe import random_shapes as shapes
 from scalable_gpe.checks import Seed
-from scalable_gpe.errors import Message
 
 Selection: TypeAlias = slice | npt.ArrayLike | None
 Dataset: TypeAlias = Callable[..., npt.NDArray[Any]]
@@ -95,7 +94,7 @@ def circle_with_outliers(
     extra = checks.check_points(outliers, "outliers", min_rows=1)
     n_circle = checks.check_count(n_rows, "n_rows", minimum=len(extra) + 1) - len(extra)
     if extra.shape[1] != 2:
-        raise ValueError(Message(f"`outliers` must have 2 columns; got shape {extra.shape}. Pass points of the plane."))
+        raise ValueError(f"outliers must have 2 columns; got shape {extra.shape}. Pass points of the plane.")
     ids = checks.check_selection(rows, n_rows, "rows")
     out = circle(n_rows, random_state=random_state, rows=ids)
     out[ids >= n_circle] = extra[ids[ids >= n_circle] - n_circle]
@@ -411,9 +410,9 @@ def write(
     """
     target = Path(path)
     if target.suffix not in (".npy", ".zarr"):
-        raise ValueError(Message(f"`path` must end in .npy or .zarr; got {str(path)!r}. Choose one of these formats."))
+        raise ValueError(f"path must end in .npy or .zarr; got {str(path)!r}. Choose one of these formats.")
     if target.exists():
-        raise ValueError(Message(f"`path` must not exist yet; {str(path)!r} does. Remove it, or choose another name."))
+        raise ValueError(f"path must not exist yet; {str(path)!r} does. Remove it, or choose another name.")
     pieces = blocks(dataset, n_rows, block_rows=block_rows, **parameters)
     first = next(pieces)
     shape = (n_rows, first.shape[1])

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scalable_gpe.checks import Seed, check_whole
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.export import component_names
@@ -211,9 +211,7 @@ class GaussianProcessEmbedding(_Transformer):
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         if np.ndim(self.power):
-            raise ValueError(
-                Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
-            )
+            raise ValueError(f"power must be one int for an estimator; got {self.power!r}. Use embed for several.")
         self._embed(X, sample_weight=sample_weight)
         self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
@@ -290,7 +288,7 @@ class DiffusionMap(_Transformer):
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
         if isinstance(n_components, int | np.integer) and n_components > most:
-            text = f"`n_components={n_components}` is more than {most}, one less than the number of different rows"
+            text = f"n_components={n_components} is more than {most}, one less than the number of different rows"
             warn(f"{text}: {most} are used.", GPEWarning)
             n_components = most
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)

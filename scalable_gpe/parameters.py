@@ -6,7 +6,6 @@ from typing import Any
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.resources import parse_bytes
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
@@ -89,7 +88,7 @@ def check_parameters(given: dict[str, Any]) -> Parameters:
     searched = {name: given[name] for name in _OF_SEARCH}
     search = check_search(random_state=seed, n_rows=None, choices=choices, **searched)
     if not isinstance(given["numeric_only"], bool):
-        raise TypeError(Message(f"`numeric_only` must be True or False; got {given['numeric_only']!r}."))
+        raise TypeError(f"numeric_only must be True or False; got {given['numeric_only']!r}.")
     one_power = isinstance(given["power"], Integral | str)
     of_sketch = {**vars(sketching), "sketch": sketching.sketch.kind, "precision": sketching.sketch.precision}
     return Parameters(

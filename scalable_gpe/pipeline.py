@@ -186,7 +186,7 @@ def embed(
     check_client(client)
     if random_state is None and store is not None:
         warn(
-            "`random_state=None` draws a new seed at every call: this run cannot be resumed, and the store grows "
+            "random_state=None draws a new seed at every call: this run cannot be resumed, and the store grows "
             "each time. Pass a number.",
             GPEWarning,
         )
@@ -197,9 +197,7 @@ def embed(
     rows = None if X is None else open_input(X, parameters, storage_options)
     if neighbors is not None and (scale is not None or (rows is not None and rows.dropped is not None)):
         raise ValueError(
-            Message(
-                "`scale` and `missing='drop'` change the rows of a search; `neighbors` are lists of rows as they are."
-            )
+            "scale and missing='drop' change the rows of a search; neighbors are lists of rows as they are."
         )
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
@@ -365,14 +363,14 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     """Check the arguments that say where and how to compute."""
     check_options({} if isinstance(X, InputRows) else storage_options, store, X)
     if not isinstance(resume, bool):
-        raise TypeError(Message(f"`resume` must be True or False; got {resume!r}."))
+        raise TypeError(f"resume must be True or False; got {resume!r}.")
     count_jobs(n_jobs)
 
 
 def _given_distances(X: Any, neighbors: Any, n_neighbors: int | None) -> Any:
     """The lists of ``metric="precomputed"``: X holds distances."""
     if X is None or neighbors is not None:
-        raise ValueError(Message("`metric='precomputed'` needs the distances as X, without `neighbors=`."))
+        raise ValueError("metric='precomputed' needs the distances as X, without neighbors=.")
     return distance_lists(X, n_neighbors)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import Message, logger
+from scalable_gpe.errors import logger
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.formatting import plain, power_title
 from scalable_gpe.sketch.rotation import principal_axes
@@ -33,7 +33,7 @@ def points_of(
     if len(known) > 1:
         why = "" if isinstance(chosen, str) else ", the largest"
         taken = f"the embedding has the powers {plain(list(known))}: took {power_title(chosen)}{why}."
-        logger.log(log_level, "%s", Message(f"{taken} Pass `power` to choose."))
+        logger.log(log_level, "%s", f"{taken} Pass power to choose.")
     return known[chosen], chosen
 
 

@@ -242,8 +242,7 @@ def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) ->
         # rounding leaves a constant vector, which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
             text = (
-                f"`power={power}` leaves nothing of the data: all rows are equal up to rounding. Choose a smaller "
-                "power."
+                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power."
             )
             texts.append(warn(text, VanishingWarning))
     return texts

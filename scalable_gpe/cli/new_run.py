@@ -124,13 +124,12 @@ def _say_what_is_there(store: str, storage_options: "StorageOptions | None") -> 
 
 
 def _read_weight(path: str | None) -> "np.ndarray | None":
-    from scalable_gpe.errors import Message
     from scalable_gpe.io.npy import map_npy
 
     if path is None:
         return None
     if not path.endswith(".npy") or not os.path.isfile(path):
-        raise ValueError(Message(f"`sample_weight` must be a .npy file with one number per row; got {path!r}."))
+        raise ValueError(f"sample_weight must be a .npy file with one number per row; got {path!r}.")
     return map_npy(path)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from scalable_gpe.cli.command import command
 from scalable_gpe.cli.console import progress, show, table
 from scalable_gpe.cli.options import FILE, N_JOBS, POINTS, STORE, option, switch
-from scalable_gpe.errors import Message, StoreError
+from scalable_gpe.errors import StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _verify(path: str, store: "ZarrStore") -> None:
     text = "\n".join(lines) or f"store {path}: every chunk reads back and matches its checksum"
     show(text, {"store": path, "sound": not damage, "damage": damage})
     if damage:
-        raise StoreError(f"{_count(damage)} in {path}. `repair` computes what it can again.")
+        raise StoreError(f"{_count(damage)} in {path}. repair computes what it can again.")
 
 
 def _count(damage: list[Any]) -> str:
@@ -142,8 +142,5 @@ def repair(
     show(text, {"store": store, "damage": damage, "left": left})
     if left:
         raise StoreError(
-            Message(
-                f"{_count(left)} left in {store}. Pass the points as `X`, or run embed again with the "
-                "arguments of the run."
-            )
+            f"{_count(left)} left in {store}. Pass the points as --input, or run embed again with its arguments."
         )
