@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -314,7 +315,8 @@ def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options:
         X = open_rows(X, min_rows=1, storage_options=storage_options)
     package = type(X).__module__.partition(".")[0]
     if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
-        validate_data(estimator, _ShapeOnly(X), reset=reset, skip_check_array=True)
+        sized = SimpleNamespace(shape=(X.n_rows, X.n_features)) if hasattr(X, "n_rows") else X  # not loaded
+        validate_data(estimator, sized, reset=reset, skip_check_array=True)
         return X
     check_whole(np.asarray(X) if isinstance(X, list) else X)  # scikit-learn converts to float64
     return validate_data(
@@ -325,16 +327,3 @@ def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options:
         dtype=[np.float64, np.float32],
         ensure_min_samples=2 if reset else 1,
     )
-
-
-class _ShapeOnly:
-    """Shape and column names of an input; scikit-learn cannot load it through this."""
-
-    def __init__(self, X: Any) -> None:
-        self.shape = (X.n_rows, X.n_features) if hasattr(X, "n_rows") else tuple(X.shape)
-        self.ndim = len(self.shape)
-        if hasattr(X, "columns"):
-            self.columns = X.columns
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
