@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.html_report import sample, sections
+from scalable_gpe.html_report import sections
 
 LIMIT = 2_000_000  # bytes of a page
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -171,19 +171,6 @@ def test_a_notebook_does_not_show_the_charts_again(result, tmp_path):
     written(result, tmp_path / "p.html", charts=True)
     assert pyplot.get_fignums() == [mine.number]
     pyplot.close(mine)
-
-
-def test_a_large_embedding_is_sampled_and_far_rows_do_not_ruin_it(result, tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "MAX_POINTS", 3000)
-    far = np.array(result.points[64])
-    far[::400] *= 1e6
-    checker = written(changed(result, points={64: far}, report={"power": [64]}), tmp_path / "p.html")
-    words = " ".join(checker.texts)
-    assert "a random sample of 3,000 of 6,000 rows" in words
-    (one,) = data_of(checker)["views"]
-    assert 1 <= one["outside"] <= 15
-    assert max(np.abs(one["high"])) < 10 * np.abs(result.points[64]).max()
-    assert "No audit was made" in words
 
 
 def test_rows_that_are_all_equal(result, tmp_path):
