@@ -193,7 +193,9 @@ def embed(
     share_freed_memory(parameters.memory_limit)  # before X is opened: threads that have begun keep theirs
     bars = Progress(progress)
     if parameters.metric == PRECOMPUTED:
-        X, neighbors = None, _given_distances(X, neighbors, parameters.n_neighbors)
+        if X is None or neighbors is not None:
+            raise ValueError("metric='precomputed' needs the distances as X, without neighbors=.")
+        X, neighbors = None, distance_lists(X, parameters.n_neighbors)
     rows = None if X is None else open_input(X, parameters, storage_options)
     if neighbors is not None and (scale is not None or (rows is not None and rows.dropped is not None)):
         raise ValueError(
@@ -365,13 +367,6 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     if not isinstance(resume, bool):
         raise TypeError(f"resume must be True or False; got {resume!r}.")
     count_jobs(n_jobs)
-
-
-def _given_distances(X: Any, neighbors: Any, n_neighbors: int | None) -> Any:
-    """The lists of ``metric="precomputed"``: X holds distances."""
-    if X is None or neighbors is not None:
-        raise ValueError("metric='precomputed' needs the distances as X, without neighbors=.")
-    return distance_lists(X, n_neighbors)
 
 
 def plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, store: Any) -> MemoryPlan:
