@@ -88,9 +88,9 @@ class GraphClassifier(ClassifierMixin, GraphEstimator):
         parameters = self.get_params(deep=False)
         of_labels = {name: parameters.pop(name) for name in ("method", "horizon", "tol")}
         self.result_ = embed(X, n_components=1, power=1, axes="sketch", **parameters)
-        found = self.result_.propagate(given.by_row(self.result_.graph.n_rows), **of_labels)
-        self.propagation_ = replace(found, classes=given.classes)
-        self.classes_, self.label_distributions_ = given.classes, found.probabilities
+        propagation = self.result_.propagate(given.by_row(self.result_.graph.n_rows), **of_labels)
+        self.propagation_ = replace(propagation, classes=given.classes)
+        self.classes_, self.label_distributions_ = given.classes, propagation.probabilities
         self.transduction_ = self._classes_of(np.asarray(self.label_distributions_[:]))
         return self
 

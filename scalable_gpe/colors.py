@@ -140,20 +140,20 @@ def color_column(color: Any, n_rows: int, max_labels: int | None = None, embeddi
     if given.dtype.kind in "US":
         return _texts(np.char.decode(given, "utf-8", "replace") if given.dtype.kind == "S" else given, None, max_labels)
     if given.dtype.kind in "iub":
-        found, positions = np.unique(given, return_inverse=True)
-        if given.dtype.kind == "b" or len(found) <= _FEW_NUMBERS or _are_clusters(found):
-            return _labels(positions, [str(one) for one in found], max_labels)
+        distinct, positions = np.unique(given, return_inverse=True)
+        if given.dtype.kind == "b" or len(distinct) <= _FEW_NUMBERS or _are_clusters(distinct):
+            return _labels(positions, [str(one) for one in distinct], max_labels)
     return _numbers(given)
 
 
-def _are_clusters(found: np.ndarray) -> bool:
+def _are_clusters(numbers: np.ndarray) -> bool:
     """Whether ascending whole numbers are 0, ..., n - 1 or 1, ..., n, and not too many."""
-    return bool(len(found) <= _FEW_CLUSTERS and found[0] in (0, 1) and found[-1] - found[0] == len(found) - 1)
+    return bool(len(numbers) <= _FEW_CLUSTERS and numbers[0] in (0, 1) and numbers[-1] - numbers[0] == len(numbers) - 1)
 
 
 def _texts(given: np.ndarray, known: np.ndarray | None, max_labels: int | None) -> ColorColumn:
-    found, positions = np.unique(given if known is None else given[known], return_inverse=True)
-    names = [str(one) for one in found]
+    distinct, positions = np.unique(given if known is None else given[known], return_inverse=True)
+    names = [str(one) for one in distinct]
     if all(name.isdecimal() for name in names):  # "10" comes after "2"
         by = sorted(range(len(names)), key=lambda i: int(names[i]))
         positions, names = np.argsort(by)[positions] if by else positions, [names[i] for i in by]

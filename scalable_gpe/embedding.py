@@ -96,7 +96,7 @@ class Embedding:
     def filters(self) -> dict[Power, Filter]:
         """The function of the eigenvalues of A that each power stands for."""
         every = Filter(self.report["horizon"] or 1, True, self.report["first_power"] or 1)
-        return {one: every if isinstance(one, str) else Filter(one) for one in self.settings.powers}
+        return {power: every if isinstance(power, str) else Filter(power) for power in self.settings.powers}
 
     @cached_property
     def ordinary(self) -> np.ndarray:
@@ -202,12 +202,12 @@ class Embedding:
         (100, 8)
         """
         wanted = self.by_power if power is None else {power: self.at(power)}
-        found = self._new_points.apply(X_new, self._extensions(wanted), storage_options)
+        placed = self._new_points.apply(X_new, self._extensions(wanted), storage_options)
         every = self.settings.several and power is None
-        points: Any = dict(zip(wanted, found.values, strict=True)) if every else found.values[0]
+        points: Any = dict(zip(wanted, placed.values, strict=True)) if every else placed.values[0]
         if return_distance:
-            return points, found.distance
-        found.warn_if_far()
+            return points, placed.distance
+        placed.warn_if_far()
         return points
 
     def principal(self, n_axes: int = 2, *, power: Power | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -373,8 +373,8 @@ class Embedding:
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
         groups = check_groups(terminal, self.graph.n_rows, partial(self._row, name="terminal"), self.names)
-        found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
-        return replace(found, classes=np.array(groups.names))
+        fates = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
+        return replace(fates, classes=np.array(groups.names))
 
     def _obs_column(self, name: str) -> np.ndarray:
         """A column of obs, with empty texts where values are missing."""

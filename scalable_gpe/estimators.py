@@ -304,9 +304,9 @@ def extended(result: Embedding, X: Any, values: Array, factor: Array | float = 1
     """Values of new rows: a row of A times those of the training rows, which keep theirs; with a warning if far."""
     heat = result.heat
     weighted = values[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * factor
-    found = result._new_points.apply(X, [Extension([MemoryTable(weighted)], values, values.shape[1])])
-    found.warn_if_far()
-    return np.asarray(found.values[0])
+    placed = result._new_points.apply(X, [Extension([MemoryTable(weighted)], values, values.shape[1])])
+    placed.warn_if_far()
+    return np.asarray(placed.values[0])
 
 
 def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options: StorageOptions | None = None) -> Any:

@@ -290,10 +290,10 @@ def open_embedding(
         The embedding of that run.
     """
     arrays = open_store(store, storage_options, read_only=True)
-    found, record = choose_run(arrays, run, str(store))
+    run_name, record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
-    known = X is None or parameters.metric == PRECOMPUTED
-    rows = None if known else open_input(X, parameters, storage_options)
+    needs_no_rows = X is None or parameters.metric == PRECOMPUTED
+    rows = None if needs_no_rows else open_input(X, parameters, storage_options)
     report = record.report
     assert report is not None  # a finished run has one
     columns, powers = parameters.sketching.n_columns, parameters.powers
@@ -304,7 +304,7 @@ def open_embedding(
     heat = open_heat(kernel, context, keys.heat)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch, is_known=True), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), found)
+    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), run_name)
 
 
 def _embedding(

@@ -28,13 +28,13 @@ def points_of(
     """
     if power is not None:
         return embedding.at(power), power
-    known = embedding.by_power
-    chosen = max(known, key=power_order)
-    if len(known) > 1:
+    by_power = embedding.by_power
+    chosen = max(by_power, key=power_order)
+    if len(by_power) > 1:
         why = "" if isinstance(chosen, str) else ", the largest"
-        taken = f"the embedding has the powers {plain(list(known))}: took {power_title(chosen)}{why}."
+        taken = f"the embedding has the powers {plain(list(by_power))}: took {power_title(chosen)}{why}."
         logger.log(log_level, "%s", f"{taken} Pass power to choose.")
-    return known[chosen], chosen
+    return by_power[chosen], chosen
 
 
 def blocks(points: PointArray) -> Iterator[np.ndarray]:

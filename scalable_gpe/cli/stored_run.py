@@ -100,8 +100,8 @@ def audit(x: str | None = None, **given: Any) -> None:
 
     run, reading = take(given, RUN), take(given, POINTS)
     points = None if x is None else gpe.read_points(x, storage_options=run.get("storage_options"), **reading)
-    found = measure(open_run(**run, points=points), **given)
-    show(str(found), found)
+    figures = measure(open_run(**run, points=points), **given)
+    show(str(figures), figures)
 
 
 @command(
@@ -125,8 +125,8 @@ def report(path: str, audit: bool, **given: Any) -> None:
     result = open_run(**take(given, RUN))
     colors = read_colors(result, **take(given, COLOR))
     enough = result.graph.storage_order.n_points >= LEAST_POINTS
-    found = measure(result, **given) if audit and enough else False
-    show_written(gpe.write_report(result, path, audit=found, **colors))
+    figures = measure(result, **given) if audit and enough else False
+    show_written(gpe.write_report(result, path, audit=figures, **colors))
 
 
 @command(
@@ -179,10 +179,10 @@ def propagate(
     values = read_values(result, labels, column, index, partial=True)
     values = np.where(values == MISSING, "", values) if values.dtype.kind in "UO" else values
     options = run.get("storage_options")
-    found = result.propagate(values, store=run["store"], storage_options=options, **given)
-    written = export_probabilities(found, path, row_labels(result), overwrite=overwrite)
-    about = {"classes": [str(one) for one in found.classes], "n_unreached": found.n_unreached}
-    about |= {"iterations": found.iterations, "residual": found.residual}
+    propagation = result.propagate(values, store=run["store"], storage_options=options, **given)
+    written = export_probabilities(propagation, path, row_labels(result), overwrite=overwrite)
+    about = {"classes": [str(one) for one in propagation.classes], "n_unreached": propagation.n_unreached}
+    about |= {"iterations": propagation.iterations, "residual": propagation.residual}
     tell(f"written: {written}", {"written": str(written), **about})
 
 

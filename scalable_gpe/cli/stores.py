@@ -82,7 +82,7 @@ def _how_far(runs: list[dict[str, Any]]) -> str:
 def _verify(path: str, store: "ZarrStore") -> None:
     """Read every chunk, and change nothing."""
     damage = _listed(store.verify())
-    lines = [f"{one['array']}: {one['damage']}" for one in damage]
+    lines = [f"{chunk['array']}: {chunk['damage']}" for chunk in damage]
     text = "\n".join(lines) or f"store {path}: every chunk reads back and matches its checksum"
     show(text, {"store": path, "sound": not damage, "damage": damage})
     if damage:
@@ -94,7 +94,7 @@ def _count(damage: list[Any]) -> str:
 
 
 def _listed(damage: Iterable[Any]) -> list[dict[str, str]]:
-    return [{"array": one.array, "damage": one.what} for one in damage]
+    return [{"array": chunk.array, "damage": chunk.what} for chunk in damage]
 
 
 def _describe(name: str, record: "RunRecord") -> dict[str, Any]:
@@ -133,10 +133,10 @@ def repair(
     found = gpe.repair(store, points, storage_options=storage_options, n_jobs=n_jobs, progress=progress())
     damage, left = map(_listed, found)
     lines = [
-        f"{one['array']}: {one['damage']} (left)"
-        if one in left
-        else f"{one['array']}: {one['damage'].replace(' is ', ' was ')}: repaired"
-        for one in damage
+        f"{chunk['array']}: {chunk['damage']} (left)"
+        if chunk in left
+        else f"{chunk['array']}: {chunk['damage'].replace(' is ', ' was ')}: repaired"
+        for chunk in damage
     ]
     text = "\n".join(lines) or f"store {store}: nothing is damaged"
     show(text, {"store": store, "damage": damage, "left": left})
