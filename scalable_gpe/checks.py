@@ -79,10 +79,9 @@ class NotFiniteError(ValueError):
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
-    dropna = "`!, as X_new[result.feature_names].dropna() does`"
-    how = {"X": " (`missing='drop'` drops those with NaN)", "X_new": dropna}
+    or_drop = " (`missing='drop'` drops those with NaN)" if name == "X" else ""
     fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
-    way_out = f"Drop these rows{how.get(name, '')}, fill them in, or scale `{name}` down."
+    way_out = f"Drop these rows{or_drop}, fill them in, or scale `{name}` down."
     error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))
     error.fault = fault
     return error

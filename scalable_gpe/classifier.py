@@ -1,20 +1,17 @@
 """Scikit-learn adapter of `propagate`."""
 
-import os
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from scalable_gpe.checks import Seed
-from scalable_gpe.errors import ConnectivityWarning, Message, warn
-from scalable_gpe.estimators import extended, validated
+from scalable_gpe.errors import ConnectivityWarning, warn
+from scalable_gpe.estimators import GraphEstimator, extended, validated
 from scalable_gpe.pipeline import embed
 from scalable_gpe.propagation.labels import GivenLabels, check_labels
 
@@ -22,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)
-class GraphClassifier(ClassifierMixin, BaseEstimator):
+class GraphClassifier(ClassifierMixin, GraphEstimator):
     r"""Classifier that spreads the labels of some rows along the neighbour graph of all; equivalent to `propagate`.
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon_{ij}), \quad A = S K S, \quad (I - cA)\, F = Y
@@ -70,16 +67,6 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
     _: KW_ONLY
     horizon: float | str = "auto"
     tol: float | str = "auto"
-    n_neighbors: int | None = None
-    epsilon: float | str = "auto"
-    normalization: str = "bistochastic"
-    metric: str = "euclidean"
-    random_state: Seed = 0
-    recall: float = 0.95
-    store: str | os.PathLike[str] | None = None
-    memory_limit: int | str | None = None
-    n_jobs: int | None = None
-    progress: Callable[[str, int, int], object] | bool | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the graph of all rows, and the probabilities.
@@ -99,11 +86,11 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         X = validated(self, X, reset=True)
         given = _checked(y, X.n_rows if hasattr(X, "n_rows") else X.shape[0])
         parameters = self.get_params(deep=False)
-        how = {name: parameters.pop(name) for name in ("method", "horizon", "tol")}
+        of_labels = {name: parameters.pop(name) for name in ("method", "horizon", "tol")}
         self.result_ = embed(X, n_components=1, power=1, axes="sketch", **parameters)
-        found = self.result_.propagate(given.by_row(self.result_.graph.n_rows), **how)
-        self.propagation_ = replace(found, classes=given.classes)
-        self.classes_, self.label_distributions_ = given.classes, found.probabilities
+        propagation = self.result_.propagate(given.by_row(self.result_.graph.n_rows), **of_labels)
+        self.propagation_ = replace(propagation, classes=given.classes)
+        self.classes_, self.label_distributions_ = given.classes, propagation.probabilities
         self.transduction_ = self._classes_of(np.asarray(self.label_distributions_[:]))
         return self
 
@@ -150,21 +137,16 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         if missing.any():
             warn(
                 f"no label reaches {missing.sum()} of {len(missing)} rows: they get the shares of the classes among "
-                "the rows that it reaches. Label more rows, or raise `n_neighbors`.",
+                "the rows that it reaches. Label more rows, or raise n_neighbors.",
                 ConnectivityWarning,
             )
         return np.where(missing[:, None], np.nanmean(self.label_distributions_, axis=0), probabilities)
-
-    def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def _checked(y: Any, n_rows: int) -> GivenLabels:
     """Labels of the rows; -1 and one other number are two classes."""
     if y is None:
-        raise ValueError(Message("GraphClassifier requires y to be passed, but the target y is None."))
+        raise ValueError("GraphClassifier requires y to be passed, but the target y is None.")
     values = column_or_1d(y, warn=True)
     if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) == 2:
         classes, codes = np.unique(values, return_inverse=True)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from scalable_gpe.checks import check_choice, check_count
-from scalable_gpe.errors import Message
 from scalable_gpe.row_values import check_row_values
 
 ThemeName = Literal["light", "dark"]
@@ -39,6 +38,7 @@ _FEW_NUMBERS = 20  # whole numbers with so few different values are labels
 _FEW_CLUSTERS = 100  # and so are 0, 1, ..., n - 1 (or 1, ..., n), as clusters are numbered, for so many
 _LIMITS = (0.01, 0.99)  # quantiles at the ends of the colour scale: a few extreme values do not use it up
 OTHER, MISSING = "other", "missing"
+_MISSING = ("NoneType", "NAType", "NaTType")  # types of missing values; NaN is not equal to itself
 
 
 @dataclass(frozen=True)
@@ -133,39 +133,27 @@ def color_column(color: Any, n_rows: int, max_labels: int | None = None, embeddi
         return _labels(np.asarray(codes, np.int64), [str(one) for one in categories], max_labels)
     given = np.asarray(color)
     if given.dtype.kind == "O":
-        known = np.array([value is not None and bool(value == value) is True for value in _plain(given)], bool)
+        known = np.array([type(one).__name__ not in _MISSING and bool(one == one) for one in given], bool)
         if not all(isinstance(value, Real) for value in given[known]):
             return _texts(given.astype(str), known, max_labels)
-        given = _as_numbers(given, known)
+        given = np.array(np.where(known, given, np.nan).tolist())  # bools and ints stay so where none is missing
     if given.dtype.kind in "US":
         return _texts(np.char.decode(given, "utf-8", "replace") if given.dtype.kind == "S" else given, None, max_labels)
     if given.dtype.kind in "iub":
-        found, positions = np.unique(given, return_inverse=True)
-        if given.dtype.kind == "b" or len(found) <= _FEW_NUMBERS or _are_clusters(found):
-            return _labels(positions, [str(one) for one in found], max_labels)
+        distinct, positions = np.unique(given, return_inverse=True)
+        if given.dtype.kind == "b" or len(distinct) <= _FEW_NUMBERS or _are_clusters(distinct):
+            return _labels(positions, [str(one) for one in distinct], max_labels)
     return _numbers(given)
 
 
-def _plain(given: np.ndarray) -> list[Any]:
-    """Values of an object array; None in place of pandas' NA, which has no truth value."""
-    return [None if type(value).__name__ in ("NAType", "NaTType") else value for value in given]
-
-
-def _as_numbers(given: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Numbers of an object array in the narrowest type: bool or int where all are, else float with NaN."""
-    if known.all():
-        return np.array(given.tolist())
-    return np.array([float(value) if there else np.nan for value, there in zip(given, known, strict=True)])
-
-
-def _are_clusters(found: np.ndarray) -> bool:
+def _are_clusters(numbers: np.ndarray) -> bool:
     """Whether ascending whole numbers are 0, ..., n - 1 or 1, ..., n, and not too many."""
-    return bool(len(found) <= _FEW_CLUSTERS and found[0] in (0, 1) and found[-1] - found[0] == len(found) - 1)
+    return bool(len(numbers) <= _FEW_CLUSTERS and numbers[0] in (0, 1) and numbers[-1] - numbers[0] == len(numbers) - 1)
 
 
 def _texts(given: np.ndarray, known: np.ndarray | None, max_labels: int | None) -> ColorColumn:
-    found, positions = np.unique(given if known is None else given[known], return_inverse=True)
-    names = [str(one) for one in found]
+    distinct, positions = np.unique(given if known is None else given[known], return_inverse=True)
+    names = [str(one) for one in distinct]
     if all(name.isdecimal() for name in names):  # "10" comes after "2"
         by = sorted(range(len(names)), key=lambda i: int(names[i]))
         positions, names = np.argsort(by)[positions] if by else positions, [names[i] for i in by]
@@ -194,6 +182,6 @@ def _numbers(given: np.ndarray) -> ColorColumn:
     values = np.where(np.isfinite(wide := given.astype(np.float64)), wide, np.nan)
     known = values[~np.isnan(values)]
     if not known.size:
-        raise ValueError(Message("`color` has no finite number. Pass other values."))
+        raise ValueError("color has no finite number. Pass other values.")
     low, high = (float(end) for end in np.quantile(known, _LIMITS))
     return ColorColumn(values, low=low, high=high if high > low else low + 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import Message, StoreError
+from scalable_gpe.errors import StoreError
 from scalable_gpe.formatting import plain
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel, kernel_components
@@ -95,7 +95,7 @@ class Embedding:
     def filters(self) -> dict[Power, Filter]:
         """The function of the eigenvalues of A that each power stands for."""
         every = Filter(self.report["horizon"] or 1, True, self.report["first_power"] or 1)
-        return {one: every if isinstance(one, str) else Filter(one) for one in self.settings.powers}
+        return {power: every if isinstance(power, str) else Filter(power) for power in self.settings.powers}
 
     @cached_property
     def ordinary(self) -> np.ndarray:
@@ -122,8 +122,8 @@ class Embedding:
     def columns_of(self, power: Power, points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Some columns of the sketch of some rows of the embedding, in float64; it must have all axes."""
         points = points.astype(np.float64)
-        is_rotated = self.settings.sketching.is_rotated
-        return self._axes[power].rotate_back(points, chosen) if is_rotated else points[:, chosen]
+        rotated = self.settings.sketching.is_rotated
+        return self._axes[power].rotate_back(points, chosen) if rotated else points[:, chosen]
 
     @property
     def by_power(self) -> dict[Power, Any]:
@@ -146,10 +146,10 @@ class Embedding:
         >>> result.at("all").shape
         (500, 8)
         """
-        known = self.by_power
-        if power not in known:
-            raise ValueError(Message(f"`power` must be one of {list(known)}; got {power!r}."))
-        return known[power]
+        by_power = self.by_power
+        if power not in by_power:
+            raise ValueError(f"power must be one of {list(by_power)}; got {power!r}.")
+        return by_power[power]
 
     def transform(
         self,
@@ -201,12 +201,12 @@ class Embedding:
         (100, 8)
         """
         wanted = self.by_power if power is None else {power: self.at(power)}
-        found = self._new_points.apply(X_new, self._extensions(wanted), storage_options)
+        placed = self._new_points.apply(X_new, self._extensions(wanted), storage_options)
         every = self.settings.several and power is None
-        points: Any = dict(zip(wanted, found.values, strict=True)) if every else found.values[0]
+        points: Any = dict(zip(wanted, placed.values, strict=True)) if every else placed.values[0]
         if return_distance:
-            return points, found.distance
-        found.warn_if_far()
+            return points, placed.distance
+        placed.warn_if_far()
         return points
 
     def principal(self, n_axes: int = 2, *, power: Power | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -236,14 +236,15 @@ class Embedding:
         >>> points.shape, bool(shares[0] >= shares[1])
         ((500, 2), True)
         """
-        points = self.at(self._one_power(power))
+        powers = list(self.by_power)
+        if power is None and len(powers) > 1:
+            raise ValueError(f"power must be one of {powers}: the embedding has several.")
+        points = self.at(powers[0] if power is None else power)
         n_axes = checks.check_count(n_axes, "n_axes", maximum=int(points.shape[1]))
-        ordinary = self.ordinary
-        here = self.heat.context.workers.here
+        ordinary, here = self.ordinary, self.heat.context.workers.here
         axes = principal_axes(lambda a, b: points[a:b], len(ordinary), lambda a, b: ordinary[a:b], here)
-        pieces = ranges(len(ordinary), _READ_ROWS)
-        rotated = np.concatenate([axes.rotate(np.asarray(points[slice(*piece)]), n_axes) for piece in pieces])
-        return rotated, axes.shares[:n_axes]
+        pieces = (points[start:stop] for start, stop in ranges(len(ordinary), _READ_ROWS))
+        return np.concatenate([axes.rotate(np.asarray(piece), n_axes) for piece in pieces]), axes.shares[:n_axes]
 
     def pseudotime(self, root: Any) -> Pseudotime:
         r"""Diffusion pseudotime: the distance of each row from a root, through all scales at once.
@@ -274,7 +275,7 @@ class Embedding:
         (0.0, True, 0.125)
         """
         if ALL not in self.by_power:
-            raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to embed."))
+            raise ValueError("pseudotime needs all scales: pass power='all' to embed.")
         row = self._row(root)
         return Pseudotime(distances_from(row, self.at(ALL), self.row_components), self.distance_error(row))
 
@@ -371,14 +372,14 @@ class Embedding:
         if isinstance(terminal, str):
             return propagate(self.heat, self._obs_column(terminal), method=HARMONIC, tol=tol, store=store)
         groups = check_groups(terminal, self.graph.n_rows, partial(self._row, name="terminal"), self.names)
-        found = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
-        return replace(found, classes=np.array(groups.names))
+        fates = propagate(self.heat, groups.codes, method=HARMONIC, tol=tol, store=store)
+        return replace(fates, classes=np.array(groups.names))
 
     def _obs_column(self, name: str) -> np.ndarray:
         """A column of obs, with empty texts where values are missing."""
         if self.annotations is None:
             raise ValueError(
-                Message(f"{name!r} would be a column of obs, which an AnnData input has; pass one value for each row.")
+                f"{name!r} would be a column of obs, which an AnnData input has; pass one value for each row."
             )
         values = self.annotations.column(name)
         return np.where(values == MISSING, "", values) if values.dtype.kind == "U" else values
@@ -410,7 +411,7 @@ class Embedding:
         """The number of a row that is given by number or name."""
         are_numbers = self.names is not None and self.names.dtype.kind == "i"
         if are_numbers and isinstance(root, int | np.integer) and root >= self.graph.n_rows:
-            raise ValueError(Message(f"`{name}` must be a row number, or the name of a row as a text: '{root}'."))
+            raise ValueError(f"{name} must be a row number, or the name of a row as a text: '{root}'.")
         return checks.check_row(root, self.graph.n_rows, self.names, name)
 
     def _check_there(self) -> None:
@@ -418,15 +419,8 @@ class Embedding:
         store = self.heat.context.store
         if store.persistent and self._run not in store.names(RUNS):
             raise StoreError(
-                f"store {str(store)!r} no longer holds the run of this result: `resume=False` started over, or it was "
-                "removed. Open the store again with gpe.open."
+                f"store {str(store)!r} no longer holds the run of this result. Open the store again with gpe.open."
             )
-
-    def _one_power(self, power: Power | None) -> Power:
-        """The power that was asked for, or the only one."""
-        if power is None and len(self.by_power) > 1:
-            raise ValueError(Message(f"`power` must be one of {list(self.by_power)}: the embedding has several."))
-        return next(iter(self.by_power)) if power is None else power
 
     def __getstate__(self) -> object:
         cached = ("_new_points", "row_components", "ordinary")

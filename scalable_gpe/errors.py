@@ -1,11 +1,9 @@
-"""Errors and warnings of the library, for users to catch and filter; the texts they carry; the logger."""
+"""Errors and warnings of the library, for users to catch and filter; the logger."""
 
 import logging
 import os
-import re
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 __all__ = [
@@ -25,40 +23,11 @@ logger = logging.getLogger("scalable_gpe")
 
 _LIBRARY = str(Path(__file__).parent)
 _SKLEARN = f"{os.sep}sklearn{os.sep}"  # scikit-learn wraps the methods of an estimator
-PYTHON_ONLY = "!"
-_MARK = re.compile(r"`([^`=]+)(?:=([^`]*))?`")
 
 
-class Message(str):
-    """Text of an error or a warning, with marks around the arguments that it names.
-
-    A mark is a pair of backticks around ``name`` or ``name=value``. As a str the text has no marks: Python users read
-    ``n_neighbors`` and ``power=2``. `render` writes the marked arguments in other words; the command line writes
-    ``--n-neighbors`` and ``--power 2``. A mark that begins with "!" is advice for Python alone, such as ``X.T``: the
-    command line leaves it out. Every exception class takes a Message in place of a str.
-
-    Examples
-    --------
-    >>> text = Message("`n_neighbors` must be at most 4. Pass `power=2`.")
-    >>> print(text)
-    n_neighbors must be at most 4. Pass power=2.
-    >>> text.render(lambda name, value: name.upper() if value is None else f"{name.upper()} {value}")
-    'N_NEIGHBORS must be at most 4. Pass POWER 2.'
-    """
-
-    marked: str
-
-    def __new__(cls, marked: str) -> "Message":
-        text = super().__new__(cls, _MARK.sub(lambda mark: mark[0][1:-1].removeprefix(PYTHON_ONLY), marked))
-        text.marked = marked
-        return text
-
-    def __getnewargs__(self) -> tuple[str]:
-        return (self.marked,)  # errors travel from workers to the caller
-
-    def render(self, argument: Callable[[str, str | None], str]) -> str:
-        """Write each marked argument as ``argument(name, value)``; the value is None for a name alone."""
-        return _MARK.sub(lambda mark: argument(mark[1], mark[2]), self.marked)
+def Message(text: str) -> str:
+    """Text without the backticks around the arguments that it names."""
+    return text.replace("`!", "").replace("`", "")
 
 
 class GPEError(Exception):
@@ -120,16 +89,13 @@ class VanishingWarning(GPEWarning):
 
 
 def warn(text: str, category: type[GPEWarning]) -> str:
-    """Warn at the line of the user's code that called the library; return the text without marks, for the report.
-
-    Backticks in `text` mark arguments, as in `Message`.
-    """
+    """Warn at the line of the user's code that called the library; return the text, for the report."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_between(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
-    message = Message(text)
-    warnings.warn(message, category, stacklevel=level)
-    return str(message)
+    text = Message(text)
+    warnings.warn(text, category, stacklevel=level)
+    return text
 
 
 def _is_between(filename: str) -> bool:

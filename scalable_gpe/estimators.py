@@ -1,13 +1,11 @@
 """Scikit-learn adapters of `embed` and `diffusion_map`."""
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,52 +14,55 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scalable_gpe.checks import Seed, check_whole
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.export import component_names
-from scalable_gpe.io.rows import InputRows, open_rows
+from scalable_gpe.io.rows import open_rows
 from scalable_gpe.pipeline import embed
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.lock import waiting_for
 from scalable_gpe.storage.memory import MemoryTable
 from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]
 
 
-class _Weights(TypedDict, total=False):
-    """Optional arguments of `fit`."""
-
-    sample_weight: Any
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What both estimators share: checked input, a run of `embed`, new points."""
+class GraphEstimator(BaseEstimator):
+    """Parameters of `embed` that all estimators have."""
 
     n_neighbors: int | None = None
     epsilon: float | str = "auto"
     normalization: str = "bistochastic"
-    scale: str | None = None
     metric: str = "euclidean"
     random_state: Seed = 0
-    method: str = "auto"
     recall: float = 0.95
-    client: Any = None
     store: str | os.PathLike[str] | None = None
-    storage_options: StorageOptions | None = None
     memory_limit: int | str | None = None
     n_jobs: int | None = None
-    resume: bool = True
     progress: Callable[[str, int, int], object] | bool | None = None
-    memory: str | os.PathLike[str] | None = None
+
+    def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GraphEstimator):
+    """What both transformers share: checked input, a run of `embed`, new points."""
+
+    scale: str | None = None
+    method: str = "auto"
+    client: Any = None
+    storage_options: StorageOptions | None = None
+    resume: bool = True
     _dtypes: ClassVar[tuple[str, ...]]
 
     # scikit-learn reads a `sample_weight` in this signature as a promise that weights and repeated rows give equal
     # numbers; for a random sketch they give equal expected distances
-    def fit(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Self:
+    def fit(self, X: Any, y: None = None, **weights: Any) -> Self:
         """Fit the embedding.
 
         Parameters
@@ -81,7 +82,7 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._fit(validated(self, X, reset=True, storage_options=self.storage_options), **weights)
         return self
 
-    def fit_transform(self, X: Any, y: None = None, **weights: Unpack[_Weights]) -> Array:
+    def fit_transform(self, X: Any, y: None = None, **weights: Any) -> Array:
         """Fit the embedding and return it; equivalent to ``fit(X).transform(X)``.
 
         Parameters
@@ -114,36 +115,16 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         return np.asarray(self._transform(validated(self, X, reset=False, storage_options=self.storage_options)))
 
-    def _embed(self, X: Any, **changes: Any) -> Embedding:
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "memory"}
-        with self._opened_store(X) as store:
-            return embed(X, **{**parameters, **changes, "store": store})
-
-    @contextmanager
-    def _opened_store(self, X: Any) -> Iterator[Any]:
-        """The store of a fit: that of the user, or the one of these rows in the folder `memory`."""
-        if self.memory is None:
-            yield self.store
-            return
-        if self.store is not None:
-            raise ValueError(Message("`memory` and `store` both say where results are kept. Pass one of them."))
-        folder = Path(self.memory)
-        folder.mkdir(parents=True, exist_ok=True)
-        # of given distances, the lists are the input of a store
-        metric = f"{self.metric} {self.n_neighbors}" if self.metric == PRECOMPUTED else self.metric
-        name = _digest(open_rows(X, storage_options=self.storage_options), metric)
-        with waiting_for(folder / f"{name}.lock"):  # other candidates of a search fit the same rows
-            yield folder / f"{name}.zarr"
-
-    def _run(self, X: Any, **changes: Any) -> None:
-        self.result_: Embedding = self._embed(X, **changes)
+    def _embed(self, X: Any, **changes: Any) -> None:
+        """Embed X with the parameters of the estimator, but for some."""
+        self.result_: Embedding = embed(X, **(self.get_params(deep=False) | changes))
         self.epsilon_, self.report_ = self.result_.kernel.epsilon, self.result_.report
 
     def __sklearn_clone__(self) -> Self:
         """A clone with the same client, which cannot be copied."""
         plain = copy(self)
         plain.client = None
-        made: Self = super(_Estimator, plain).__sklearn_clone__()
+        made: Self = super(_Transformer, plain).__sklearn_clone__()
         made.client = self.client
         return made
 
@@ -156,14 +137,13 @@ class _Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __sklearn_tags__(self) -> Any:  # scikit-learn has no types
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.metric == PRECOMPUTED
         tags.transformer_tags.preserves_dtype = list(self._dtypes)
         return tags
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcessEmbedding(_Estimator):
+class GaussianProcessEmbedding(_Transformer):
     r"""Gaussian process embedding as a scikit-learn transformer; equivalent to `embed`.
 
     .. math::
@@ -191,10 +171,6 @@ class GaussianProcessEmbedding(_Estimator):
         As in `embed`.
     client, store, storage_options, memory_limit, n_jobs, resume, progress
         As in `embed`. A clone has the same client.
-    memory : path, optional
-        A folder that keeps one store for each training set. Fits of the same rows share what they can: all candidates
-        of a grid search use one neighbour graph per fold. A fitted estimator reads from its store, so keep the folder
-        as long as the estimator.
 
     Attributes
     ----------
@@ -236,10 +212,8 @@ class GaussianProcessEmbedding(_Estimator):
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         if np.ndim(self.power):
-            raise ValueError(
-                Message(f"`power` must be one int for an estimator; got {self.power!r}. Use embed for several.")
-            )
-        self._run(X, sample_weight=sample_weight)
+            raise ValueError(f"power must be one int for an estimator; got {self.power!r}. Use embed for several.")
+        self._embed(X, sample_weight=sample_weight)
         self.power_, self.horizon_ = self.report_["power"], self.report_["horizon"]
         self.embedding_ = self.result_.points
 
@@ -263,7 +237,7 @@ class GaussianProcessEmbedding(_Estimator):
 
 
 @dataclass(eq=False, repr=False)
-class DiffusionMap(_Estimator):
+class DiffusionMap(_Transformer):
     r"""Diffusion map on the same kernel as a scikit-learn transformer; equivalent to `diffusion_map`.
 
     .. math:: (\lambda_1^t v_1, \dots, \lambda_k^t v_k)
@@ -278,7 +252,7 @@ class DiffusionMap(_Estimator):
         The time t, the exponent of the eigenvalues.
     n_neighbors, epsilon, normalization, scale, metric, random_state, method, recall
         As in `GaussianProcessEmbedding`.
-    client, store, storage_options, memory_limit, n_jobs, resume, progress, memory
+    client, store, storage_options, memory_limit, n_jobs, resume, progress
         As in `GaussianProcessEmbedding`.
 
     Attributes
@@ -310,12 +284,12 @@ class DiffusionMap(_Estimator):
 
     def _fit(self, X: Any, sample_weight: Any = None) -> None:
         # only the heat kernel is needed: the cheapest sketch is one column and one product
-        self._run(X, sample_weight=sample_weight, n_components=1, power=1, axes="sketch")
+        self._embed(X, sample_weight=sample_weight, n_components=1, power=1, axes="sketch")
         heat = self.result_.heat
         n_components = self.n_components
         most = heat.kernel.edges.n_points - 1
         if isinstance(n_components, int | np.integer) and n_components > most:
-            text = f"`n_components={n_components}` is more than {most}, one less than the number of different rows"
+            text = f"n_components={n_components} is more than {most}, one less than the number of different rows"
             warn(f"{text}: {most} are used.", GPEWarning)
             n_components = most
         self.embedding_, self.eigenvalues_ = diffusion_map(heat, n_components, self.power)
@@ -329,20 +303,10 @@ class DiffusionMap(_Estimator):
 def extended(result: Embedding, X: Any, values: Array, factor: Array | float = 1.0) -> Array:
     """Values of new rows: a row of A times those of the training rows, which keep theirs; with a warning if far."""
     heat = result.heat
-    weighted = values[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None]
-    table = MemoryTable(weighted * factor)
-    found = result._new_points.apply(X, [Extension([table], values, values.shape[1])])
-    found.warn_if_far()
-    return np.asarray(found.values[0])
-
-
-def _digest(rows: InputRows, metric: str) -> str:
-    """Checksum of all rows, and of the metric: a store holds the results of one input."""
-    digest = hashlib.sha256(f"{rows.n_rows} {rows.n_features} {rows.exponent} {metric}".encode())
-    digest.update(b"" if rows.offset is None else rows.offset.tobytes())
-    for start, stop in rows.steps(0, rows.n_rows):
-        digest.update(rows.read(start, stop).tobytes())
-    return digest.hexdigest()[:16]
+    weighted = values[heat.kernel.storage_order.user_row] * (heat.scale_points * heat.weights)[:, None] * factor
+    placed = result._new_points.apply(X, [Extension([MemoryTable(weighted)], values, values.shape[1])])
+    placed.warn_if_far()
+    return np.asarray(placed.values[0])
 
 
 def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options: StorageOptions | None = None) -> Any:
@@ -351,7 +315,8 @@ def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options:
         X = open_rows(X, min_rows=1, storage_options=storage_options)
     package = type(X).__module__.partition(".")[0]
     if package in ("dask", "zarr", "scalable_gpe") or isinstance(X, np.memmap):
-        validate_data(estimator, _ShapeOnly(X), reset=reset, skip_check_array=True)
+        sized = SimpleNamespace(shape=(X.n_rows, X.n_features)) if hasattr(X, "n_rows") else X  # not loaded
+        validate_data(estimator, sized, reset=reset, skip_check_array=True)
         return X
     check_whole(np.asarray(X) if isinstance(X, list) else X)  # scikit-learn converts to float64
     return validate_data(
@@ -362,16 +327,3 @@ def validated(estimator: BaseEstimator, X: Any, *, reset: bool, storage_options:
         dtype=[np.float64, np.float32],
         ensure_min_samples=2 if reset else 1,
     )
-
-
-class _ShapeOnly:
-    """Shape and column names of an input; scikit-learn cannot load it through this."""
-
-    def __init__(self, X: Any) -> None:
-        self.shape = (X.n_rows, X.n_features) if hasattr(X, "n_rows") else tuple(X.shape)
-        self.ndim = len(self.shape)
-        if hasattr(X, "columns"):
-            self.columns = X.columns
-
-    def __len__(self) -> int:
-        return int(self.shape[0])

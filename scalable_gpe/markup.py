@@ -1,4 +1,4 @@
-"""HTML text that is safe by construction: every value that enters an element is escaped, and none is long."""
+"""HTML text that is safe by construction: every value that enters an element is escaped."""
 
 from collections.abc import Callable, Iterable
 from html import escape
@@ -7,7 +7,7 @@ from typing import NewType
 Html = NewType("Html", str)
 
 _VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
-MAX_TEXT = 1_000  # characters of one text: the page is small whatever a report holds
+MAX_TEXT = 1_000  # characters of one text
 
 
 def text(value: object, max_length: int = MAX_TEXT) -> Html:
@@ -45,23 +45,10 @@ def joined(parts: Iterable[Html]) -> Html:
     return Html("".join(parts))
 
 
-def shortened(parts: Iterable[Html], max_bytes: int) -> tuple[list[Html], int]:
-    """Pieces that fit in `max_bytes`, from the first on, and the number of those that do not."""
-    shown: list[Html] = []
-    size = n_left = 0
-    for part in parts:
-        size += len(part.encode())
-        if size <= max_bytes:
-            shown.append(part)
-        else:
-            n_left += 1
-    return shown, n_left
-
-
-def table(rows: Iterable[tuple[object, object]], *, max_bytes: int = 30_000) -> Html:
-    """A table of names and values; its last line counts the rows that did not fit in `max_bytes`."""
-    shown, n_left = shortened((_row(name, value) for name, value in rows), max_bytes)
-    return element("table", *shown, *([_row("not shown", f"{n_left:,} more")] if n_left else []))
+def table(rows: Iterable[tuple[object, object]]) -> Html:
+    """A table of names and values."""
+    lines = (element("tr", element("th", text(name), scope="row"), element("td", text(value))) for name, value in rows)
+    return element("table", *lines)
 
 
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0;border:none;background:none"
@@ -87,7 +74,3 @@ def card_or_text(make: Callable[[], Html], otherwise: object) -> str:
         return make()
     except Exception:
         return element("pre", text(otherwise))
-
-
-def _row(name: object, value: object) -> Html:
-    return element("tr", element("th", text(name), scope="row"), element("td", text(value)))

@@ -6,7 +6,6 @@ from typing import Any
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.resources import parse_bytes
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
@@ -60,14 +59,7 @@ class Parameters:
         """Parameters of the sketch stage."""
         sketch = Sketch(self.sketch, self.random_state, self.precision)
         return SketchParameters(
-            self.n_components,
-            self.powers,
-            sketch,
-            self.tol,
-            self.horizon,
-            self.n_sketch,
-            self.first_power,
-            self.axes,
+            self.n_components, self.powers, sketch, self.tol, self.horizon, self.n_sketch, self.first_power, self.axes
         )
 
     @property
@@ -85,64 +77,27 @@ class Parameters:
         return shown | {"power": list(self.power) if isinstance(self.power, tuple) else self.power}
 
 
-def check_parameters(
-    *,
-    n_components: Any,
-    n_neighbors: Any,
-    epsilon: Any,
-    power: Any,
-    horizon: Any,
-    first_power: Any,
-    n_sketch: Any,
-    axes: Any,
-    scale: Any,
-    missing: Any,
-    numeric_only: Any,
-    normalization: Any,
-    sketch: Any,
-    metric: Any,
-    random_state: Any,
-    precision: Any,
-    tol: Any,
-    method: Any,
-    recall: Any,
-    memory_limit: Any,
-) -> Parameters:
+_OF_SEARCH = ("n_neighbors", "metric", "method", "recall", "scale")
+_OF_SKETCH = ("n_components", "power", "sketch", "precision", "tol", "horizon", "n_sketch", "first_power", "axes")
+
+
+def check_parameters(given: dict[str, Any]) -> Parameters:
     """Check all arguments of `embed`, except the data and where to run."""
-    seed = checks.check_random_state(random_state)
-    sketching = check_sketch(n_components, power, sketch, seed, precision, tol, horizon, n_sketch, first_power, axes)
-    search = check_search(
-        n_neighbors=n_neighbors,
-        metric=metric,
-        method=method,
-        recall=recall,
-        random_state=seed,
-        n_rows=None,
-        choices=(*METRICS, PRECOMPUTED),
-        scale=scale,
-    )
-    if not isinstance(numeric_only, bool):
-        raise TypeError(Message(f"`numeric_only` must be True or False; got {numeric_only!r}."))
+    seed, choices = checks.check_random_state(given["random_state"]), (*METRICS, PRECOMPUTED)
+    sketching = check_sketch(seed=seed, **{name: given[name] for name in _OF_SKETCH})
+    searched = {name: given[name] for name in _OF_SEARCH}
+    search = check_search(random_state=seed, n_rows=None, choices=choices, **searched)
+    if not isinstance(given["numeric_only"], bool):
+        raise TypeError(f"numeric_only must be True or False; got {given['numeric_only']!r}.")
+    one_power = isinstance(given["power"], Integral | str)
+    of_sketch = {**vars(sketching), "sketch": sketching.sketch.kind, "precision": sketching.sketch.precision}
     return Parameters(
-        n_components=sketching.n_components,
-        powers=sketching.powers,
-        sketch=sketching.sketch.kind,
-        random_state=seed,
-        precision=sketching.sketch.precision,
-        tol=sketching.tol,
-        metric=search.metric,
-        method=search.method,
-        recall=search.recall,
-        power=sketching.powers[0] if isinstance(power, Integral | str) else sketching.powers,
-        epsilon=check_epsilon(epsilon),
-        normalization=checks.check_choice(normalization, NORMALIZATIONS, "normalization"),
-        n_neighbors=search.n_neighbors,
-        memory_limit=parse_bytes(memory_limit),
-        horizon=sketching.horizon,
-        first_power=sketching.first_power,
-        n_sketch=sketching.n_sketch,
-        axes=sketching.axes,
-        scale=search.scale,
-        missing=checks.check_choice(missing, MISSING, "missing"),
-        numeric_only=numeric_only,
+        **vars(search),
+        **of_sketch,
+        power=sketching.powers[0] if one_power else sketching.powers,
+        epsilon=check_epsilon(given["epsilon"]),
+        normalization=checks.check_choice(given["normalization"], NORMALIZATIONS, "normalization"),
+        memory_limit=parse_bytes(given["memory_limit"]),
+        missing=checks.check_choice(given["missing"], MISSING, "missing"),
+        numeric_only=given["numeric_only"],
     )

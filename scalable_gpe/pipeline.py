@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.compile_ahead import compile_ahead
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, Message, warn
 from scalable_gpe.execution.allocator import share_freed_memory
@@ -184,46 +183,25 @@ def embed(
     >>> result.points.shape, result.report["converged"]
     ((1000, 8), True)
     """
-    parameters = check_parameters(
-        n_components=n_components,
-        n_neighbors=n_neighbors,
-        epsilon=epsilon,
-        power=power,
-        horizon=horizon,
-        first_power=first_power,
-        n_sketch=n_sketch,
-        axes=axes,
-        scale=scale,
-        missing=missing,
-        numeric_only=numeric_only,
-        normalization=normalization,
-        sketch=sketch,
-        metric=metric,
-        random_state=random_state,
-        precision=precision,
-        tol=tol,
-        method=method,
-        recall=recall,
-        memory_limit=memory_limit,
-    )
+    parameters = check_parameters(locals())
     _check_where(X, store, storage_options, n_jobs, resume)
     check_client(client)
     if random_state is None and store is not None:
         warn(
-            "`random_state=None` draws a new seed at every call: this run cannot be resumed, and the store grows "
+            "random_state=None draws a new seed at every call: this run cannot be resumed, and the store grows "
             "each time. Pass a number.",
             GPEWarning,
         )
     share_freed_memory(parameters.memory_limit)  # before X is opened: threads that have begun keep theirs
     bars = Progress(progress)
     if parameters.metric == PRECOMPUTED:
-        X, neighbors = None, _given_distances(X, neighbors, parameters.n_neighbors)
+        if X is None or neighbors is not None:
+            raise ValueError("metric='precomputed' needs the distances as X, without neighbors=.")
+        X, neighbors = None, distance_lists(X, parameters.n_neighbors)
     rows = None if X is None else open_input(X, parameters, storage_options)
     if neighbors is not None and (scale is not None or (rows is not None and rows.dropped is not None)):
         raise ValueError(
-            Message(
-                "`scale` and `missing='drop'` change the rows of a search; `neighbors` are lists of rows as they are."
-            )
+            "scale and missing='drop' change the rows of a search; neighbors are lists of rows as they are."
         )
     lists = check_neighbors(neighbors, rows, parameters.n_neighbors)
     parameters = parameters.for_rows(None if lists is not None or rows is None else rows.n_rows)
@@ -254,8 +232,6 @@ def run_stages(
     log = RunLog(context, keys, parameters, starts_over=not resume)
     if log.finished is None:
         check_writable(context.store)
-        how, last = parameters.sketching.sketch, parameters.powers[-1]
-        compile_ahead(context.workers, parameters.normalization, how.kind, parameters.precision, last)
     with log.stage("graph"):
         graph = complete(source, context)
     with log.stage("kernel"):
@@ -279,7 +255,7 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
     # of a graph that was made when other columns were left out
-    remarks = [warn(text, GPEWarning) for text in source.remarks if str(Message(text)) not in graph.metadata.remarks]
+    remarks = [warn(text, GPEWarning) for text in source.remarks if Message(text) not in graph.metadata.remarks]
     report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
     report = replace(report, warnings=(*remarks, *report.warnings))
     log.finish(report, arrays)
@@ -316,10 +292,10 @@ def open_embedding(
         The embedding of that run.
     """
     arrays = open_store(store, storage_options, read_only=True)
-    found, record = choose_run(arrays, run, str(store))
+    run_name, record = choose_run(arrays, run, str(store))
     parameters, keys = record.parameters, record.keys
-    known = X is None or parameters.metric == PRECOMPUTED
-    rows = None if known else open_input(X, parameters, storage_options)
+    needs_no_rows = X is None or parameters.metric == PRECOMPUTED
+    rows = None if needs_no_rows else open_input(X, parameters, storage_options)
     report = record.report
     assert report is not None  # a finished run has one
     columns, powers = parameters.sketching.n_columns, parameters.powers
@@ -330,7 +306,7 @@ def open_embedding(
     heat = HeatKernel.open(context, keys.heat, kernel)
     sketch = complete(SketchStage(heat, parameters.sketching, keys.sketch, is_known=True), context)
     tables: dict[Power, Table] = {power: arrays.open_table(record.arrays[power]) for power in parameters.powers}
-    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), found)
+    return _embedding(heat, tables, sketch, parameters, report, Labels.stored(arrays, rows), run_name)
 
 
 def _embedding(
@@ -391,15 +367,8 @@ def _check_where(X: Any, store: Any, storage_options: StorageOptions | None, n_j
     """Check the arguments that say where and how to compute."""
     check_options({} if isinstance(X, InputRows) else storage_options, store, X)
     if not isinstance(resume, bool):
-        raise TypeError(Message(f"`resume` must be True or False; got {resume!r}."))
+        raise TypeError(f"resume must be True or False; got {resume!r}.")
     count_jobs(n_jobs)
-
-
-def _given_distances(X: Any, neighbors: Any, n_neighbors: int | None) -> Any:
-    """The lists of ``metric="precomputed"``: X holds distances."""
-    if X is None or neighbors is not None:
-        raise ValueError(Message("`metric='precomputed'` needs the distances as X, without `neighbors=`."))
-    return distance_lists(X, n_neighbors)
 
 
 def plan_memory(parameters: Parameters, source: GraphStage, workers: Workers, store: Any) -> MemoryPlan:

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import Message
 from scalable_gpe.plot.embeddings import scatter
 from scalable_gpe.row_values import in_order_of
 
@@ -41,16 +40,12 @@ def embedding(adata: Any, basis: str = "gpe", color: Any = None, **parameters: A
     key = next((key for key in (f"X_{basis}", basis) if key in adata.obsm), None)
     if key is None:
         raise KeyError(
-            Message(
-                f"`basis` must name a part of obsm, {sorted(adata.obsm)}; got {basis!r}. gpe.tl.embed(adata) writes "
-                "obsm['X_gpe']."
-            )
+            f"basis must name a part of obsm, {sorted(adata.obsm)}; got {basis!r}. gpe.tl.embed(adata) writes "
+            "obsm['X_gpe']."
         )
     if isinstance(color, str):
         if color not in adata.obs:
-            raise KeyError(
-                Message(f"`color` must be a column of obs, {sorted(adata.obs)}, or an array; got {color!r}.")
-            )
+            raise KeyError(f"color must be a column of obs, {sorted(adata.obs)}, or an array; got {color!r}.")
         parameters = {"color_label": color, **parameters}
         color = adata.obs[color]
     color = in_order_of(np.asarray(adata.obs_names, str), color, "color")

@@ -8,7 +8,6 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import workers_for
 from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.execution.problem_size import ProblemSize, live_panels
@@ -78,7 +77,7 @@ def estimate(
     rows = None
     if n_features is None:
         if isinstance(n_rows, int | np.integer):
-            raise TypeError(Message("`n_features` must be given with a number of rows; or pass the data."))
+            raise TypeError("n_features must be given with a number of rows; or pass the data.")
         rows = open_rows(n_rows, missing=missing, numeric_only=numeric_only)
         n_rows, n_features = rows.n_rows, rows.n_features
     n_rows = checks.check_count(n_rows, "n_rows", minimum=2)

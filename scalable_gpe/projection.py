@@ -1,39 +1,22 @@
-"""One power of an embedding, and two or three axes of it that are drawn."""
+"""One power of an embedding, and two axes of it that are drawn."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import Message, logger
+from scalable_gpe.errors import logger
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.formatting import plain, power_title
 from scalable_gpe.sketch.rotation import principal_axes
 from scalable_gpe.spectral.filters import power_order
 
 _BLOCK_ROWS = 262_144  # rows of an embedding that are read at once
-
-
-class PointArray(Protocol):
-    """N x k points: a numpy array, or a zarr array that is read in blocks of rows."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Projection:
-    """N x 2 (or N x 3) points in float32, and the names of their axes."""
-
-    points: np.ndarray
-    names: tuple[str, ...]
+PointArray: TypeAlias = Any  # N x k points: a numpy array, or a zarr array that is read in blocks of rows
 
 
 def points_of(
@@ -45,13 +28,13 @@ def points_of(
     """
     if power is not None:
         return embedding.at(power), power
-    known = embedding.by_power
-    chosen = max(known, key=power_order)
-    if len(known) > 1:
+    by_power = embedding.by_power
+    chosen = max(by_power, key=power_order)
+    if len(by_power) > 1:
         why = "" if isinstance(chosen, str) else ", the largest"
-        taken = f"the embedding has the powers {plain(list(known))}: took {power_title(chosen)}{why}."
-        logger.log(log_level, "%s", Message(f"{taken} Pass `power` to choose."))
-    return known[chosen], chosen
+        taken = f"the embedding has the powers {plain(list(by_power))}: took {power_title(chosen)}{why}."
+        logger.log(log_level, "%s", f"{taken} Pass power to choose.")
+    return by_power[chosen], chosen
 
 
 def blocks(points: PointArray) -> Iterator[np.ndarray]:
@@ -63,28 +46,19 @@ def blocks(points: PointArray) -> Iterator[np.ndarray]:
 
 
 def project(
-    points: PointArray, components: Any, n_axes: Sequence[int] = (2,), ordinary: np.ndarray | None = None
-) -> Projection:
-    """Choose some columns, or rotate the points to the two principal axes of the ordinary rows."""
+    points: PointArray, components: Any, ordinary: np.ndarray | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """N x 2 points and the names of their axes: two columns, or the two principal axes of the ordinary rows."""
     if isinstance(components, str):
         checks.check_choice(components, ("principal",), "components")
         axes = plane_axes(points, 2, ordinary)
         rotated = np.concatenate([block @ axes for block in blocks(points)])
-        return Projection(rotated, ("principal axis 1", "principal axis 2"))
-    chosen = _check_columns(components, points.shape[1], n_axes)
+        return rotated, ("principal axis 1", "principal axis 2")
+    chosen, n_columns = [checks.check_count(column, "components", minimum=0) for column in components], points.shape[1]
+    if len(chosen) != 2 or chosen[0] == chosen[1] or max(chosen) >= n_columns:
+        raise ValueError(f"components must be two different columns below {n_columns}; got {components!r}.")
     columns = np.concatenate([block[:, chosen] for block in blocks(points)])
-    return Projection(columns, tuple(f"component {column}" for column in chosen))
-
-
-def _check_columns(components: Any, n_columns: int, n_axes: Sequence[int]) -> list[int]:
-    chosen = [checks.check_count(one, "components", minimum=0) for one in components]
-    if len(chosen) not in n_axes:
-        raise ValueError(Message(f"`components` must be {' or '.join(map(str, n_axes))} columns; got {components!r}."))
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(Message(f"`components` must be different columns; got {components!r}."))
-    if max(chosen) >= n_columns:
-        raise ValueError(Message(f"`components` must be below {n_columns}; got {components!r}."))
-    return chosen
+    return columns, tuple(f"component {column}" for column in chosen)
 
 
 def plane_axes(points: PointArray, n_axes: int, ordinary: np.ndarray | None = None) -> np.ndarray:

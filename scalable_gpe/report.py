@@ -150,12 +150,12 @@ def make_report(
         reasons=_reasons(graph, kernel, heat, sketch, parameters),
         finished_at=time.time(),
     )
-    memory = None if memory_warning is None else str(Message(memory_warning))
+    memory = None if memory_warning is None else Message(memory_warning)
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
     texts = [*graph.metadata.remarks, *(text for text in earlier if text is not None)]
     texts += _warn_about_recall(graph, report.missing_weight)
     warned = plans.values()
-    texts += [str(Message(text)) for one in warned if (text := one.warning) is not None]
+    texts += [Message(text) for one in warned if (text := one.warning) is not None]
     texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
 
@@ -229,12 +229,9 @@ def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) ->
     texts = []
     n_alone = heat.n_isolated_points
     if n_alone > 0.01 * report.n_distinct:
-        way_out = "`epsilon`, or pass `epsilon='local'`" if report.sigma is None else "`epsilon`"
-        more = "Pass longer lists, or raise" if report.method == "precomputed" else "Raise `n_neighbors` or"
-        different = "different " if report.n_duplicates else ""
         text = (
-            f"{n_alone} of {report.n_distinct} {different}rows have no effective neighbours: the sketch alone decides "
-            f"where they are. {more} {way_out}."
+            f"{n_alone} of {report.n_distinct} different rows have no effective neighbours: the sketch alone decides "
+            "where they are. Raise n_neighbors or epsilon, or pass epsilon='local'."
         )
         texts.append(warn(text, ConnectivityWarning))
     ordinary = ~heat.isolated[heat.kernel.storage_order.position[:_SAMPLED]]
@@ -245,8 +242,7 @@ def _warn_about(report: Report, heat: HeatKernel, tables: dict[Power, Table]) ->
         # rounding leaves a constant vector, which no power of A shrinks
         if not float(np.ptp(rows, axis=0).max()) > max(1e-30, _VANISHED * float(np.abs(rows).max())):
             text = (
-                f"`power={power}` leaves nothing of the data: all rows are equal up to rounding. Choose a smaller "
-                "power."
+                f"power={power} leaves nothing of the data: all rows are equal up to rounding. Choose a smaller power."
             )
             texts.append(warn(text, VanishingWarning))
     return texts

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scalable_gpe import checks
-from scalable_gpe.errors import ConvergenceWarning, DamageError, Message, StoreError, warn
+from scalable_gpe.errors import ConvergenceWarning, DamageError, warn
 
 
 def test_large_finite_entries_pass():
@@ -106,24 +106,6 @@ def test_selections():
 # --- texts of errors and warnings -----------------------------------------------------------------
 
 
-def upper(name, value):
-    return name.upper() if value is None else f"{name.upper()}:{value}"
-
-
-def test_a_message_is_plain_text_without_its_marks():
-    text = Message("`tol` must be at least 1; got `tol=0.5`, or `key=`.")
-    assert text == "tol must be at least 1; got tol=0.5, or key=."
-    assert text.render(upper) == "TOL must be at least 1; got TOL:0.5, or KEY:."
-    assert Message("no `mark").render(upper) == "no `mark"
-
-
-@pytest.mark.parametrize("kind", [ValueError, TypeError, StoreError, FileNotFoundError, ConvergenceWarning])
-def test_every_exception_carries_a_message(kind):
-    error = pickle.loads(pickle.dumps(kind(Message("`tol` is small"))))
-    assert str(error) == "tol is small"
-    assert error.args[0].render(upper) == "TOL is small"
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -144,21 +126,19 @@ def test_every_exception_carries_a_message(kind):
         lambda: checks.check_selection([5], 2, "tol"),
     ],
 )
-def test_every_check_marks_the_argument(call):
+def test_every_check_names_the_argument(call):
     with pytest.raises((ValueError, TypeError)) as raised:
         call()
-    assert raised.value.args[0].render(upper).startswith("TOL must ")
     assert str(raised.value).startswith("tol must ")
 
 
-def test_warnings_point_at_the_caller_and_return_plain_text():
+def test_warnings_point_at_the_caller_and_return_their_text():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        text = warn("`tol` was not reached", ConvergenceWarning)
+        text = warn("tol was not reached", ConvergenceWarning)
     assert type(text) is str and text == "tol was not reached"
     (one,) = caught
     assert one.filename == __file__ and str(one.message) == text
-    assert one.message.args[0].render(upper) == "TOL was not reached"
 
 
 def test_damage_survives_pickling():

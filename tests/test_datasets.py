@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
-from scalable_gpe import datasets, sketch_matrix
+from scalable_gpe import datasets, random_shapes, sketch_matrix
 
 SETS = {
     "circle": (datasets.circle, {"noise": 0.1}, 2),
@@ -129,10 +129,10 @@ def test_patches_touch():
 
 
 def test_patches_differ_in_density_and_come_in_random_order():
-    shape = datasets._Patches(0, 10, 3, 6)
+    shape = random_shapes.Patches(0, 10, 3, 6)
     share = np.diff(shape.cumulative, prepend=0)
     assert 1.2 < share.max() / share.min() <= 3
-    numbers = datasets._uniforms(0, np.arange(20_000), 4)[:, 0]
+    numbers = random_shapes.uniforms(0, np.arange(20_000), 4)[:, 0]
     patch = np.searchsorted(shape.cumulative[:-1], numbers, side="right")
     assert np.abs(np.bincount(patch) / 20_000 - share).max() < 5 * np.sqrt(0.25 / 20_000)
     repeated = (patch[1:] == patch[:-1]).mean()
@@ -184,7 +184,6 @@ def test_write_refuses_before_it_makes_anything(tmp_path):
         (lambda: datasets.circle(0), ValueError, "n_rows must be at least 1"),
         (lambda: datasets.circle(2.5), TypeError, "n_rows must be a whole number"),
         (lambda: datasets.circle(5, noise=-1), ValueError, "noise must be a positive"),
-        (lambda: datasets.circle(5, noise=False), TypeError, "noise must be"),
         (lambda: datasets.circle(5, rows=[5]), ValueError, "rows must lie between 0 and 4"),
         (lambda: datasets.circle(5, random_state="a"), TypeError, "random_state must be"),
         (lambda: datasets.circle_with_outliers(2), ValueError, "n_rows must be at least 3"),

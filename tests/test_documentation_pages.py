@@ -102,7 +102,7 @@ def test_the_commands_on_their_page(tmp_path, monkeypatch, capsys):
         assert program == "scalable-gpe"
         quick = ["--exact", "4", "--probes", "30"] if {"audit", "report"} & set(arguments) else []
         assert cli.main([*arguments, *quick]) == 0, (command, capsys.readouterr().err)
-    assert {"powers.png", "solid.pdf", "page.html", "embedding.h5ad", "embedding.parquet", "placed.npy"} <= set(
+    assert {"powers.png", "other-axes.pdf", "page.html", "embedding.h5ad", "embedding.parquet", "placed.npy"} <= set(
         os.listdir()
     )
     assert pd.read_parquet("embedding.parquet").index[3] == "row 3"

@@ -83,8 +83,8 @@ def test_parameters_are_those_of_embed():
     ours = inspect.signature(gpe.GaussianProcessEmbedding).parameters
     theirs = inspect.signature(gpe.embed).parameters
     # a transformer returns a row for each row, and pipelines choose columns
-    assert set(ours) - {"memory"} == set(theirs) - {"X", "neighbors", "sample_weight", "missing", "numeric_only"}
-    assert all(ours[name].default == theirs[name].default for name in ours if name != "memory")
+    assert set(ours) == set(theirs) - {"X", "neighbors", "sample_weight", "missing", "numeric_only"}
+    assert all(ours[name].default == theirs[name].default for name in ours)
 
 
 def test_pickling(model, rows):

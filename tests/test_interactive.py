@@ -105,7 +105,7 @@ def test_many_rows_are_sampled():
 def test_mistakes(result, tmp_path):
     with pytest.raises(ValueError, match="names must have one value for each of the 900 rows"):
         gpe.plot.interactive(result, names=["a"])
-    with pytest.raises(ValueError, match="components must be 2 columns"):
+    with pytest.raises(ValueError, match="components must be two different columns"):
         gpe.plot.interactive(result, components=(0, 1, 2))
     with pytest.raises(ValueError, match=r"ends in \.html"):
         gpe.plot.interactive(result).save(tmp_path / "p.png")

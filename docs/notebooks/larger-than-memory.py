@@ -15,7 +15,7 @@
 # they take several times as long as the smooth rows of the README.
 #
 # ```bash
-# pip install "scalable-gpe[datashader]" xarray
+# pip install "scalable-gpe[plot]" xarray
 # ```
 
 # %%

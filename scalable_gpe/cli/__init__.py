@@ -1,6 +1,5 @@
 """The command line: `scalable-gpe COMMAND`; each module holds a group of commands."""
 
-import sys
 from collections.abc import Sequence
 
 import click
@@ -44,9 +43,8 @@ click.version_option(__version__, message="%(prog)s %(version)s")(program)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return program.main(words, prog_name=PROGRAM, standalone_mode=False, obj=words) or 0
+        return program.main(arguments, prog_name=PROGRAM, standalone_mode=False) or 0
     except click.UsageError as error:
         text = error.format_message()
         if isinstance(error, click.NoSuchOption) and error.possibilities:

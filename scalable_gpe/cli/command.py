@@ -4,7 +4,6 @@ import itertools
 import logging
 import os
 import re
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,11 +12,12 @@ from pathlib import Path
 
 import click
 
-from scalable_gpe.cli.console import PROGRAM, caution, in_options, say
+from scalable_gpe.cli.console import PROGRAM, caution, one_line, say
 from scalable_gpe.cli.options import CONSOLE
-from scalable_gpe.errors import PYTHON_ONLY
 
-_QUOTED = re.compile(r"^'(\w+)'$")  # a word needs no quotes in a shell
+_READING = re.compile(r"(?<!\.)read_points\((\w+=[^)]*)\)")  # of an argument of a reader: read_points(index='name')
+# name=value, or a name alone where it cannot be another word; no part of a path
+_ARGUMENT = re.compile(r"(?<![\w/.'\"-])(?:(?P<name>\w+)=(?P<value>'\w*'|\w+(?:\.\w+)*|)|\w+_\w+|^\w+(?=:| must\b))")
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
     def made(function: Callable[..., None]) -> Command:
         result = Command(
             function.__name__.replace("_", "-"),
-            callback=function,
+            callback=lambda **given: function(**{name: value for name, value in given.items() if value is not None}),
             params=[*parameters, *CONSOLE],
             help=function.__doc__,
             short_help=function.__doc__,
@@ -80,44 +80,37 @@ class Command(click.Command):
             say(f"{PROGRAM}: error: {self._explain(error)}")
             ctx.exit(1)
 
-    def as_option(self, name: str, value: str | None = None) -> str:
-        """Write an argument of the library as this command does: what `Message.render` needs."""
-        if name.startswith(PYTHON_ONLY):
-            return ""
-        if "(" in name:  # of an argument of a reader: read_points(index='name')
-            name, value = name.partition("(")[2], (value or "").removesuffix(")")
+    def in_options(self, text: str) -> str:
+        """Write arguments of the library as this command does: n_jobs as --n-jobs, resume=False as --no-resume."""
         context = click.get_current_context(silent=True)
         others = getattr(context.find_root().command, "commands", {}) if context else {}
         # an argument of another command is one of embed
-        written = {text: flag for one in (others.get("embed", self), self) for text, flag in _options(one)}
-        whole = name if value is None else f"{name}={value}"
-        name = {"X": "x", "X_new": "x"}.get(name, name)  # click writes positional arguments in small letters
-        if whole in written or name not in written:
-            return written.get(whole, whole)
-        value = _QUOTED.sub(r"\1", value or "")
-        return f"{written[name]} {value}".rstrip()
+        written = {name: flag for one in (others.get("embed", self), self) for name, flag in _options(one)}
+
+        def as_option(found: re.Match[str]) -> str:
+            name, value = found["name"] or found[0], (found["value"] or "").strip("'")
+            name = {"X": "x", "X_new": "x"}.get(name, name)  # click writes positional arguments in small letters
+            if name not in written:
+                return written.get(f"{name}={value}", found[0])
+            return written.get(f"{name}={value}") or f"{written[name]} {value}".rstrip()
+
+        return _ARGUMENT.sub(as_option, _READING.sub(r"\1", text))
 
     def _explain(self, raised: BaseException | str) -> str:
         """The text of an error or a warning; an unexpected error also with its class."""
-        text = in_options(raised, self.as_option)
+        raw = raised.args[0] if isinstance(raised, KeyError) and raised.args else raised
+        text = self.in_options(one_line(str(raw)))
         known = isinstance(raised, ValueError | TypeError | OSError | ImportError | Warning | str)
         return text if known and text else f"{type(raised).__name__}: {text} (--debug shows where)"
 
     def _how_to_resume(self, ctx: click.Context) -> str:
-        """What an interrupted command leaves behind, and the command that resumes it."""
+        """What an interrupted command leaves behind."""
         from scalable_gpe.storage.backends import is_url
 
-        path, words = ctx.params.get(self.resumes), ctx.obj
+        path = ctx.params.get(self.resumes)
         if path is None or not (is_url(path) or Path(path).exists()):
             return "Nothing was left behind."
-        hint = f"Finished work stays in {path}; give the same command again to resume."
-        if "--no-resume" in words:
-            hint = (
-                f"Give the same command again to start over; without --no-resume, it continues from what {path} holds."
-            )
-        if ctx.params.get("storage_options"):
-            return hint  # they may hold secrets, which a log must not repeat
-        return f"{hint}\n  {PROGRAM} {shlex.join(word for word in words if word != '--no-resume')}"
+        return f"Finished work stays in {path}: the same command, without --no-resume, resumes."
 
 
 def _one_value_each(words: Iterable[str], flags: set[str]) -> Iterator[str]:

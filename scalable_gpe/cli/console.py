@@ -2,19 +2,10 @@
 
 import json
 import sys
-from collections.abc import Callable
 
 import click
 
-from scalable_gpe.errors import Message
-
 PROGRAM = "scalable-gpe"
-
-
-def in_options(raised: BaseException | str, as_option: Callable[[str, str | None], str]) -> str:
-    """Return the text of an error or warning as one line; arguments that it marks are written as options."""
-    text = raised.args[0] if isinstance(raised, BaseException) and raised.args else None
-    return _one_line(text.render(as_option) if isinstance(text, Message) else str(raised))
 
 
 def _printable(text: str) -> str:
@@ -57,8 +48,9 @@ def say(text: str) -> None:
 
 def caution(text: str) -> None:
     """Print a warning as one line."""
-    say(f"{PROGRAM}: warning: {_one_line(text)}")
+    say(f"{PROGRAM}: warning: {one_line(text)}")
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Words with one space between them."""
     return " ".join(text.split())

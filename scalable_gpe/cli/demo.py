@@ -31,7 +31,9 @@ _PATH = click.Path(path_type=Path, readable=False)
     resumes="out",
     examples=("scalable-gpe demo --points 1_000_000 --out /tmp/gpe-demo",),
 )
-def demo(points: int, out: Path, picture: Path, n_jobs: int | None, memory_limit: str | None, **sizes: Any) -> None:
+def demo(
+    points: int, out: Path, picture: Path, n_jobs: int | None = None, memory_limit: str | None = None, **sizes: Any
+) -> None:
     """Embed generated points out of core, print the report and draw a picture."""
     import scalable_gpe as gpe
     from scalable_gpe.execution.resources import parse_bytes

@@ -38,22 +38,19 @@ if TYPE_CHECKING:
     *SIZES,
     STORAGE_OPTIONS,
     *POINTS,
-    option(
-        "--epsilon", "E", "bandwidth: a number, auto, global, local or bgh (auto)", type=number_or_word, default="auto"
-    ),
+    option("--epsilon", "E", "bandwidth: a number, auto, global, local or bgh (auto)", type=number_or_word),
     option(
         "--first-power",
         "M",
         "smallest power of --power all (auto: 4 from 50,000 rows on, else 1)",
         type=count_or("auto"),
-        default="auto",
     ),
-    option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)", default="bistochastic"),
-    option("--axes", "NAME", "principal, or sketch for its random columns (principal)", default="principal"),
+    option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)"),
+    option("--axes", "NAME", "principal, or sketch for its random columns (principal)"),
     SCALE,
     MISSING_VALUES,
-    option("--sketch", "NAME", "gaussian or bernoulli (gaussian)", default="gaussian"),
-    option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)", default="euclidean"),
+    option("--sketch", "NAME", "gaussian or bernoulli (gaussian)"),
+    option("--metric", "NAME", "euclidean, cosine, correlation, hamming or jaccard (euclidean)"),
     option(
         "neighbors --neighbors-file",
         "FILE",
@@ -61,17 +58,13 @@ if TYPE_CHECKING:
         type=FILE,
     ),
     option("--sample-weight", "FILE", "a weight above 0 for each row: .npy (1 each)", type=FILE),
-    option("--random-state", "SEED", "seed of everything random (0)", type=int, default=0),
-    option("--precision", "NAME", "single or double (single)", default="single"),
+    option("--random-state", "SEED", "seed of everything random (0)", type=int),
+    option("--precision", "NAME", "single or double (single)"),
     option(
-        "--tol",
-        "T",
-        "error of distances left to the polynomial or solver (1e-4, all scales 1e-2)",
-        type=number_or_word,
-        default="auto",
+        "--tol", "T", "error of distances left to the polynomial or solver (1e-4, all scales 1e-2)", type=number_or_word
     ),
-    option("--method", "NAME", "auto, kdtree, brute, cells or pynndescent (auto)", default="auto"),
-    option("--recall", "R", "share of true neighbours to aim at (0.95)", type=float, default=0.95),
+    option("--method", "NAME", "auto, kdtree, brute, cells or pynndescent (auto)"),
+    option("--recall", "R", "share of true neighbours to aim at (0.95)", type=float),
     N_JOBS,
     switch_off("resume", "start over: replace what the store holds once the new graph and kernel are complete"),
     resumes="store",
@@ -85,9 +78,9 @@ if TYPE_CHECKING:
 def embed(
     x: str,
     store: str,
-    storage_options: "StorageOptions | None",
-    neighbors: str | None,
-    sample_weight: str | None,
+    storage_options: "StorageOptions | None" = None,
+    neighbors: str | None = None,
+    sample_weight: str | None = None,
     **given: Any,
 ) -> None:
     """Embed the rows of a file into a store, in bounded memory; an interrupted run resumes."""
@@ -131,13 +124,12 @@ def _say_what_is_there(store: str, storage_options: "StorageOptions | None") -> 
 
 
 def _read_weight(path: str | None) -> "np.ndarray | None":
-    from scalable_gpe.errors import Message
     from scalable_gpe.io.npy import map_npy
 
     if path is None:
         return None
     if not path.endswith(".npy") or not os.path.isfile(path):
-        raise ValueError(Message(f"`sample_weight` must be a .npy file with one number per row; got {path!r}."))
+        raise ValueError(f"sample_weight must be a .npy file with one number per row; got {path!r}.")
     return map_npy(path)
 
 
@@ -162,13 +154,13 @@ def show_result(result: "Embedding", store: str) -> None:
         "scalable-gpe estimate points.npy    # seconds from a trial with some of its rows",
     ),
 )
-def estimate(n_rows: int | str, n_features: int | None, missing: str, scale: str | None, **sizes: Any) -> None:
+def estimate(n_rows: int | str, n_features: int | None = None, scale: str | None = None, **sizes: Any) -> None:
     """Print the memory, disk and time that a run with a store will need; they do not depend on the scale."""
     import scalable_gpe as gpe
 
     reading = take(sizes, POINTS)
     points = gpe.read_points(n_rows, **reading) if isinstance(n_rows, str) and n_features is None else n_rows
-    plan = gpe.estimate(points, n_features, missing=missing, **sizes)
+    plan = gpe.estimate(points, n_features, **sizes)
     shape = n_rows if n_features is None else f"{n_rows:,} rows x {n_features} columns"
     where = "on this machine, from a trial" if n_features is None else "on two cores"
     lines = [

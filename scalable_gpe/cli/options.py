@@ -47,7 +47,7 @@ def switch_off(name: str, help: str) -> click.Option:
 
 def take(given: dict[str, Any], parameters: Iterable[click.Parameter]) -> dict[str, Any]:
     """Remove the values of some parameters, and return them by name."""
-    return {str(one.name): given.pop(str(one.name)) for one in parameters}
+    return {str(one.name): given.pop(str(one.name)) for one in parameters if one.name in given}
 
 
 # --- values: click names the option of an error ---------------------------------------------------
@@ -151,7 +151,7 @@ POINTS = (
     ),
     switch("--numeric-only", "leave out the columns of a table that are neither numbers nor bools"),
 )
-MISSING_VALUES = option("--missing", "NAME", "drop rows with missing values (error)", default="error")
+MISSING_VALUES = option("--missing", "NAME", "drop rows with missing values (error)")
 SCALE = option("--scale", "NAME", "divide each column by its spread: standard or robust (as it is)")
 SIZES = (
     option("-k --n-components --components", "K", "dimensions (32)", type=count, default=32),
@@ -161,17 +161,16 @@ SIZES = (
         "P",
         "all, or powers of A (all)",
         type=count_or("all"),
-        default=["all"],
-        callback=lambda _, __, values: values[0] if len(values) == 1 else list(values),
+        callback=lambda _, __, values: values[0] if len(values) == 1 else list(values) or None,
     ),
-    option("--horizon", "T", "average steps of a walk in --power all (auto)", type=count_or("auto"), default="auto"),
+    option("--horizon", "T", "average steps of a walk in --power all (auto)", type=count_or("auto")),
     option("--n-sketch", "S", "compute S columns and keep their K principal axes", type=count),
     option("--memory-limit", "BYTES", "resident memory of the process, such as 2GB"),
 )
 AUDIT = (
-    option("--n-probes --probes", "N", "rows with an exact neighbour search (1000)", type=count, default=1000),
+    option("--n-probes --probes", "N", "rows with an exact neighbour search (1000)", type=count),
     option("--n-exact --exact", "N", "rows with exact diffusion distances (64)", type=count, default=64),
-    option("--random-state", "SEED", "seed of the samples (0)", type=int, default=0),
+    option("--random-state", "SEED", "seed of the samples (0)", type=int),
 )
 VALUES_INDEX = option("--index", "NAME", "which column of that file holds the names of the rows (found by itself)")
 COLOR = (

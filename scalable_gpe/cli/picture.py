@@ -8,7 +8,6 @@ import click
 from scalable_gpe.cli.command import command
 from scalable_gpe.cli.options import AUDIT, COLOR, RUN, Argument, count, count_or, option, several, take
 from scalable_gpe.cli.stored_run import measure, open_run, read_colors, show_written
-from scalable_gpe.errors import Message
 
 if TYPE_CHECKING:
     from scalable_gpe.embedding import Embedding
@@ -17,7 +16,7 @@ Axes = Any  # matplotlib has no types
 _PICTURES = ("powers", "scatter", "epsilon", "spectrum", "audit")
 _OF_POINTS = (
     *COLOR,
-    several("--components", "C", "two or three columns (the principal axes)", type=click.IntRange(min=0)),
+    several("--components", "C", "two columns (the principal axes)", type=click.IntRange(min=0)),
     option("--power", "P", "one power only (powers: each; scatter: all, or the largest)", type=count_or("all")),
     option("--max-labels", "L", "keep the L most frequent labels and join the others", type=count),
 )
@@ -28,20 +27,18 @@ _OF_POINTS = (
     Argument("path", "OUT", "the picture: .png, .pdf, .svg or another format of matplotlib"),
     option("--what", "NAME", f"{', '.join(_PICTURES)} (powers)", type=click.Choice(_PICTURES), default="powers"),
     *_OF_POINTS,
-    option(
-        "--theme", "NAME", "light or dark background (light)", type=click.Choice(["light", "dark"]), default="light"
-    ),
+    option("--theme", "NAME", "light or dark background (light)", type=click.Choice(["light", "dark"])),
     option("--title", "TITLE", "title of the picture"),
     option("--dpi", "DPI", "dots per inch (120)", type=count, default=120),
     *AUDIT,
     examples=(
         "scalable-gpe plot run.zarr picture.png",
-        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 2 --power 256",
+        "scalable-gpe plot run.zarr picture.pdf --what scatter --components 0 1 --power 256",
         "scalable-gpe plot run.zarr picture.png --color labels.csv --column kind",
         "scalable-gpe plot run.zarr epsilon.png --what epsilon",
     ),
 )
-def plot(path: str, what: str, theme: str, title: str | None, dpi: int, **given: Any) -> None:
+def plot(path: str, what: str, dpi: int, theme: str = "light", title: str | None = None, **given: Any) -> None:
     """Draw a run: the embedding, the choice of epsilon, the spectrum or the audit."""
     from scalable_gpe.io.files import check_target
 
@@ -54,8 +51,8 @@ def plot(path: str, what: str, theme: str, title: str | None, dpi: int, **given:
         colors = read_colors(result, **take(given, COLOR))
         figure = _figure(_draw_points(what, result, theme=theme, title=title, **given, **colors))
     else:
-        if name := next((name for name, value in given.items() if value is not None), ""):
-            raise ValueError(Message(f"`{name}` is for --what powers and scatter; got --what {what}."))
+        if name := next(iter(given), ""):
+            raise ValueError(f"--{name.replace('_', '-')} is for --what powers and scatter; got --what {what}.")
         result = open_run(**run)
         figure = _figure(_draw_diagnostic(what, result, sizes))
         if title:
@@ -72,14 +69,13 @@ def _figure(axes: Axes) -> Any:
 
 
 def _draw_points(
-    what: str, result: "Embedding", *, power: int | str | None, components: list[int] | None, **options: Any
+    what: str, result: "Embedding", *, power: int | str | None = None, components: Any = "principal", **options: Any
 ) -> Axes:
     from scalable_gpe import plot
 
-    columns: Any = components or "principal"
     if what == "powers" and power is None:
-        return plot.powers(result, components=columns, **options)
-    return plot.scatter(result, components=columns, power=power, **options)
+        return plot.powers(result, components=components, **options)
+    return plot.scatter(result, components=components, power=power, **options)
 
 
 def _draw_diagnostic(what: str, result: "Embedding", sizes: dict[str, int]) -> Axes:

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 def open_run(
-    store: str, storage_options: "StorageOptions | None", run: str | None, points: "Points | None" = None
+    store: str,
+    storage_options: "StorageOptions | None" = None,
+    run: str | None = None,
+    points: "Points | None" = None,
 ) -> "Embedding":
     """Open a finished run of a store; later work on it shows progress bars."""
     import scalable_gpe as gpe
@@ -42,16 +45,18 @@ def open_run(
     return gpe.open(store, points, run=run, storage_options=storage_options, progress=progress())
 
 
-def measure(result: "Embedding", *, n_probes: int, n_exact: int, random_state: int) -> "Audit":
+def measure(result: "Embedding", *, n_exact: int, **given: Any) -> "Audit":
     """Audit an embedding; say so first, as it may take longer than the embedding."""
     import scalable_gpe as gpe
 
     if not is_given("quiet"):
         say(f"comparing {n_exact} rows with exact diffusion distances; fewer (--n-exact) take less time ...")
-    return gpe.audit(result, n_probes=n_probes, n_exact=n_exact, random_state=random_state)
+    return gpe.audit(result, n_exact=n_exact, **given)
 
 
-def read_colors(result: "Embedding", color: str | None, column: str | None, index: str | None) -> dict[str, Any]:
+def read_colors(
+    result: "Embedding", color: str | None = None, column: str | None = None, index: str | None = None
+) -> dict[str, Any]:
     """Read a column of a file: the arguments `color` and `color_label` of pictures."""
     if color is not None:
         return {"color": read_values(result, color, column, index), "color_label": column or Path(color).stem}
@@ -83,14 +88,14 @@ def show_written(path: Path) -> None:
     option("x --input", "FILE", "the points, for a run that was computed from neighbours alone", type=FILE),
     examples=("scalable-gpe audit run.zarr", "scalable-gpe audit run.zarr --json > audit.json"),
 )
-def audit(x: str | None, **given: Any) -> None:
+def audit(x: str | None = None, **given: Any) -> None:
     """Measure how accurate the embedding of a store is, with 95 % intervals."""
     import scalable_gpe as gpe
 
     run, reading = take(given, RUN), take(given, POINTS)
-    points = None if x is None else gpe.read_points(x, storage_options=run["storage_options"], **reading)
-    found = measure(open_run(**run, points=points), **given)
-    show(str(found), found)
+    points = None if x is None else gpe.read_points(x, storage_options=run.get("storage_options"), **reading)
+    figures = measure(open_run(**run, points=points), **given)
+    show(str(figures), figures)
 
 
 @command(
@@ -114,8 +119,8 @@ def report(path: str, audit: bool, **given: Any) -> None:
     result = open_run(**take(given, RUN))
     colors = read_colors(result, **take(given, COLOR))
     enough = result.graph.storage_order.n_points >= LEAST_POINTS
-    found = measure(result, **given) if audit and enough else False
-    show_written(gpe.write_report(result, path, audit=found, **colors))
+    figures = measure(result, **given) if audit and enough else False
+    show_written(gpe.write_report(result, path, audit=figures, **colors))
 
 
 @command(
@@ -142,21 +147,9 @@ def export(path: str, **given: Any) -> None:
     Argument("path", "OUT", "the file for the probabilities: .npy, .parquet or .csv"),
     option("--column", "NAME", "which column of LABELS (.npy: its number; .h5ad: a column of obs)"),
     VALUES_INDEX,
-    option("--method", "NAME", "spreading, harmonic or poisson (spreading)", default="spreading"),
-    option(
-        "--horizon",
-        "T",
-        "average steps of a walk, for spreading (100)",
-        type=number_or_word,
-        default="auto",
-    ),
-    option(
-        "--tol",
-        "T",
-        "relative error of the solution (1e-5 for spreading, 1e-6 for others)",
-        type=number_or_word,
-        default="auto",
-    ),
+    option("--method", "NAME", "spreading, harmonic or poisson (spreading)"),
+    option("--horizon", "T", "average steps of a walk, for spreading (100)", type=number_or_word),
+    option("--tol", "T", "relative error of the solution (1e-5 for spreading, 1e-6 for others)", type=number_or_word),
     OVERWRITE,
     resumes="store",
     examples=(
@@ -165,21 +158,21 @@ def export(path: str, **given: Any) -> None:
     ),
 )
 def propagate(
-    store: str, labels: str, path: str, column: str | None, index: str | None, overwrite: bool, **given: Any
+    labels: str, path: str, overwrite: bool, column: str | None = None, index: str | None = None, **given: Any
 ) -> None:
     """Write class probabilities of all rows of a store, from the labels of some: .npy, .parquet or .csv."""
     from scalable_gpe.exports import export_probabilities, row_labels
     from scalable_gpe.io.files import check_target
 
     check_target(path)
-    run = {name: given.pop(name) for name in ("storage_options", "run")}
-    result = open_run(store, **run)
+    run = take(given, RUN)
+    result = open_run(**run)
     values = read_values(result, labels, column, index, missing="")
-    options = run["storage_options"]
-    found = result.propagate(values, store=store, storage_options=options, **given)
-    written = export_probabilities(found, path, row_labels(result), overwrite=overwrite)
-    about = {"classes": [str(one) for one in found.classes], "n_unreached": found.n_unreached}
-    about |= {"iterations": found.iterations, "residual": found.residual}
+    options = run.get("storage_options")
+    propagation = result.propagate(values, store=run["store"], storage_options=options, **given)
+    written = export_probabilities(propagation, path, row_labels(result), overwrite=overwrite)
+    about = {"classes": [str(one) for one in propagation.classes], "n_unreached": propagation.n_unreached}
+    about |= {"iterations": propagation.iterations, "residual": propagation.residual}
     tell(f"written: {written}", {"written": str(written), **about})
 
 
@@ -189,13 +182,7 @@ def propagate(
     Argument("path", "OUT", "the file for their embedding: .npy, .parquet or .csv"),
     *POINTS,
     option("--power", "P", "which power of several (all, or the largest)", type=count_or("all")),
-    option(
-        "--missing",
-        "NAME",
-        "drop rows with missing values (error)",
-        type=click.Choice(["error", "drop"]),
-        default="error",
-    ),
+    option("--missing", "NAME", "drop rows with missing values (error)", type=click.Choice(["error", "drop"])),
     OVERWRITE,
     examples=(
         "scalable-gpe transform run.zarr new.npy placed.npy",
@@ -205,7 +192,6 @@ def propagate(
 def transform(x: str, path: str, **given: Any) -> None:
     """Embed new rows among those of a store, some at a time, and write their embedding: .npy, .parquet or .csv."""
     from scalable_gpe.checks import NotFiniteError
-    from scalable_gpe.errors import Message
     from scalable_gpe.exports import export_transformed
     from scalable_gpe.io.files import check_target, read_features
 
@@ -213,8 +199,8 @@ def transform(x: str, path: str, **given: Any) -> None:
     run, reading = take(given, RUN), take(given, POINTS)
     result = open_run(**run)
     names = [] if result.feature_names is None else result.feature_names.tolist()
-    points = read_features(x, names, storage_options=run["storage_options"], **reading)
+    points = read_features(x, names, storage_options=run.get("storage_options"), **reading)
     try:
         show_written(export_transformed(result, points, path, **given))
     except NotFiniteError as error:
-        raise ValueError(Message(f"{error.args[0].marked} `missing='drop'` leaves out those with NaN.")) from None
+        raise ValueError(f"{error} missing='drop' leaves out those with NaN.") from None

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 from scalable_gpe.cli.command import command
 from scalable_gpe.cli.console import progress, show, table
 from scalable_gpe.cli.options import FILE, N_JOBS, POINTS, STORE, option, switch
-from scalable_gpe.errors import Message, StoreError
+from scalable_gpe.errors import StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines
 
 if TYPE_CHECKING:
-    from scalable_gpe.checks import Power
     from scalable_gpe.run_log import RunRecord
     from scalable_gpe.storage.backends import StorageOptions
     from scalable_gpe.storage.zarr_store import ZarrStore
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     switch("--verify", "read every chunk and list any damage (exit status 1)"),
     examples=("scalable-gpe info run.zarr --json", "scalable-gpe info run.zarr --verify"),
 )
-def info(store: str, storage_options: "StorageOptions | None", verify: bool) -> None:
+def info(store: str, verify: bool, storage_options: "StorageOptions | None" = None) -> None:
     """Print what a store holds: parameters, finished stages, sizes, reports."""
     from scalable_gpe.io.labels import stored_feature_names
     from scalable_gpe.io.points import first_names
@@ -58,7 +57,7 @@ def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:
     from scalable_gpe.run_log import read_runs
 
     runs = sorted(read_runs(stored).items(), key=lambda one: one[1].last_used)
-    return [_describe(stored, name, record) for name, record in runs]
+    return [_describe(name, record) for name, record in runs]
 
 
 def _tables(run: dict[str, Any], *, is_latest: bool) -> list[str]:
@@ -83,11 +82,11 @@ def _how_far(runs: list[dict[str, Any]]) -> str:
 def _verify(path: str, store: "ZarrStore") -> None:
     """Read every chunk, and change nothing."""
     damage = _listed(store.verify())
-    lines = [f"{one['array']}: {one['damage']}" for one in damage]
+    lines = [f"{chunk['array']}: {chunk['damage']}" for chunk in damage]
     text = "\n".join(lines) or f"store {path}: every chunk reads back and matches its checksum"
     show(text, {"store": path, "sound": not damage, "damage": damage})
     if damage:
-        raise StoreError(f"{_count(damage)} in {path}. `repair` computes what it can again.")
+        raise StoreError(f"{_count(damage)} in {path}. repair computes what it can again.")
 
 
 def _count(damage: list[Any]) -> str:
@@ -95,41 +94,21 @@ def _count(damage: list[Any]) -> str:
 
 
 def _listed(damage: Iterable[Any]) -> list[dict[str, str]]:
-    return [{"array": one.array, "damage": one.what} for one in damage]
+    return [{"array": chunk.array, "damage": chunk.what} for chunk in damage]
 
 
-def _describe(store: "ZarrStore", name: str, record: "RunRecord") -> dict[str, Any]:
+def _describe(name: str, record: "RunRecord") -> dict[str, Any]:
     """Return one run; every part can be written as JSON."""
-    from scalable_gpe.graph.neighbors import GraphMetadata
-    from scalable_gpe.heat.kernel import KernelMetadata
-    from scalable_gpe.heat.normalization import HeatMetadata
+    from scalable_gpe.report import STAGES
 
-    keys, powers = record.keys, record.parameters.powers
-    stages = {
-        "graph": store.read(keys.graph, GraphMetadata) is not None,
-        "kernel": store.read(keys.kernel, KernelMetadata) is not None,
-        "heat": store.read(keys.heat, HeatMetadata) is not None,
-        "sketch": record.finished or all(_has_columns(store, keys.sketch, power) for power in powers),
-        "write": record.finished,
-    }
     return {
         "name": name,
         "finished": record.finished,
-        "parameters": record.parameters.as_dict() | {"powers": list(powers)},
-        "stages": stages,
+        "parameters": record.parameters.as_dict() | {"powers": list(record.parameters.powers)},
+        "stages": {stage: record.finished or stage in record.seconds for stage in STAGES},
         "arrays": {str(power): array for power, array in record.arrays.items()} or None,
         "report": None if record.report is None else record.report.as_dict(),
     }
-
-
-def _has_columns(store: "ZarrStore", sketch: str, power: "Power") -> bool:
-    """Whether a sketch holds columns of a power; their names are ranges, such as 0-16."""
-    from scalable_gpe.storage.keys import filter_name
-
-    # "all" is stored with its horizon: all-1024
-    names = [one for one in store.names(sketch) if one.partition("-")[0] == str(power)]
-    ranges = [one for name in names for one in store.names(filter_name(sketch, name))]
-    return any(one.partition("-")[0].isdigit() and "-" in one for one in ranges)
 
 
 @command(
@@ -141,7 +120,11 @@ def _has_columns(store: "ZarrStore", sketch: str, power: "Power") -> bool:
     examples=("scalable-gpe repair run.zarr", "scalable-gpe repair run.zarr --input points.npy"),
 )
 def repair(
-    store: str, storage_options: "StorageOptions | None", x: str | None, n_jobs: int | None, **reading: Any
+    store: str,
+    storage_options: "StorageOptions | None" = None,
+    x: str | None = None,
+    n_jobs: int | None = None,
+    **reading: Any,
 ) -> None:
     """Find the damage of a store and compute the damaged stages of its runs again, where that is possible."""
     import scalable_gpe as gpe
@@ -150,17 +133,14 @@ def repair(
     found = gpe.repair(store, points, storage_options=storage_options, n_jobs=n_jobs, progress=progress())
     damage, left = map(_listed, found)
     lines = [
-        f"{one['array']}: {one['damage']} (left)"
-        if one in left
-        else f"{one['array']}: {one['damage'].replace(' is ', ' was ')}: repaired"
-        for one in damage
+        f"{chunk['array']}: {chunk['damage']} (left)"
+        if chunk in left
+        else f"{chunk['array']}: {chunk['damage'].replace(' is ', ' was ')}: repaired"
+        for chunk in damage
     ]
     text = "\n".join(lines) or f"store {store}: nothing is damaged"
     show(text, {"store": store, "damage": damage, "left": left})
     if left:
         raise StoreError(
-            Message(
-                f"{_count(left)} left in {store}. Pass the points as `X`, or run embed again with the "
-                "arguments of the run."
-            )
+            f"{_count(left)} left in {store}. Pass the points as --input, or run embed again with its arguments."
         )

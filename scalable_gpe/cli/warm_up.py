@@ -31,7 +31,6 @@ def _compile_all(folder: Path) -> None:
     import numpy as np
 
     import scalable_gpe as gpe
-    from scalable_gpe import compile_ahead
 
     X = gpe.datasets.patches(3000, 20, random_state=0)
     embed = partial(gpe.embed, n_neighbors=10, progress=False)
@@ -47,7 +46,6 @@ def _compile_all(folder: Path) -> None:
     gpe.diffusion_map(result.heat, 4)
     gpe.spectrum(result.heat)
     _compile_for_clusters(folder / "scratch.zarr")
-    compile_ahead.finish()
 
 
 def _compile_for_clusters(path: Path) -> None:

@@ -13,7 +13,7 @@ from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import in_bytes, in_time, plain, power_title, report_lines
 from scalable_gpe.heat.bandwidth import epsilon_sweep
 from scalable_gpe.html_report.sample import MAX_LABELS, spread
-from scalable_gpe.markup import Html, element, joined, shortened, table, text
+from scalable_gpe.markup import Html, element, joined, table, text
 from scalable_gpe.plot.explorer import Explorer
 from scalable_gpe.plot.figures import has_matplotlib, picture_of
 from scalable_gpe.plot.shades import short_label
@@ -21,7 +21,6 @@ from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
 
 _MAX_PICTURE_BYTES = 250_000  # of one picture; a chart of lines takes 40,000
-_MAX_WARNING_BYTES = 20_000
 
 
 def tiles(embedding: Embedding, audit: Audit | None) -> Html:
@@ -69,9 +68,7 @@ def warnings(embedding: Embedding) -> Html:
         lines.append(f"{report['n_isolated']:,} rows have no effective neighbours: the sketch alone places them.")
     if not lines:
         return Html("")
-    shown, n_left = shortened((element("li", text(line)) for line in lines), _MAX_WARNING_BYTES)
-    more = [element("li", text(f"{n_left:,} more warnings."))] if n_left else []
-    return element("ul", *shown, *more, class_="warnings")
+    return element("ul", *(element("li", text(line)) for line in lines), class_="warnings")
 
 
 # --- pictures -------------------------------------------------------------------------------------

@@ -14,28 +14,16 @@ from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, 
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
 from scalable_gpe.pixels import Limits, limits_of, pixels
-from scalable_gpe.plot.datashading import datashade, has_datashader
-from scalable_gpe.plot.figures import (
-    axes_for,
-    make_room,
-    new_figure,
-    set_frame,
-    themed,
-    write_note,
-)
+from scalable_gpe.plot.explorer import drawn_rows
+from scalable_gpe.plot.figures import axes_for, make_room, new_figure, set_frame, themed, write_note
 from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
-from scalable_gpe.projection import PointArray, Projection, points_of, project
+from scalable_gpe.projection import PointArray, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
-_MANY = 1_000_000  # points from which datashader draws them, if it is installed
-_FEW_SOLID = 20_000  # points of a plot in three dimensions, which cannot show a density
 _PANELS = 4  # in one row
 _PIXELS = (150, 600)  # fewest and most of a density
-_THIN = 0.02  # share of the pixels that have points, below which a shape is so thin that they are drawn larger
 
 Components = Sequence[int] | Literal["principal"]
-Engine = Literal["auto", "matplotlib", "datashader"]
-_ENGINES = ("auto", "matplotlib", "datashader")
 
 
 def scatter(
@@ -51,12 +39,10 @@ def scatter(
     ax: Any = None,
     theme: ThemeName = "light",
     max_labels: int | None = None,
-    engine: Engine = "auto",
 ) -> Any:
     """Draw the principal plane of an embedding: each point up to 100,000 of them, else the density on a log scale.
 
-    Points are small, solid and in random order, so that no label hides another. Three components are drawn as points,
-    at most 20,000 of them at even steps. The limits hold the central share
+    Points are small, solid and in random order, so that no label hides another. The limits hold the central share
     `coverage` of the points along each axis, after outliers are left out, so that a few isolated rows do not spoil the
     plot. A note in the corner says how many points lie outside.
 
@@ -64,8 +50,8 @@ def scatter(
     ----------
     embedding : Embedding or array (N, k)
         What to draw. It is read in blocks and need not fit in memory.
-    components : "principal", (int, int) or (int, int, int)
-        The two principal axes of the embedding (a rotation, which keeps distances), or two or three columns. An array
+    components : "principal" or (int, int)
+        The two principal axes of the embedding (a rotation, which keeps distances), or two columns. An array
         of two columns is drawn as it is.
     power : int or "all", optional
         Which power, for an embedding of several; "all" if it is there, or the largest. The title says which, or the log
@@ -90,11 +76,6 @@ def scatter(
     max_labels : int, optional
         Keep so many of the labels, the most frequent ones, and join the others in a grey label "other". By default
         each label is drawn: 20 have colours of their own, more repeat them paler, then darker.
-    engine : {"auto", "matplotlib", "datashader"}
-        What draws the density. "datashader" (extra ``datashader``) draws at the resolution of the screen, mixes the
-        colours of labels that share a pixel, and shows sparse and dense regions equally well, without a scale of
-        counts. "auto" takes it from a million points on if it is installed. Up to 100,000 points each one is
-        drawn by matplotlib, unless you ask for "datashader".
 
     Returns
     -------
@@ -107,50 +88,47 @@ def scatter(
     >>> gpe.plot.scatter(result, power=256).get_xlabel()
     'principal axis 1'
     """
-    checks.check_choice(engine, _ENGINES, "engine")
     with themed(theme):
         # the default title says which power was taken
         log_level = logging.INFO if title is None else logging.WARNING
-        projection, chosen = projected(embedding, components, power, log_level)
-        n_rows = len(projection.points)
+        drawn, names, chosen = projected(embedding, components, power, log_level)
+        n_rows = len(drawn)
         column = None if color is None else color_column(color, n_rows, max_labels, embedding)
-        inside, limits = limits_of(projection.points, checks.check_fraction(coverage, "coverage"))
-        given, ax = ax, axes_for(ax, solid=len(limits) == 3)
+        inside, limits = limits_of(drawn, checks.check_fraction(coverage, "coverage"))
+        points, colors = drawn[inside], None if column is None else column[inside]
+        given, ax = ax, axes_for(ax)
         if given is not None and theme == "dark":
             ax.set_facecolor("black")
-        notes = _draw(ax, projection, column, inside, limits, theme, engine)
+        if n_rows <= _FEW:
+            _draw_points(ax, points, colors, theme)
+        else:
+            _draw_density(ax, points, colors, limits, theme)
         if legend:
             add_legend([ax], column, color_label, theme)
             if given is None:
                 make_room(ax)
-        set_frame(ax, limits, projection.names)
-        if column is not None and N_COLORS < len(column.labels) <= MAX_LEGEND and len(limits) == 2:
-            write_labels(ax, projection.points[inside], column[inside])
+        set_frame(ax, limits, names)
+        if colors is not None and N_COLORS < len(colors.labels) <= MAX_LEGEND:
+            write_labels(ax, points, colors)
         ax.set_title(title if title is not None else default_title(n_rows, chosen), fontsize=11)
-        if notes:
-            write_note(ax, ", ".join(notes))
+        if n_outside := n_rows - len(points):
+            write_note(ax, f"{n_outside:,} point{'s' * (n_outside > 1)} outside")
     return ax
 
 
 def projected(
     embedding: Embedding | PointArray, components: Components, power: Power | None, log_level: int = logging.INFO
-) -> tuple[Projection, Power | None]:
-    """The axes to draw, and the power that they belong to; a plane is drawn as it is."""
+) -> tuple[np.ndarray, tuple[str, ...], Power | None]:
+    """N x 2 points to draw, the names of their axes, and the power that they belong to; a plane is drawn as it is."""
+    points, ordinary = embedding, None
     if isinstance(embedding, Embedding):
-        points, chosen = points_of(embedding, power, log_level=log_level)
-        _check_shape(points)
-        return project(points, components, n_axes=(2, 3), ordinary=embedding.ordinary), chosen
-    _check_shape(embedding)
-    if isinstance(components, str) and embedding.shape[1] == 2:
-        checks.check_choice(components, ("principal",), "components")
-        components = (0, 1)
-    return project(embedding, components, n_axes=(2, 3)), power
-
-
-def _check_shape(points: PointArray) -> None:
+        (points, power), ordinary = points_of(embedding, power, log_level=log_level), embedding.ordinary
     shape: tuple[int, ...] = getattr(points, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(f"embedding must have two or more columns to be drawn; got shape {shape}.")
+    if ordinary is None and shape[1] == 2 and isinstance(components, str) and components == "principal":
+        components = (0, 1)
+    return *project(points, components, ordinary), power
 
 
 def powers(
@@ -162,7 +140,6 @@ def powers(
     title: str | None = None,
     theme: ThemeName = "light",
     max_labels: int | None = None,
-    engine: Engine = "auto",
 ) -> Any:
     """Draw an embedding at each of its powers, side by side: the same points at finer and coarser scales.
 
@@ -170,7 +147,7 @@ def powers(
     ----------
     embedding : Embedding
         An embedding of one or several powers.
-    components, color, color_label, theme, max_labels, engine
+    components, color, color_label, theme, max_labels
         As in `scatter`.
     title : str, optional
         Title above all panels; by default the number of points and of dimensions.
@@ -193,12 +170,11 @@ def powers(
     column = None if color is None else color_column(color, n_rows, max_labels, embedding)
     n_across = min(_PANELS, len(points))
     n_down = -(-len(points) // n_across)
-    solid = {"projection": "3d"} if not isinstance(components, str) and len(components) == 3 else None
-    colorbars = column is None and solid is None and n_rows > _FEW  # one beside each panel
+    colorbars = column is None and n_rows > _FEW  # one beside each panel
     width = (4.9 if colorbars else 4) * n_across + (0.4 if column is None else 1.2)
     with themed(theme):
         figure = new_figure(width, height=0.4 + 4 * n_down)
-        panels = figure.subplots(n_down, n_across, squeeze=False, subplot_kw=solid).ravel()
+        panels = figure.subplots(n_down, n_across, squeeze=False).ravel()
         for panel in panels[len(points) :]:
             panel.remove()
         panels = panels[: len(points)]
@@ -213,7 +189,6 @@ def powers(
                 ax=panel,
                 theme=theme,
                 max_labels=max_labels,
-                engine=engine,
             )
         add_legend([*panels[n_across:], *panels[:n_across]], column, color_label, theme)  # beside the first row
         make_room(panels[n_across - 1])
@@ -227,41 +202,9 @@ def default_title(n_rows: int, power: Power | None) -> str:
     return f"{n_rows:,} points" + ("" if power is None else f", {power_title(power)}")
 
 
-def _draw(
-    ax: Any,
-    projection: Projection,
-    column: ColorColumn | None,
-    inside: np.ndarray,
-    limits: list[Limits],
-    theme: str,
-    engine: Engine,
-) -> list[str]:
-    """Draw points or their density; return what the reader must know about points that are not shown."""
-    points, n_inside = projection.points, int(inside.sum())
-    n_outside = len(points) - n_inside
-    notes = [f"{n_outside:,} point{'s' * (n_outside > 1)} outside"] if n_outside else []
-    if len(limits) == 3:
-        kept = np.flatnonzero(inside)
-        kept = kept[np.unique(np.linspace(0, n_inside - 1, min(n_inside, _FEW_SOLID)).astype(np.int64))]
-        _draw_points(ax, points[kept], None if column is None else column[kept], theme)
-        return ([f"{len(kept):,} of {len(points):,} points drawn"] if len(kept) < n_inside else []) + notes
-    shown, colors = points[inside], None if column is None else column[inside]
-    if engine == "datashader" or (engine == "auto" and len(points) >= _MANY and has_datashader()):
-        image = datashade(shown, colors, limits, _screen_pixels(ax), theme)
-        ax.imshow(image, origin="lower", extent=(*limits[0], *limits[1]), interpolation="nearest")
-    elif len(points) <= _FEW:
-        _draw_points(ax, shown, colors, theme)
-    else:
-        _draw_density(ax, shown, colors, limits, theme)
-    return notes
-
-
 def _draw_points(ax: Any, points: np.ndarray, column: ColorColumn | None, theme: str) -> None:
     """Draw small solid points, in random order: a label that is drawn last would hide the others. Grey comes first."""
-    order = np.random.default_rng(0).permutation(len(points))
-    if column is not None and column.n_grey:
-        n_own = len(column.labels) - column.n_grey
-        order = order[np.argsort(column.values[order] < n_own, kind="stable")]
+    order = drawn_rows(len(points), len(points), column)
     size = float(np.clip(40_000 / max(len(points), 1), 0.8, 25)) * min(1.0, _side(ax) / 4) ** 2
     colors = label_colors(1, theme)[0] if column is None else point_colors(column, theme)[order]
     ax.scatter(*points[order].T, s=size, lw=0, c=colors, rasterized=True)
@@ -272,9 +215,9 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     from matplotlib.colors import LogNorm
 
     pixel, counts = pixels(points, limits, _n_pixels(ax))
-    extent, source = (*limits[0], *limits[1]), _widened(counts)
+    extent = (*limits[0], *limits[1])
     if column is None:
-        shown = np.ma.masked_equal(counts.ravel()[source].T, 0)
+        shown = np.ma.masked_equal(counts.T, 0)
         scale = LogNorm(1, max(2, counts.max()))
         ax.imshow(shown, origin="lower", extent=extent, norm=scale, cmap=density_map(theme), interpolation="nearest")
         return
@@ -282,32 +225,13 @@ def _draw_density(ax: Any, points: np.ndarray, column: ColorColumn | None, limit
     many = np.quantile(counts[counts > 0], 0.95)  # a few crowded pixels would make the others pale
     depth = np.minimum(np.log1p(counts.ravel()) / np.log1p(many), 1)
     opacity = np.where(counts.ravel() > 0, FAINTEST + (1 - FAINTEST) * depth, 0)
-    image = np.concatenate([shades, opacity[:, None]], axis=1)[source].transpose(1, 0, 2)
+    image = np.concatenate([shades, opacity[:, None]], axis=1).reshape(*counts.shape, 4).transpose(1, 0, 2)
     ax.imshow(image, origin="lower", extent=extent, interpolation="nearest")
-
-
-def _widened(counts: np.ndarray) -> np.ndarray:
-    """The pixel that each pixel shows: itself; around a shape as thin as a line, the fullest of those beside it."""
-    source = np.arange(counts.size).reshape(counts.shape)
-    if (counts > 0).sum() > _THIN * counts.size:
-        return source
-    around = np.pad(counts, 1), np.pad(source, 1)
-    fullest = counts.copy()
-    for row, column in ((0, 1), (2, 1), (1, 0), (1, 2)):
-        here = (slice(row, row + counts.shape[0]), slice(column, column + counts.shape[1]))
-        fuller = (counts == 0) & (around[0][here] > fullest)
-        source[fuller], fullest[fuller] = around[1][here][fuller], around[0][here][fuller]
-    return source
 
 
 def _n_pixels(ax: Any) -> int:
     """Pixels of a density: somewhat larger than those of the screen, which would leave out some of smaller ones."""
     return int(np.clip(100 * _side(ax), *_PIXELS))
-
-
-def _screen_pixels(ax: Any) -> int:
-    """Pixels of a picture at the resolution of the figure, or of a screen."""
-    return int(_side(ax) * max(ax.figure.dpi, 150))
 
 
 def _side(ax: Any) -> float:

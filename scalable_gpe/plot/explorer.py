@@ -117,17 +117,11 @@ def _choice(key: str, name: str, options: Sequence[str], *, least: int) -> Html:
 
 
 def _color_data(color: ColorColumn, theme: str) -> dict[str, Any]:
-    if color.labels:
-        values = to_base64(color.values.astype("<i4").tobytes())
-        return {"labels": [_shortened(one) for one in color.labels], "shades": color.shades(theme), "values": values}
-    values = to_base64(color.values.astype("<f4").tobytes())
-    return {
-        "labels": None,
-        "ramp": number_ramp(theme),
-        "low": color.low,
-        "high": color.high,
-        "values": values,
-    }
+    values = to_base64(color.values.astype("<i4" if color.labels else "<f4").tobytes())
+    labels = [_shortened(label) for label in color.labels]
+    if labels:
+        return {"labels": labels, "shades": color.shades(theme), "values": values}
+    return {"labels": None, "ramp": number_ramp(theme), "low": color.low, "high": color.high, "values": values}
 
 
 def _shortened(name: Any) -> str:

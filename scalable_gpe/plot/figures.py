@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
 
-import numpy as np
-
 from scalable_gpe.checks import check_choice
 from scalable_gpe.colors import THEMES
 from scalable_gpe.pixels import Limits
@@ -74,13 +72,9 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def axes_for(ax: Any, *, solid: bool = False) -> Any:
-    """Check the given axes, or make new ones; `solid` is for three dimensions."""
-    if ax is None:
-        return new_figure(6.4, 5.4).add_subplot(projection="3d" if solid else None)
-    if solid and not is_solid(ax):
-        raise ValueError("three components need axes with projection='3d'. Leave ax out, or make such axes.")
-    return ax
+def axes_for(ax: Any) -> Any:
+    """Take the given axes, or make new ones."""
+    return new_figure(6.4, 5.4).add_subplot() if ax is None else ax
 
 
 def make_room(ax: Any) -> None:
@@ -92,48 +86,20 @@ def make_room(ax: Any) -> None:
         figure.set_figwidth(figure.get_figwidth() + max(0.0, 1.05 * width + 0.15 - _LEGEND))
 
 
-def is_solid(ax: Any) -> bool:
-    """Whether axes have three dimensions."""
-    return hasattr(ax, "set_zlim")
-
-
 def set_frame(ax: Any, limits: Sequence[Limits], names: Sequence[str]) -> None:
     """Set limits and names of the axes; a unit has the same length on each.
 
-    Two axes have a quiet frame without numbers, as pictures of UMAP have: what counts is who is near whom.
+    The frame is quiet and without numbers, as in pictures of UMAP: what counts is who is near whom.
     """
-    solid = is_solid(ax)
-    for axis, limit, name in zip("xyz", limits, names, strict=False):
-        getattr(ax, f"set_{axis}lim")(limit)
-        getattr(ax, f"set_{axis}label")(name + (_move_exponent(getattr(ax, f"{axis}axis"), limit) if solid else ""))
+    for axis, limit, name in zip("xy", limits, names, strict=True):
+        ax.set(**{f"{axis}lim": limit, f"{axis}label": name, f"{axis}ticks": []})
     ax.set_aspect("equal")
-    if solid:
-        ax.set_box_aspect(None, zoom=0.82)  # room for the names of the axes
-        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
-            axis.labelpad = 9
-        ax.tick_params(labelsize=8, pad=1)
-        ax.locator_params(nbins=3)
-        return
-    ax.set(xticks=[], yticks=[])
     for side, spine in ax.spines.items():
         spine.set(visible=side in ("left", "bottom"), color=SOFT, linewidth=0.6)
     ax.xaxis.label.set(color=SOFT, fontsize=9, ha="left", x=0.0)
     ax.yaxis.label.set(color=SOFT, fontsize=9, ha="left", y=0.0)
 
 
-def _move_exponent(axis: Any, limit: Limits) -> str:
-    """Take the power of ten out of the ticks and return it for the name: 3-D axes would print it over the name."""
-    exponent = int(np.floor(np.log10(max(np.abs(limit).max(), 1e-300))))
-    if -3 < exponent < 4:
-        return ""
-    axis.set_major_formatter(lambda value, _: f"{value / 10.0**exponent:.3g}")
-    return f" (1e{exponent})"
-
-
 def write_note(ax: Any, text: str) -> None:
-    """Write a small text into a corner: below flat axes, where no points are."""
-    style = {"transform": ax.transAxes, "fontsize": 8, "color": SOFT}
-    if is_solid(ax):
-        ax.text2D(0.0, 0.98, text, ha="left", va="top", **style)
-    else:
-        ax.text(1.0, -0.012, text, ha="right", va="top", **style)
+    """Write a small text below the axes, where no points are."""
+    ax.text(1.0, -0.012, text, ha="right", va="top", transform=ax.transAxes, fontsize=8, color=SOFT)

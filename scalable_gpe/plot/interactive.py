@@ -11,7 +11,6 @@ import numpy.typing as npt
 from scalable_gpe.checks import Power, check_choice
 from scalable_gpe.colors import THEMES, ThemeName, color_column
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import Message
 from scalable_gpe.formatting import power_title
 from scalable_gpe.markup import element, joined, text
 from scalable_gpe.plot.document import document, write_page
@@ -103,18 +102,16 @@ def interactive(
     """
     check_choice(theme, THEMES, "theme")
     # the default title says which power was taken
-    projection, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
-    n_rows, n_axes = projection.points.shape
-    if n_axes != 2:
-        raise ValueError(Message(f"`components` must be 2 columns; got {components!r}."))
+    points, axes, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
+    n_rows = len(points)
     row_names = _row_names(embedding, names, n_rows)
     most_labels = _MAX_LABELS if max_labels is None else max_labels
     column = None if color is None else color_column(color, n_rows, most_labels, embedding)
     rows = drawn_rows(n_rows, MAX_POINTS, column)
     heading = title if title is not None else default_title(n_rows, chosen)
     explorer = Explorer(
-        views=[view_data("" if chosen is None else power_title(chosen), projection.points[rows])],
-        axes=projection.names,
+        views=[view_data("" if chosen is None else power_title(chosen), points[rows])],
+        axes=axes,
         rows=rows,
         n_rows=n_rows,
         color=None if column is None else column[rows],

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.colors import VIRIDIS_PART, ColorColumn, channels
-from scalable_gpe.plot.figures import is_solid
 
 _COLUMN = 20  # labels in one column of a legend
 FAINTEST = 0.5  # opacity of a coloured pixel with one point
@@ -58,8 +57,6 @@ def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str, th
     if column is None:
         for panel in panels:
             for image in panel.get_images():
-                if image.get_array().ndim == 3:
-                    continue  # a picture in colours of its own has no scale
                 _style_bar(panel.figure.colorbar(image, ax=panel, shrink=0.6, aspect=30), "points per pixel")
     elif column.labels:
         _add_labels(panels[-1], column, title, theme)
@@ -97,10 +94,7 @@ def _add_labels(panel: Any, column: ColorColumn, title: str, theme: str) -> None
         "handletextpad": 0.2,
         "columnspacing": 0.8,
     }
-    if is_solid(panel):  # whose own legend the layout would cut off
-        panel.figure.legend(handles=marks, loc="outside right center", **style)
-    else:
-        panel.legend(handles=marks, loc="center left", bbox_to_anchor=(1.0, 0.5), **style)
+    panel.legend(handles=marks, loc="center left", bbox_to_anchor=(1.0, 0.5), **style)
 
 
 def write_labels(ax: Any, points: np.ndarray, column: ColorColumn) -> None:

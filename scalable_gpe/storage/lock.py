@@ -14,8 +14,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,17 +27,6 @@ BEAT = 4.0  # seconds between two heartbeats
 STALE = 60.0  # seconds without a heartbeat, observed by the next process, after which a holder counts as dead
 LOCK_FILE = ".lock"
 _NAME = "lock."
-
-
-@contextmanager
-def waiting_for(path: Path) -> Iterator[None]:
-    """Hold a lock file; wait while another thread or process holds it."""
-    file = _open(path)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
 
 
 def _open(path: Path) -> int:

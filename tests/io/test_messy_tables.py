@@ -290,9 +290,7 @@ def test_new_rows_take_the_features_by_name(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="it lacks 'b', 'smokes'"):
         result.transform(new[["a", "c"]])
     new.iloc[[2, 5], 0] = np.nan
-    with pytest.raises(
-        ValueError, match=r"Drop these rows, as X_new\[result.feature_names\].dropna\(\) does, fill"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"Drop these rows, fill") as raised:
         result.transform(new)
     assert "missing=" not in str(raised.value)
     new.to_csv("new.csv")

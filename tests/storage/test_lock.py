@@ -4,7 +4,6 @@ import json
 import logging
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -126,21 +125,4 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(store, tmp_path):
     (tmp_path / "run.zarr" / ".lock").symlink_to(precious)
     with pytest.raises(StoreError, match="is a link"):
         store.lock()
-    with pytest.raises(OSError, match=r"\.lock"), lock.waiting_for(tmp_path / "run.zarr" / ".lock"):
-        pytest.fail("the work must not begin")
     assert precious.read_text() == "data"
-
-
-def test_a_thread_waits_for_a_lock_file(tmp_path):
-    entered = threading.Event()
-
-    def enter():
-        with lock.waiting_for(tmp_path / "a.lock"):
-            entered.set()
-
-    waiting = threading.Thread(target=enter)
-    with lock.waiting_for(tmp_path / "a.lock"):
-        waiting.start()
-        assert not entered.wait(0.2)
-    waiting.join(60)
-    assert entered.is_set()
