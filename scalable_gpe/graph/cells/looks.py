@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,8 +33,7 @@ class SampledRows:
     """The sampled rows of one part.
 
     `names` are their row numbers, `near` and `far` their lists of earlier rounds, `n_inside` counts the true neighbours
-    of each that the part or these lists hold. `trace` collects, after each step, the sum of their shares of all true
-    neighbours.
+    of each that the part or these lists hold.
     """
 
     goal: Goal
@@ -43,7 +42,6 @@ class SampledRows:
     far: Floats
     n_inside: np.ndarray
     reach: np.ndarray
-    trace: list[float] = field(default_factory=list)
 
     @staticmethod
     def of_part(goal: Goal, names: Ints, near: Ints, far: Floats) -> SampledRows:
@@ -55,31 +53,20 @@ class SampledRows:
         n_inside = (np.isin(true, names) | is_listed).sum(axis=1)
         return SampledRows(goal, sample.points[own], near, far, n_inside, sample.reach[own] ** 2)
 
-    @property
-    def n_found_earlier(self) -> np.ndarray:
-        """True neighbours of each row in the lists of earlier rounds."""
-        n_found: np.ndarray = (self.far <= self.reach[:, None]).sum(axis=1)
-        return n_found
-
-    def note(self, n_found: np.ndarray) -> None:
-        """Note the recall of a step."""
-        n_true = self.goal.sample.neighbors.shape[1]
-        self.trace.append(float(np.minimum(n_found, n_true).sum()) / n_true)
-
     def looking(self, X: Floats, names: Ints, n_settled: int) -> Callable[[SortedLists], bool]:
         """Whether lists of the rows `names` of X have reached the goal: a function; `n_settled` entries count."""
         places = np.flatnonzero(np.isin(names, self.names))
         at = np.searchsorted(self.names, names[places])
+        n_earlier = (self.far <= self.reach[:, None]).sum(axis=1)  # true neighbours in the lists of earlier rounds
 
         def is_reached(lists: SortedLists) -> bool:
-            n_found = self.n_found_earlier
+            n_found = n_earlier.copy()
             others = rows_of(lists.entries[places, :n_settled])
             squares = np.empty(others.shape, np.float32)
             loops.list_squares(X, places, np.maximum(others, 0), squares)
             is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
             is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
             n_found[at] += is_near.sum(axis=1)
-            self.note(n_found)
             inside = self.n_inside > 0
             return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
 

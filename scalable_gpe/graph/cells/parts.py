@@ -107,12 +107,11 @@ class PartSearch:
 
 @dataclass(frozen=True)
 class PartLists:
-    """Lists of a part in the order of its cells; `trace` is that of its sampled rows."""
+    """Lists of a part in the order of its cells."""
 
     order: Ints
     neighbors: Ints
     squares: Floats
-    trace: list[float]
 
 
 def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
@@ -140,7 +139,7 @@ def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch
     del lists, compared
     near, far = _empty_lists(len(X), plan.n_neighbors) if earlier is None else earlier.lists(order)
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
-    return PartLists(order, near, far, sampled.trace)
+    return PartLists(order, near, far)
 
 
 def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
@@ -162,8 +161,7 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
     is_kept[touched[touched >= 0]] = True
     kept = np.flatnonzero(is_kept)
     if not len(kept):
-        sampled.note(sampled.n_found_earlier)
-        return PartLists(order, *earlier.lists(order), sampled.trace)
+        return PartLists(order, *earlier.lists(order))
     place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
@@ -193,7 +191,7 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
     near_kept, far_kept = near[kept], far[kept]
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
-    return PartLists(order, near, far, sampled.trace)
+    return PartLists(order, near, far)
 
 
 def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors: int) -> SampledRows:

@@ -25,7 +25,6 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells.descent import MAX_STEPS
 from scalable_gpe.graph.cells.looks import Goal
 from scalable_gpe.graph.cells.parts import Earlier, Lists, PartSearch, mend_borders, search_part
 from scalable_gpe.graph.cells.plan import SearchPlan, plan_search, seed_of
@@ -37,7 +36,6 @@ from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
-from scalable_gpe.storage.protocol import Table
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -65,8 +63,7 @@ class CellsResult:
     """Lists in storage order, as `NeighborLists` has them.
 
     `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
-    sorted by (distance, row). `trace` is the recall of the sampled rows before the first step of a descent, and after
-    each step, of all rounds.
+    sorted by (distance, row).
     """
 
     order: np.ndarray
@@ -75,7 +72,6 @@ class CellsResult:
     points: PartedTable | RowSubset
     recall: float
     n_rounds: int
-    trace: tuple[float, ...]
 
     def __getstate__(self) -> object:
         return {**vars(self), "order": None}  # tasks read tables, never the whole order
@@ -126,9 +122,8 @@ def search_cells(
         )
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
-        trace = tuple(share for n in range(n_rounds) for share in search.trace(n))
     points = RowSubset(source, order) if search.rows is None else search.rows
-    return CellsResult(order, neighbors, distances, points, measured.mean, n_rounds, trace)
+    return CellsResult(order, neighbors, distances, points, measured.mean, n_rounds)
 
 
 @dataclass(frozen=True)
@@ -188,19 +183,6 @@ class _Search:
             store.commit(name, known)
         return known
 
-    def trace(self, n: int) -> list[float]:
-        """Recall of the sampled rows after each step of a round; a part that has ended keeps its last lists."""
-        shares = self._trace(n).read(0, self.plan.n_parts)
-        n_steps = (~np.isnan(shares)).sum(axis=1)
-        steps = np.minimum(np.arange(n_steps.max()), np.maximum(n_steps - 1, 0)[:, None])
-        sums = np.nan_to_num(np.take_along_axis(shares, steps, axis=1)).sum(axis=0)
-        return [float(value) for value in sums / len(self.goal.sample.points)]
-
-    def _trace(self, n: int) -> Table:
-        """The table of the traces of all parts in one round."""
-        name, shape = self._tables.name(f"trace-{n}"), (self.plan.n_parts, MAX_STEPS + 1)
-        return self._context.store.table(name, shape, np.float64, shard_rows=1)
-
     def _measured(self, sample: ExactSample, found: Lists) -> _Recall:
         position, part_of = found.position.whole(), self.plan.part_of
         shares = sample.shares(np.sqrt(found.distances.take(take_rows(found.place.whole(), sample.points))))
@@ -238,7 +220,7 @@ class _Search:
         plan, panels = self.plan, self._panels
         inside, by_part = panels.of(inverse_order(members, self._context.empty)), panels.of(members)
         load = self._first_load(inside) if found is None else self._later_load
-        order, trace = self._tables.table(f"order-{n}", 1, np.int32), self._trace(n)
+        order = self._tables.table(f"order-{n}", 1, np.int32)
         # a part reads lists of its own rows alone, so that it may replace them where no other run resumes from them
         replaced = found if found is not None and self._tables.in_memory else None
         if replaced is None:
@@ -259,9 +241,6 @@ class _Search:
             else:
                 searched = search_part(X, ids, earlier, how)
             cell_order, lists, squares = searched.order, searched.neighbors, searched.squares
-            steps = np.full((1, MAX_STEPS + 1), np.nan)
-            steps[0, : len(searched.trace)] = searched.trace
-            trace.write(part, steps)
             if found is None and self.rows is not None:
                 self.rows.write(start, X)
             order.write(start, ids[cell_order][:, None])
