@@ -190,9 +190,13 @@ class MemoryPlan:
         base = BASE + -(-held // _ROOM_STEP) * _ROOM_STEP
         if resources.resident_input:
             base = max(base, BASE + 4 * size.n_rows * size.n_features)
-        lists = 0 if resources.persistent else 8 * size.n_rows * size.n_neighbors
-        beside = base + self._store + size.vector_bytes + lists + _LEAST_MAPPED + _FREED
+        beside = base + self._store + size.vector_bytes + self._lists + _LEAST_MAPPED + _FREED
         return min(PART_BYTES, resources.limit - max(_SAFETY, resources.limit // 16) - beside)
+
+    @property
+    def _lists(self) -> int:
+        """Bytes of the lists of two rounds, if they are in memory."""
+        return 0 if self.resources.persistent else 16 * self.size.n_rows * self.size.n_neighbors
 
     @property
     def part_bytes(self) -> int:
@@ -209,7 +213,7 @@ class MemoryPlan:
             fit = (self.workspace - _LEAST_MAPPED) // max(1, self.part_bytes)
             return max(1, min(fit, self.resources.n_jobs))
         has_gaps = self.n_parts > 1 and (self.maps_arrays or self.resources.n_jobs > 1)
-        return 2 if has_gaps and self.workspace >= 3 * self.part_bytes + _FREED else 1
+        return 2 if has_gaps and self.workspace - self._lists >= 3 * self.part_bytes + _FREED else 1
 
     def compared_buckets(self, n_rows: int) -> int:
         """Number of buckets in which rows are compared with each other by their hashes."""

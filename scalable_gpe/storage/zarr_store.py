@@ -88,8 +88,8 @@ class ZarrStore(Commits):
         shard = min(shard_rows or block_rows(shape[0]), max(shape[0], 1))
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
-        if shard % chunk:  # a shard is a whole number of chunks
-            chunk = shard
+        # a shard is a whole number of chunks
+        chunk = next((rows for rows in range(chunk, chunk // 2, -1) if shard % rows == 0), shard)
         widths = [max(1, size) for size in shape[1:]]  # zarr 3.2 refuses chunks of no columns
         array = self._array(name, shape, dtype, (chunk, *widths), (shard, *widths), owner=owner)
         return StoredTable(self, array)

@@ -15,10 +15,10 @@ from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, liste
 from scalable_gpe.graph.cells.looks import Goal, SampledRows
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.quantized import in_bytes
-from scalable_gpe.graph.cells.tables import PartedTable
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, root, run
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.mapped import inverse_order, take_rows
+from scalable_gpe.storage.protocol import Table
 
 Bounds = NDArray[np.int64]
 Tree = tuple[Ints, Bounds]
@@ -29,41 +29,44 @@ _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: flo
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists after a round: the position of each row in the parts of that round, and the place of its list."""
+    """Lists after a round, in the order of its parts, and the position of each row in it."""
 
     position: Panel
-    place: Panel
-    neighbors: PartedTable
-    distances: PartedTable
+    neighbors: Table
+    distances: Table
+
+    def of_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lists of some rows, and their squared distances."""
+        places = take_rows(self.position.whole(rows), rows)
+        return self.neighbors.take(places), self.distances.take(places)
 
 
 @dataclass(frozen=True)
 class Earlier:
     """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
-    `positions` are those of the rows in the parts of the last round, `places` those of their lists.
+    `positions` are those of the rows in the parts of the last round.
     """
 
     found: Lists
     positions: Ints
-    places: Ints
     inside: Panel
     start: int
     stop: int
 
     def lists(self, order: Ints) -> tuple[Ints, Floats]:
         """Row numbers and distances."""
-        places = self.places[order]
+        places = self.positions[order]
         return self.found.neighbors.take(places), self.found.distances.take(places)
 
     def farthest(self, order: Ints) -> Floats:
         """Squared distance of the last entry of each list."""
-        last: Floats = self.found.distances.take(self.places[order])[:, -1].copy()
+        last: Floats = self.found.distances.take(self.positions[order])[:, -1].copy()
         return last
 
     def known(self, order: Ints) -> Ints:
         """Lists as rows of the part, in its order (-1: outside)."""
-        known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.places[order]))
+        known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.positions[order]))
         known -= np.int32(self.start)
         known[(known < 0) | (known >= self.stop - self.start)] = -1
         in_order: Ints = np.append(inverse_order(order), np.int32(-1))[known]

@@ -35,7 +35,7 @@ class SearchPlan:
     n_rows: int
     n_features: int
     n_neighbors: int
-    part_rows: int
+    part_rows: int  # of every part but the last one
     leaf_rows: int
     cell_rows: int
     effort: Effort
@@ -48,14 +48,9 @@ class SearchPlan:
         return -(-self.n_rows // self.part_rows)
 
     @property
-    def rows_per_part(self) -> int:
-        """Rows of every part but the last one."""
-        return -(-self.n_rows // self.n_parts)
-
-    @property
     def read_rows(self) -> int:
         """Rows of one streaming read."""
-        return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.rows_per_part // 2))
+        return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.part_rows // 2))
 
     @property
     def least_rounds(self) -> int:
@@ -73,17 +68,17 @@ class SearchPlan:
         """
         if borders_only or n == 0:
             return self
-        length = min(problem_size.longest_list(self.n_neighbors), self.part_rows - 1)
+        length = min(problem_size.longest_list(self.n_neighbors), min(self.part_rows, self.n_rows) - 1)
         effort = replace(_effort(self.n_neighbors, recall=1.0), list_length=length)
         return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=_FEW_LATER))
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
-        return part * self.rows_per_part, min((part + 1) * self.rows_per_part, self.n_rows)
+        return part * self.part_rows, min((part + 1) * self.part_rows, self.n_rows)
 
     def part_of(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """The part in which each position lies."""
-        return (positions // np.int32(self.rows_per_part)).astype(np.int32)
+        return (positions // np.int32(self.part_rows)).astype(np.int32)
 
 
 def plan_search(
@@ -97,7 +92,7 @@ def plan_search(
             Message(f"`n_neighbors` must be between 1 and `n_rows` - 1 = {n_rows - 1}; got {n_neighbors}.")
         )
     leaf_rows = max(512, 8 * (n_neighbors + 1))
-    part_rows = min(n_rows, max(part_rows or n_rows, 2 * leaf_rows))
+    part_rows = _equal_parts(n_rows, min(n_rows, max(part_rows or n_rows, 2 * leaf_rows)))
     effort = _effort(n_neighbors, recall)
     return SearchPlan(
         n_rows=n_rows,
@@ -106,8 +101,8 @@ def plan_search(
         part_rows=part_rows,
         leaf_rows=leaf_rows,
         cell_rows=64,
-        effort=replace(effort, list_length=min(effort.list_length, part_rows - 1)),
-        n_trees=2 if part_rows == n_rows else 4,
+        effort=replace(effort, list_length=min(effort.list_length, min(part_rows, n_rows) - 1)),
+        n_trees=2 if part_rows >= n_rows else 4,
         n_reduced=64 if n_features > problem_size.WIDE else 0,
     )
 
@@ -116,6 +111,13 @@ def seed_of(random_state: int, *step: Any) -> np.uint64:
     """The seed of one step of a search, from the user's seed and the name of the step."""
     text = repr((random_state, *step)).encode()
     return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+
+
+def _equal_parts(n_rows: int, most: int) -> int:
+    """Rows of parts of at most `most` rows, or 1 % more: they can be halved often, into shards and chunks of tables."""
+    rows = -(-n_rows // -(-n_rows // most))
+    step = 1 << max(0, (rows // 128).bit_length() - 1)
+    return -(-rows // step) * step
 
 
 def _effort(n_neighbors: int, recall: float) -> Effort:
