@@ -4,7 +4,7 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel
-from scalable_gpe.io.rows import InputRows, Rows, rows_at_once
+from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_rows
 from scalable_gpe.storage.protocol import Table
@@ -68,8 +68,3 @@ def ensure_shared(rows: InputRows, context: Context) -> Rows:
 def rows_per_shard(n_features: int) -> int:
     """Rows of a shard of points: a power of two, about 32 MB."""
     return 1 << max(8, (_SHARD_BYTES // (4 * n_features)).bit_length() - 1)
-
-
-def reading_steps(rows: Rows, start: int, stop: int) -> list[tuple[int, int]]:
-    """Ranges of rows, each read in one call."""
-    return [(start + first, start + last) for first, last in ranges(stop - start, rows_at_once(rows.n_features))]

@@ -144,12 +144,8 @@ class InputRows:
             return self.metric in ("cosine", "correlation")
         return self.scale is not None or not np.can_cast(self.source.rows(slice(0, 1)).dtype, np.float32)
 
-    def sample(self) -> np.ndarray:
-        """Rows at even steps, at most 1024: the input's fingerprint."""
-        return np.concatenate(list(self.sample_parts()))
-
     def sample_parts(self) -> Iterator[np.ndarray]:
-        """The rows of `sample` in parts, none of them large."""
+        """Rows at even steps, at most 1024, in parts that are not large: the input's fingerprint."""
         return (self.take(ids) for ids in _sample_parts(self.source))
 
     def steps(self, start: int, stop: int) -> list[tuple[int, int]]:

@@ -208,19 +208,15 @@ class Commits(StoreHandle):
                 commit = None
                 self.backend.delete(f"{result}/zarr.json")
             if commit is not None and array in (result, *commit.digests):
-                self._delete_chunks([Damage(array, "", part), *self.damage(commit)])
+                for damaged in [Damage(array, "", part), *self.damage(commit)]:
+                    if damaged.part.startswith("c/"):  # one that can be read, but is another one, would be kept
+                        self.backend.delete(f"{damaged.array}/{damaged.part}")
                 self._write_group(result, {})
         # an embedding is written column by column: a damaged chunk would be read before it is written
         wrong = array.startswith("embedding/") or part == NUMBERS
         if wrong or (part == METADATA and self.backend.files(f"{array}/c")):
             self.remove(array)
         self.forget_damage()
-
-    def _delete_chunks(self, damage: Sequence[Damage]) -> None:
-        """Delete damaged chunks: one that can be read, but is another one, would be kept."""
-        for damaged in damage:
-            if damaged.part.startswith("c/"):
-                self.backend.delete(f"{damaged.array}/{damaged.part}")
 
     def repair_noted(self) -> None:
         """Repair the arrays that a reader found damaged; the caller holds the lock."""

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,12 +72,6 @@ class ZarrStore(Commits):
             raise StoreError(f"store {str(self)!r} cannot be made: {error}. Pass another path.") from error
         return attributes
 
-    @cached_property
-    def root(self) -> zarr.Group:
-        """The group of the whole store."""
-        with self.backend.io():
-            return zarr.open_group(self.storage, mode="r" if self.read_only else "r+", zarr_format=3)
-
     # --- tables -------------------------------------------------------------------------------
 
     def table(
@@ -128,8 +121,9 @@ class ZarrStore(Commits):
         self.remove(name)
         with self.backend.io():
             self._make_parents(name)
-            self.root.create_array(
-                name,
+            zarr.create_array(
+                self.storage,
+                name=name,
                 shape=shape,
                 dtype=dtype,
                 chunks=chunks,
