@@ -120,7 +120,7 @@ class _Lists(_Matrix[NeighborGraph]):
         """Neighbours and distances of the user's rows of a block; columns of a row in any order."""
         graph, piece = self.source, self.rows_of(number)
         lists = graph.lists.read(*piece)
-        check_listed(lists, graph.storage_order.n_points, graph.lists.key[1])
+        check_listed(lists, graph.storage_order.n_points, graph.lists.name)
         rows, points = _rows_of_points(graph.storage_order, *piece)
         lists, lengths = lists[points], graph.list_distances.read(*piece)[points]
         present = lists >= 0

@@ -119,7 +119,7 @@ class StoredPanel(Panel):
     def retire(self) -> None:
         """Remove the table."""
         if self._owner is not None:
-            self._owner.retire(self.table.key[1])
+            self._owner.retire(self.table.name)
 
 
 @contextmanager

@@ -108,20 +108,9 @@ class StoredTable(StoredArray):
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Unique key of this table."""
-        return str(self.store.backend), self.name
-
-    @property
     def run_rows(self) -> int:
         """Rows of a chunk."""
         return int(self.array.chunks[0])
-
-    @property
-    def gap_rows(self) -> int:
-        """Rows whose reading takes less time than one more request."""
-        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        return self.store.backend.request_bytes // row_bytes
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""

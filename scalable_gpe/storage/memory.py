@@ -21,11 +21,6 @@ class MemoryTable:
         self.shard_rows = shard_rows or block_rows(len(values))
         self._written: set[int] = set()
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Unique key of this table."""
-        return f"memory-{id(self)}", self.name
-
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, as a view."""
         return self.array[start:stop]

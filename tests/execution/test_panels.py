@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,16 +60,6 @@ def test_a_process_keeps_few_panels(made):
     assert len(process.panels._panels) == 2
 
 
-def test_runs_that_a_block_touches_are_found_once(monkeypatch):
-    indices = np.array([0, 1, 9], np.int32)
-    touched = panel_cache.PanelCache()._touched_runs
-    assert touched(indices, 4, 3).tolist() == [0, 2]
-    monkeypatch.setattr("scalable_gpe.loops.sparse.touched", None)
-    assert touched(indices, 4, 3).tolist() == [0, 2]
-    with pytest.raises(TypeError):
-        touched(indices.copy(), 4, 3)
-
-
 def test_a_worker_reads_the_runs_that_its_rows_are_in_and_no_others(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "keeps_panels", True)
     process.panels.clear()
@@ -95,7 +86,8 @@ def test_a_worker_reads_the_runs_that_its_rows_are_in_and_no_others(tmp_path, mo
 class SlowTable:
     """A table of numbered rows in runs of one; reading row 0 waits, and fails the first time."""
 
-    shape, dtype, shard_rows, run_rows, gap_rows = (8,), np.dtype(np.float64), 8, 1, 0
+    shape, dtype, shard_rows, run_rows = (8,), np.dtype(np.float64), 8, 1
+    store = SimpleNamespace(backend=SimpleNamespace(request_bytes=0))
 
     def __init__(self):
         self.began, self.go_on, self.reads = threading.Event(), threading.Event(), []
