@@ -135,10 +135,6 @@ class Cluster(Workers):
         """Number of pieces per task at which every thread has two tasks."""
         return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
 
-    def pieces_per_task(self, n_pieces: int) -> int:
-        """Number of pieces of quick work per task; fewer tasks cost less."""
-        return min(8, self.share_of(n_pieces)) if self.remote else 1
-
     def blocks_per_task(self, n_blocks: int) -> int:
         """Number of blocks per task at which every thread has four tasks or more: each costs the scheduler 1 ms."""
         return max(1, n_blocks // (4 * self.n_threads)) if self.remote else 1

@@ -89,10 +89,6 @@ class Workers:
         """Number of pieces that may share one task; threads share what a task holds."""
         return n_pieces
 
-    def pieces_per_task(self, n_pieces: int) -> int:
-        """Number of pieces of quick work per task."""
-        return 1
-
     def blocks_per_task(self, n_blocks: int) -> int:
         """Number of neighbouring blocks that one task works on, one after the other."""
         return 1
