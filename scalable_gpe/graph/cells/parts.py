@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
-from scalable_gpe.graph.cells.looks import Goal, SampledRows
+from scalable_gpe.graph.cells.looks import Goal
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.quantized import in_bytes
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, root, run
@@ -117,10 +117,12 @@ class PartLists:
     squares: Floats
 
 
-def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
-    """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
+def search_part(X: Floats, part: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
+    """Search the rows X of a part, which have the numbers `part`; X is reordered in place.
+
+    Return the order of the first tree's cells, and the lists in it.
+    """
     plan, workers = how.plan, how.workers
-    sampled = _sampled_rows(how.goal, names, earlier, plan.n_neighbors)
     Z = how.reduced(X)
     is_reduced = Z is not X
     order, leaves = how.grow(Z, *root(len(Z)), plan.leaf_rows, 3, "leaves")
@@ -137,22 +139,22 @@ def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch
     known = np.empty((len(X), 0), np.int32) if earlier is None else earlier.known(order)
     lists = start_lists(compared, known, found, plan.effort.list_length, workers)
     del known, found
-    names, n_settled = names[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
-    candidates = how.improve(compared, labels, lists, sampled.looking(X, names, n_settled))
+    names, n_settled = part[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
+    is_enough = how.goal.looking(X, names, n_settled, part, None if earlier is None else earlier.lists)
+    candidates = how.improve(compared, labels, lists, is_enough)
     del lists, compared
     near, far = _empty_lists(len(X), plan.n_neighbors) if earlier is None else earlier.lists(order)
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
     return PartLists(order, near, far)
 
 
-def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
+def mend_borders(X: Floats, part: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
     """Search near the borders between the parts of the last round; return an order and the lists in it.
 
     Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
     know. All others keep their lists. X is reordered in place.
     """
     plan, workers = how.plan, how.workers
-    sampled = _sampled_rows(how.goal, names, earlier, plan.n_neighbors)
     Z = how.reduced(X)
     is_reduced = Z is not X
     order, bounds = how.grow(Z, *root(len(Z)), plan.leaf_rows, 3, "leaves")
@@ -172,7 +174,7 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
     reduced_rows = Z[order[kept]] if is_reduced else None
     del touched, Z
     loops.permute_rows(X, np.concatenate([order[kept], order[~is_kept]]))
-    X, known, names = X[: len(kept)], place[known[kept]], names[order[kept]]
+    X, known, names = X[: len(kept)], place[known[kept]], part[order[kept]]
     labels = Labels(len(kept))
     labels.add(origins[kept])
     labels.add(np.repeat(np.arange(len(sizes)), sizes)[kept])
@@ -188,21 +190,13 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
         length, most = plan.effort.list_length, None
     lists = start_lists(compared, known, found, length, workers, most)
     del known, found
-    candidates = how.improve(compared, labels, lists, sampled.looking(X, names, length))
+    candidates = how.improve(compared, labels, lists, how.goal.looking(X, names, length, part, earlier.lists))
     del lists, labels, compared
     near, far = earlier.lists(order)
     near_kept, far_kept = near[kept], far[kept]
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
     return PartLists(order, near, far)
-
-
-def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors: int) -> SampledRows:
-    """The sampled rows of a part, with their lists of earlier rounds."""
-    places: Ints = np.flatnonzero(np.isin(names, goal.sample.points)).astype(np.int32)
-    places = places[np.argsort(names[places])]
-    near, far = _empty_lists(len(places), n_neighbors) if earlier is None else earlier.lists(places)
-    return SampledRows.of_part(goal, names, near, far)
 
 
 def _empty_lists(n_rows: int, length: int) -> tuple[Ints, Floats]:
