@@ -86,7 +86,7 @@ def search_cells(
 
     No two rows may be equal. `sample` measures the recall after each round.
     """
-    plan = plan_search(source.n_rows, source.n_features, n_neighbors, recall=recall, part_rows=part_rows)
+    plan = plan_search(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
     panels = Panels(context)
     with process.one_blas_thread(), context.workers.progress.stage("search", 3 * plan.n_parts):
         goal = Goal(sample, recall if plan.n_parts == 1 else (1 + recall) / 2)
