@@ -153,8 +153,7 @@ class ZarrStore(Commits):
 
     def find_table(self, name: str) -> StoredTable | None:
         """Find the table of that name, or None."""
-        array = self.open(name)
-        return None if array is None else StoredTable(self, array)
+        return None if self.described(name) is None else self.open_table(name)
 
     def detach(self, name: str) -> Any:
         """Return the array of a table, which stays in the store."""
@@ -173,10 +172,6 @@ class ZarrStore(Commits):
             self.remove(name)
         self.backend.delete("zarr.json")
         self.backend.remove_root()
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each group directly below the root."""
-        return {name: self.backend.size(name) for name in self.backend.folders()}
 
     @contextmanager
     def exclusive(self, *, repaired: bool = True) -> Iterator[None]:
