@@ -248,18 +248,6 @@ def test_an_interrupted_run_resumes(X, store, stage):
         assert bytes_of(gpe.open(store).points) == bytes_of(resumed.points)
 
 
-def test_an_interrupted_second_run_leaves_the_first(X, store):
-    first = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
-
-    def interrupt(stage, done, total):
-        if stage == "sketch":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gpe.embed(X, store=store, epsilon=0.4, progress=interrupt, **OPTIONS)
-    assert bytes_of(gpe.open(store).points) == first
-
-
 # --- single stages in a store ---------------------------------------------------------------------
 
 
