@@ -11,7 +11,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, Message, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
-from scalable_gpe.graph.points import RowSubset, TableRows
+from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.products import Jaccard
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
@@ -223,7 +223,7 @@ def open_graph(context: Context, name: str, points: InputRows | Rows | None = No
         nearest = _open_nearest(context, name, metadata.n_points)
         scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
         stored = store.find_table(f"{name}/points")
-        points = points if stored is None else TableRows(stored)
+        points = points if stored is None else stored
     if isinstance(points, InputRows) and points.metric == "jaccard":
         points = None  # what uses points measures straight lines between them
     if isinstance(points, InputRows):  # in the user's order

@@ -14,7 +14,7 @@ from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.edges import union_edges
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph, open_graph
-from scalable_gpe.graph.points import TableRows, rows_per_shard
+from scalable_gpe.graph.points import rows_per_shard
 from scalable_gpe.graph.products import Jaccard, Products
 from scalable_gpe.graph.recall import ExactSample, measure_graph
 from scalable_gpe.graph.search import NeighborLists
@@ -90,7 +90,7 @@ def save_points(read: Callable[[int, int], np.ndarray], points: Rows, context: C
     pieces = ranges(table.shape[0], table.shard_rows)
     with context.workers.progress.stage("points", len(pieces)):
         context.workers.map(save_points, pieces)
-    return TableRows(table)
+    return table
 
 
 def list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[Table, Table]:

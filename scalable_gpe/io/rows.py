@@ -27,7 +27,7 @@ _MOST = 1e120  # largest value: double precision holds epsilon, which is in squa
 
 
 class Rows(Protocol):
-    """Points as float32 rows, in ranges or by number: of an input, of a store, or some of them in another order.
+    """Points as float32 rows, in ranges or by number: an input, a table, or some rows of these in another order.
 
     `resident`: they are in the memory of this process.
     """

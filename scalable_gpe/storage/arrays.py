@@ -100,11 +100,13 @@ def _opened(kind: type[StoredArray], store: StoreHandle, name: str, layout: tupl
 
 
 class StoredTable(StoredArray):
-    """A table that is a zarr array, sharded by rows."""
+    """A table that is a zarr array, sharded by rows: also points as float32 rows."""
+
+    resident = False
 
     def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
         super().__init__(store, array)
-        self.shape = array.shape
+        self.shape, self.n_rows, self.n_features = array.shape, array.shape[0], array.shape[-1]
         self.shard_rows = (array.shards or array.chunks)[0]
 
     @property

@@ -12,11 +12,14 @@ from scalable_gpe.storage.records import Record
 
 
 class MemoryTable:
-    """A table that is a numpy array."""
+    """A table that is a numpy array: also points as float32 rows."""
+
+    resident = False
 
     def __init__(self, values: np.ndarray, shard_rows: int | None = None, name: str = "") -> None:
         self.array, self.name = values, name
         self.shape: tuple[int, ...] = values.shape
+        self.n_rows, self.n_features = values.shape[0], values.shape[-1]
         self.dtype = values.dtype
         self.shard_rows = shard_rows or block_rows(len(values))
         self._written: set[int] = set()

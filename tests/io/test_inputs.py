@@ -9,7 +9,6 @@ import scipy.sparse as sp
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import MemoryLimitError, StoreError
-from scalable_gpe.graph.points import TableRows
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.storage.memory import MemoryTable
 
@@ -214,7 +213,7 @@ def test_each_kind_says_where_it_is_and_is_sent_to_workers(X, tmp_path):
 
 def test_rows_of_a_table(X):
     """The form in which workers of a cluster read an input that only one process has."""
-    rows = TableRows(MemoryTable(X))
+    rows = MemoryTable(X)
     assert not rows.resident
     np.testing.assert_array_equal(rows.read(5, 9), X[5:9])
     np.testing.assert_array_equal(rows.take(np.array([9, 5, 9])), X[[9, 5, 9]])

@@ -36,7 +36,7 @@ from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
-from scalable_gpe.storage.protocol import Table, write_whole
+from scalable_gpe.storage.protocol import write_whole
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -55,7 +55,7 @@ class CellsResult:
     order: np.ndarray
     shared_order: Panel
     found: Lists
-    points: Table | RowSubset
+    points: Rows
     recall: float
     n_rounds: int
 
