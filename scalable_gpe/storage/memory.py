@@ -1,6 +1,5 @@
 """A store in the memory of this process."""
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -89,11 +88,6 @@ class MemoryStore:
         """What tells this store from all others."""
         return f"memory-{id(self)}"
 
-    @property
-    def scratch_folder(self) -> str:
-        """A folder for unnamed files."""
-        return tempfile.gettempdir()
-
     def table(
         self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None
     ) -> MemoryTable:
@@ -154,9 +148,6 @@ class MemoryStore:
     def exclusive(self) -> AbstractContextManager[None]:
         """Nothing to lock."""
         return nullcontext()
-
-    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> None:
-        """The points are not copied."""
 
     def owner(self, name: str) -> None:
         """One run writes here."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,6 @@ from scalable_gpe.storage.backends import StorageOptions, check_new_store, open_
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.commits import Commits
-from scalable_gpe.storage.protocol import Table
 from scalable_gpe.storage.scratch import ScratchTable
 
 FORMAT = "scalable_gpe"
@@ -52,11 +50,6 @@ class ZarrStore(Commits):
     def location(self) -> str:
         """What tells this store from all others: its URL, or its path with links followed."""
         return str(self) if self.backend.network else os.path.realpath(str(self))
-
-    @property
-    def scratch_folder(self) -> str:
-        """A folder for unnamed files: that of the store, or one of this machine beside a store on a network."""
-        return tempfile.gettempdir() if self.backend.network or self.read_only else str(self)
 
     def _begin(self) -> dict[str, Any]:
         """Make the group of a new store."""
@@ -96,10 +89,6 @@ class ZarrStore(Commits):
         width = -(-(longest + 1) // chunk) * chunk
         array = self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), write_empty=False)
         return StoredRagged(self, array)
-
-    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
-        """Make the table that stores the points, so that a later process needs no X."""
-        return self.table(name, shape, np.float32, shard_rows)
 
     def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchTable:
         """Make a table without metadata, which its owner removes."""

@@ -215,9 +215,6 @@ class CopyingStore(MemoryStore):
 
     persistent = True
 
-    def input_copy(self, name, shape, shard_rows):
-        return self.table(name, shape, np.float32, shard_rows)
-
 
 def test_rows_outside_of_memory_are_read_one_part_at_a_time(rng):
     X = curved(rng, 20_000).astype(np.float32)

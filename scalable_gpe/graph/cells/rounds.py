@@ -135,8 +135,9 @@ class _Search:
         self.seed_of, self.threads = partial(seed_of, random_state), context.workers.here
         self._context, self._panels = context, panels
         self._tables = SearchTables(context, name, plan)
-        # rows that are in memory are not copied
-        self.rows = None if source.resident else self._tables.input_copy("rows", plan.n_features)
+        # rows that are in memory are not copied, nor is anything into it
+        is_copied = context.store.persistent and not source.resident
+        self.rows = self._tables.table("rows", plan.n_features, np.float32) if is_copied else None
         # storage order and its inverse, once the first round is done
         self.order: Panel = panels.of(np.empty(0, np.int32))
         self.position: Panel = self.order

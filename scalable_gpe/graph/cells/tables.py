@@ -31,11 +31,6 @@ class SearchTables:
         shape, shard = (self._plan.n_rows, width), self._shard_rows(width, dtype)
         return self._store.table(self.name(name), shape, dtype, shard_rows=shard)
 
-    def input_copy(self, name: str, width: int) -> Table | None:
-        """Make a table for the rows themselves, or return None if the store keeps no copy of them."""
-        shape, shard = (self._plan.n_rows, width), self._shard_rows(width, np.float32)
-        return self._store.input_copy(self.name(name), shape, shard)
-
     def name(self, name: str) -> str:
         """The name of a table in the store."""
         return f"{self._name}/{name}"
