@@ -57,13 +57,10 @@ class Context:
         """
         if not self.plan.maps_arrays:
             return empty_in_lines(shape, dtype)
-        return mapped.empty(self.scratch_folder, shape, dtype, self.plan.mapped_bytes(), in_order=in_order)
-
-    @property
-    def scratch_folder(self) -> str:
-        """A folder for unnamed files: that of the store, or one of this machine where that is far away or read-only."""
+        # the folder of the store, or one of this machine where that is far away or read-only
         elsewhere = self.plan.resources.remote or self.store.read_only or is_url(str(self.store))
-        return tempfile.gettempdir() if elsewhere else str(self.store)
+        folder = tempfile.gettempdir() if elsewhere else str(self.store)
+        return mapped.empty(folder, shape, dtype, self.plan.mapped_bytes(), in_order=in_order)
 
     def filled(self, n_rows: int, dtype: Any, values: Callable[[int, int], Any]) -> np.ndarray:
         """A vector whose rows from `start` to `stop` are ``values(start, stop)``."""
