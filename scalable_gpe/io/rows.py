@@ -46,45 +46,22 @@ class Rows(Protocol):
 class InputRows:
     """Rows of the user's input.
 
-    Input wider than float32 is shifted by `offset` before it is rounded, so that large offsets (dates, coordinates)
-    do not swallow the differences between rows. Other metrics than euclidean map each row, so that straight-line
-    distances of the mapped rows are those of the metric; these rows are not shifted.
-    Very small and very large values are multiplied by a power of two, so that float32 holds the squares of distances.
-
-    Attributes
-    ----------
-    source : Source
-        The input.
-    metric : str
-        One of `METRICS`.
-    names : array of str or int, or None
-        Labels of the rows, where the input has any; not sent to other processes.
-    feature_names : array of str or None
-        Labels of the columns, where the input has any.
-    offset : (d,) float64 or None
-        Subtracted from each row.
-    scale : (d,) float64 or None
-        Each row is then divided by it.
-    exponent : int
-        Rows are multiplied by ``2**exponent``; 0 in usual units.
-    name : str
-        The argument, for error messages.
-    annotations : Annotations or None
-        obs and var of an AnnData input; not sent to other processes.
-    remarks : tuple of str
-        Warnings about what was read.
+    Input wider than float32 is shifted before it is rounded, so that large offsets (dates, coordinates) do not swallow
+    the differences between rows. Other metrics than euclidean map each row, so that straight-line distances of the
+    mapped rows are those of the metric; these rows are not shifted. Very small and very large values are multiplied by
+    a power of two, so that float32 holds the squares of distances.
     """
 
     source: Source
     metric: str = "euclidean"
-    names: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    name: str = "X"
-    exponent: int = 0
-    annotations: Annotations | None = None
+    names: np.ndarray | None = None  # labels of the rows, where the input has any; not sent to other processes
+    offset: np.ndarray | None = None  # float64, subtracted from each row
+    name: str = "X"  # the argument, for error messages
+    exponent: int = 0  # rows are multiplied by 2**exponent
+    annotations: Annotations | None = None  # obs and var of an AnnData input; not sent to other processes
     feature_names: np.ndarray | None = None
-    scale: np.ndarray | None = None
-    remarks: tuple[str, ...] = ()
+    scale: np.ndarray | None = None  # float64, by which each row is divided after the shift
+    remarks: tuple[str, ...] = ()  # warnings about what was read
 
     def __getstate__(self) -> object:
         return vars(self) | {"annotations": None, "names": None}

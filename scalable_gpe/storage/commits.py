@@ -1,10 +1,6 @@
-"""Commits of the results of a zarr store, and damage that contradicts them.
+"""Commits of the results of a zarr store (see `docs/developers/on-disk-format.md`), and damage that contradicts them.
 
-Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
-until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
-``record``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
-silently give wrong numbers. In a directory they also hold a checksum of each chunk (under ``chunks``): two chunks that
-were swapped are each sound.
+A result is a zarr group. Its attributes are its commit: absent until every chunk is on disk, then written at once.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Approximate nearest neighbours by cells: each round cuts the rows into parts and searches every part.
 
-One round cuts the rows into parts of at most `part_rows` along a tree that is grown on a sample of the rows. Inside a
-part, trees of median splits end in leaves where all pairs are compared by one matrix product; then neighbours of one
-row are compared with each other until the lists no longer change (a descent). The next round cuts along other
-directions, so that rows which were separated by a border meet, and starts from the lists found so far. Recall is
-measured on sampled rows; rounds continue until it is high enough or the gain becomes too small.
+The next round cuts along other directions, so that rows which were separated by a border meet, and starts from the
+lists found so far, until the recall of sampled rows is high enough or the gain becomes too small.
 
-The lists are a function of the rows, the parameters and `random_state`: the search of a part is a pure function that
-writes its own range, leaves are disjoint, and a list keeps the best of what it is offered in any order. The number of
-parts held at once, the storage of rows and lists, and the number of threads change nothing.
+The search of a part is a pure function that writes its own range, leaves are disjoint, and a list keeps the best of
+what it is offered in any order: threads, the storage of rows and lists, and the parts held at once change nothing.
 """
 
 from __future__ import annotations
