@@ -15,64 +15,55 @@ _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
 class CachedPanel:
     """A stored panel in the memory of one process, and which runs of its rows are present."""
 
-    def __init__(self, values: np.ndarray, run_rows: int) -> None:
+    bytes_read = 0  # of all panels, since the process began
+
+    def __init__(self, table: StoredRows, values: np.ndarray) -> None:
         self.values = values
-        self._run_rows = run_rows
-        self._present = np.zeros(-(-len(values) // run_rows), np.bool_)
+        self._table, self._run_rows = table, table.run_rows
+        self._present = np.zeros(-(-len(values) // self._run_rows), np.bool_)
         self._arriving = np.zeros_like(self._present)
         self._guard = threading.Condition()
 
-    def runs_of(self, indices: np.ndarray | None) -> np.ndarray:
-        """Numbers of the runs that hold the rows `indices` (by default all), ascending."""
-        from scalable_gpe.loops import sparse
-
-        flags = np.full(len(self._present), indices is None)
-        if indices is not None:
-            sparse.touched(indices, self._run_rows, flags)
-        return np.flatnonzero(flags)
-
-    def need(self, table: StoredRows, runs: np.ndarray) -> int:
-        """Read those of some runs, in ascending order, that are not present; return how many bytes that were.
+    def need(self, indices: np.ndarray | None = None) -> None:
+        """Read the rows `indices` (by default all) that are not present, in runs.
 
         Threads read different runs at the same time; each waits for those that another one is reading.
         """
-        n_bytes = 0
+        from scalable_gpe.loops import sparse
+
+        wanted = np.full(len(self._present), indices is None)
+        if indices is not None:
+            sparse.touched(indices, self._run_rows, wanted)
         while True:
             with self._guard:
-                missing = runs[~self._present[runs]]
-                mine = missing[~self._arriving[missing]]
-                if not len(missing):
-                    return n_bytes
+                missing = wanted & ~self._present
+                mine = np.flatnonzero(missing & ~self._arriving)
+                if not missing.any():
+                    return
                 if not len(mine):
                     self._guard.wait()
                     continue
                 self._arriving[mine] = True
-            n_bytes += self._read(table, mine)
+            self._read(mine)
 
-    def _read(self, table: StoredRows, runs: np.ndarray) -> int:
-        """Read some runs that no other thread is reading; return how many bytes that were, with those between them."""
-        n_bytes, complete = 0, []
+    def _read(self, runs: np.ndarray) -> None:
+        """Read some runs that no other thread is reading, those that are near each other in a shard in one request."""
+        gap = self._table.store.backend.request_bytes // self.values[: self._run_rows].nbytes
+        shards = runs * self._run_rows // self._table.shard_rows
+        requests = np.split(runs, np.flatnonzero((np.diff(runs) > max(1, gap)) | (np.diff(shards) > 0)) + 1)
+        complete = []
         try:
-            for some in self._requests(table, runs):
+            for some in requests:
                 rows = slice(int(some[0]) * self._run_rows, (int(some[-1]) + 1) * self._run_rows)
-                table.read_into(rows.start, self.values[rows])
+                self._table.read_into(rows.start, self.values[rows])
                 complete.append(slice(some[0], some[-1] + 1))
-                n_bytes += self.values[rows].nbytes
+                CachedPanel.bytes_read += self.values[rows].nbytes
         finally:
             with self._guard:
                 for runs_read in complete:
                     self._present[runs_read] = True
                 self._arriving[runs] = False
                 self._guard.notify_all()
-        return n_bytes
-
-    def _requests(self, table: StoredRows, runs: np.ndarray) -> list[np.ndarray]:
-        """Split runs into groups that are near each other in one shard: each is read in one request."""
-        if not len(runs):
-            return []
-        gap = table.store.backend.request_bytes // self.values[: self._run_rows].nbytes
-        shards = runs.astype(np.int64) * self._run_rows // table.shard_rows
-        return np.split(runs, np.flatnonzero((np.diff(runs) > max(1, gap)) | (np.diff(shards) > 0)) + 1)
 
     def keep(self, start: int, values: np.ndarray) -> None:
         """Keep rows that this process has written, because it is likely to read them next."""
@@ -96,7 +87,6 @@ class PanelCache:
     def __init__(self) -> None:
         self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
         self._guard = threading.Lock()
-        self.bytes_read = 0  # of all panels, since the process began
 
     def get(self, table: StoredRows, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
         """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
@@ -107,15 +97,9 @@ class PanelCache:
         with self._guard:
             if key not in self._panels:
                 self._evict(table, n_live)
-                self._panels[key] = CachedPanel(_empty(table, mapped_bytes), table.run_rows)
+                self._panels[key] = CachedPanel(table, _empty(table, mapped_bytes))
             self._panels.move_to_end(key)
             return self._panels[key]
-
-    def read(self, cached: CachedPanel, table: StoredRows, indices: np.ndarray | None) -> None:
-        """Read the rows `indices` of a panel (by default all) that are not present, in runs."""
-        n_bytes = cached.need(table, cached.runs_of(indices))
-        with self._guard:
-            self.bytes_read += n_bytes
 
     def _evict(self, table: StoredRows, n_live: int) -> None:
         """Drop the panels that were used longest ago, to make room for one like `table`."""

@@ -89,7 +89,7 @@ class StoredPanel(Panel):
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
         """All rows, of which `indices` (by default all) have been read, in runs."""
         cached = self._cached
-        process.panels.read(cached, self.table, indices)
+        cached.need(indices)
         return cached.values
 
     def rows(self, start: int, stop: int) -> np.ndarray:
