@@ -118,8 +118,9 @@ class Commits(StoreHandle):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name, METADATA)
         # not part of the checksum: earlier releases did not write it, and read what this one writes
         stored = attributes.get("chunks")
-        has_checksums = isinstance(stored, dict) and not self.backend.network
-        chunks = {str(name): str(text).split() for name, text in stored.items()} if has_checksums else {}
+        if not isinstance(stored, dict) or self.backend.network:
+            stored = {}
+        chunks = {str(name): str(text).split() for name, text in stored.items()}
         return Commit(content["record"], digests, chunks)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
