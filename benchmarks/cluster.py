@@ -212,9 +212,9 @@ def _peak() -> int:
 
 
 def _bytes_read() -> int:
-    from scalable_gpe.execution.process import process  # that of the worker: this function is sent by its code
+    from scalable_gpe.execution.panel_cache import CachedPanel  # that of the worker: this function is sent by its code
 
-    return process.panels.bytes_read
+    return CachedPanel.bytes_read
 
 
 # --- the model ------------------------------------------------------------------------------------

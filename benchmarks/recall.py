@@ -168,7 +168,7 @@ def weakened(by: Weakened) -> Iterator[None]:
     usual = rounds.plan_search
 
     def plan(*sizes: int, **more: Any) -> SearchPlan:
-        standard = usual(*sizes, **more | {"recall": 1.0})
+        standard = usual(*sizes, **more)
         return replace(standard, leaf_rows=by.leaf_rows, effort=replace(standard.effort, n_sampled=by.n_sampled))
 
     with mock.patch.object(rounds, "plan_search", plan), mock.patch.object(descent, "MAX_STEPS", by.n_steps):

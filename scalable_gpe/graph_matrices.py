@@ -47,7 +47,7 @@ def distances(graph: NeighborGraph) -> CsrPieces:
     def block(number: int) -> Block:
         start, stop = graph.edges.rows_of(number)
         lists = graph.lists.read(start, stop)
-        check_listed(lists, n_points, graph.lists.key[1])
+        check_listed(lists, n_points, graph.lists.name)
         listed = lists >= 0
         ends = np.cumsum(np.count_nonzero(listed, axis=1))
         return Block(start, np.append(0, ends), lists[listed], graph.list_distances.read(start, stop)[listed])

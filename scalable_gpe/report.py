@@ -57,7 +57,6 @@ class Report:
     reasons: dict[str, str]
     finished_at: float
     n_parts: int | None = None
-    recall_trace: tuple[float, ...] = ()
     n_panels: int | None = None
     horizon: int | None = None
     first_power: int | None = None
@@ -78,9 +77,8 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
         shown = asdict(self) | {"warnings": list(self.warnings)}
-        for name in ("power", "recall_trace"):
-            if isinstance(shown[name], tuple):
-                shown[name] = list(shown[name])
+        if isinstance(self.power, tuple):
+            shown["power"] = list(self.power)
         return shown
 
 
@@ -117,7 +115,6 @@ def make_report(
         recall=graph.recall,
         recall_error=graph.metadata.recall_error,
         n_parts=graph.metadata.n_parts,
-        recall_trace=graph.metadata.recall_trace,
         lost_mass=kernel.lost_mass,
         missing_weight=kernel.missing_weight,
         sinkhorn_iterations=heat.n_iter if bistochastic else None,

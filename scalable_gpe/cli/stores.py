@@ -32,7 +32,7 @@ def info(store: str, verify: bool, storage_options: "StorageOptions | None" = No
         _verify(store, stored)
         return
     runs = _runs(stored)
-    sizes = stored.sizes()
+    sizes = {group: stored.backend.size(group) for group in stored.backend.folders()}
     latest = next((run for run in reversed(runs) if run["finished"]), None)
     columns = stored_feature_names(stored)
     lines = {name: in_bytes(size) for name, size in sizes.items()}

@@ -24,7 +24,6 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.progress import Progress
 from scalable_gpe.execution.workers import Item, Placement, Result, Workers, task_name
-from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import mapped
 
 _ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
@@ -134,10 +133,6 @@ class Cluster(Workers):
     def share_of(self, n_pieces: int) -> int:
         """Number of pieces per task at which every thread has two tasks."""
         return max(1, -(-n_pieces // (2 * self.n_threads))) if self.remote else super().share_of(n_pieces)
-
-    def pieces_per_task(self, n_pieces: int) -> int:
-        """Number of pieces of quick work per task; fewer tasks cost less."""
-        return min(8, self.share_of(n_pieces)) if self.remote else 1
 
     def blocks_per_task(self, n_blocks: int) -> int:
         """Number of blocks per task at which every thread has four tasks or more: each costs the scheduler 1 ms."""
@@ -284,14 +279,12 @@ class _Batch:
         import dask
 
         suffix = "" if addresses else "-anywhere"
-        for start, stop in ranges(len(numbers), _TOGETHER):
-            some = numbers[start:stop]
-            keys = [f"{self._task.name}-{number}{suffix}" for number in some]
-            where = {key: [address] for key, address in zip(keys, addresses[start:stop], strict=False)}
-            with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
-                pieces = [self._pieces[number] for number in some]
-                futures = self._client.map(self._task, pieces, key=keys, pure=False)
-            self.futures.update(zip(some, futures, strict=True))
+        keys = [f"{self._task.name}-{number}{suffix}" for number in numbers]
+        where = {key: [address] for key, address in zip(keys, addresses, strict=False)}
+        with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
+            pieces = [self._pieces[number] for number in numbers]
+            futures = self._client.map(self._task, pieces, key=keys, pure=False, batch_size=_TOGETHER)
+        self.futures.update(zip(numbers, futures, strict=True))
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         from distributed import wait

@@ -19,7 +19,7 @@ from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text
-from scalable_gpe.storage.backends import StorageOptions
+from scalable_gpe.storage.backends import StorageOptions, is_url
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import empty_in_lines, mapped, pieces
 from scalable_gpe.storage.memory import MemoryStore
@@ -57,12 +57,10 @@ class Context:
         """
         if not self.plan.maps_arrays:
             return empty_in_lines(shape, dtype)
-        return mapped.empty(self.scratch_folder, shape, dtype, self.plan.mapped_bytes(), in_order=in_order)
-
-    @property
-    def scratch_folder(self) -> str:
-        """A folder for unnamed files: that of the store, or one of this machine where the store may be far away."""
-        return tempfile.gettempdir() if self.plan.resources.remote else self.store.scratch_folder
+        # the folder of the store, or one of this machine where that is far away or read-only
+        elsewhere = self.plan.resources.remote or self.store.read_only or is_url(str(self.store))
+        folder = tempfile.gettempdir() if elsewhere else str(self.store)
+        return mapped.empty(folder, shape, dtype, self.plan.mapped_bytes(), in_order=in_order)
 
     def filled(self, n_rows: int, dtype: Any, values: Callable[[int, int], Any]) -> np.ndarray:
         """A vector whose rows from `start` to `stop` are ``values(start, stop)``."""

@@ -2,7 +2,6 @@
 
 import tempfile
 import threading
-import weakref
 from collections import OrderedDict
 
 import numpy as np
@@ -10,60 +9,61 @@ import numpy as np
 from scalable_gpe.storage.mapped import MappedBytes, empty_in_lines, mapped
 from scalable_gpe.storage.protocol import StoredRows
 
-_MOST_BLOCKS = 4096
-_MOST_RUNS = 4096  # of a block that are remembered
 _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
 
 
 class CachedPanel:
     """A stored panel in the memory of one process, and which runs of its rows are present."""
 
-    def __init__(self, values: np.ndarray, run_rows: int) -> None:
+    bytes_read = 0  # of all panels, since the process began
+
+    def __init__(self, table: StoredRows, values: np.ndarray) -> None:
         self.values = values
-        self._run_rows = run_rows
-        self._present = np.zeros(-(-len(values) // run_rows), np.bool_)
+        self._table, self._run_rows = table, table.run_rows
+        self._present = np.zeros(-(-len(values) // self._run_rows), np.bool_)
         self._arriving = np.zeros_like(self._present)
         self._guard = threading.Condition()
 
-    @property
-    def n_runs(self) -> int:
-        """Number of runs, present or not."""
-        return len(self._present)
-
-    def need(self, table: StoredRows, runs: np.ndarray) -> int:
-        """Read those of some runs, in ascending order, that are not present; return how many bytes that were.
+    def need(self, indices: np.ndarray | None = None) -> None:
+        """Read the rows `indices` (by default all) that are not present, in runs.
 
         Threads read different runs at the same time; each waits for those that another one is reading.
         """
-        n_bytes = 0
+        from scalable_gpe.loops import sparse
+
+        wanted = np.full(len(self._present), indices is None)
+        if indices is not None:
+            sparse.touched(indices, self._run_rows, wanted)
         while True:
             with self._guard:
-                missing = runs[~self._present[runs]]
-                mine = missing[~self._arriving[missing]]
-                if not len(missing):
-                    return n_bytes
+                missing = wanted & ~self._present
+                mine = np.flatnonzero(missing & ~self._arriving)
+                if not missing.any():
+                    return
                 if not len(mine):
                     self._guard.wait()
                     continue
                 self._arriving[mine] = True
-            n_bytes += self._read(table, mine)
+            self._read(mine)
 
-    def _read(self, table: StoredRows, runs: np.ndarray) -> int:
-        """Read some runs that no other thread is reading; return how many bytes that were, with those between them."""
-        n_bytes, complete = 0, []
+    def _read(self, runs: np.ndarray) -> None:
+        """Read some runs that no other thread is reading, those that are near each other in a shard in one request."""
+        gap = self._table.store.backend.request_bytes // self.values[: self._run_rows].nbytes
+        shards = runs * self._run_rows // self._table.shard_rows
+        requests = np.split(runs, np.flatnonzero((np.diff(runs) > max(1, gap)) | (np.diff(shards) > 0)) + 1)
+        complete = []
         try:
-            for some in _requests(runs, table, self._run_rows):
+            for some in requests:
                 rows = slice(int(some[0]) * self._run_rows, (int(some[-1]) + 1) * self._run_rows)
-                table.read_into(rows.start, self.values[rows])
+                self._table.read_into(rows.start, self.values[rows])
                 complete.append(slice(some[0], some[-1] + 1))
-                n_bytes += self.values[rows].nbytes
+                CachedPanel.bytes_read += self.values[rows].nbytes
         finally:
             with self._guard:
                 for runs_read in complete:
                     self._present[runs_read] = True
                 self._arriving[runs] = False
                 self._guard.notify_all()
-        return n_bytes
 
     def keep(self, start: int, values: np.ndarray) -> None:
         """Keep rows that this process has written, because it is likely to read them next."""
@@ -81,46 +81,25 @@ class CachedPanel:
         return slice(start // self._run_rows, -(-stop // self._run_rows))
 
 
-def _requests(runs: np.ndarray, table: StoredRows, run_rows: int) -> list[np.ndarray]:
-    """Split runs into groups that are near each other in one shard: each is read in one request."""
-    if not len(runs):
-        return []
-    far = np.diff(runs) > max(1, table.gap_rows // run_rows)
-    shards = runs.astype(np.int64) * run_rows // table.shard_rows
-    return np.split(runs, np.flatnonzero(far | (np.diff(shards) > 0)) + 1)
-
-
 class PanelCache:
     """The panels that a process keeps; the least recently used one is evicted first."""
 
     def __init__(self) -> None:
         self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
         self._guard = threading.Lock()
-        # for blocks of K that stay in memory: the runs of rows that they touch
-        self._touched: dict[int, tuple[weakref.ref[np.ndarray], int, np.ndarray]] = {}
-        self.bytes_read = 0  # of all panels, since the process began
 
     def get(self, table: StoredRows, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
         """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
 
         With `mapped_bytes`, panels are mapped files, of which so many bytes may be in memory.
         """
+        key = str(table.store), table.name
         with self._guard:
-            if table.key not in self._panels:
+            if key not in self._panels:
                 self._evict(table, n_live)
-                self._panels[table.key] = CachedPanel(_empty(table, mapped_bytes), table.run_rows)
-            self._panels.move_to_end(table.key)
-            return self._panels[table.key]
-
-    def read(self, cached: CachedPanel, table: StoredRows, indices: np.ndarray | None) -> None:
-        """Read the rows `indices` of a panel (by default all) that are not present, in runs."""
-        if indices is None:
-            runs = np.arange(cached.n_runs)
-        else:
-            runs = self._touched_runs(indices, table.run_rows, cached.n_runs)
-        n_bytes = cached.need(table, runs)
-        with self._guard:
-            self.bytes_read += n_bytes
+                self._panels[key] = CachedPanel(table, _empty(table, mapped_bytes))
+            self._panels.move_to_end(key)
+            return self._panels[key]
 
     def _evict(self, table: StoredRows, n_live: int) -> None:
         """Drop the panels that were used longest ago, to make room for one like `table`."""
@@ -131,27 +110,10 @@ class PanelCache:
         while len(self._panels) >= n_live + _OTHERS:
             self._panels.popitem(last=False)
 
-    def _touched_runs(self, indices: np.ndarray, run_rows: int, n_runs: int) -> np.ndarray:
-        """Numbers of the runs that hold the rows `indices`."""
-        from scalable_gpe.loops import sparse
-
-        block, of_rows, runs = self._touched.get(id(indices), (None, 0, None))
-        if block is not None and runs is not None and block() is indices and of_rows == run_rows:
-            return runs
-        flags = np.zeros(n_runs, np.bool_)
-        sparse.touched(indices, run_rows, flags)
-        runs = np.flatnonzero(flags).astype(np.int32)
-        if len(self._touched) >= _MOST_BLOCKS:
-            self._touched.clear()
-        if len(runs) <= _MOST_RUNS:
-            self._touched[id(indices)] = weakref.ref(indices), run_rows, runs
-        return runs
-
     def clear(self) -> None:
         """Drop all panels."""
         with self._guard:
             self._panels.clear()
-            self._touched.clear()
 
 
 def _empty(table: StoredRows, mapped_bytes: MappedBytes | None) -> np.ndarray:

@@ -7,7 +7,7 @@ sweep writes a new table, so that a task which runs twice gives the same bytes.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ class StoredPanel(Panel):
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
         """All rows, of which `indices` (by default all) have been read, in runs."""
         cached = self._cached
-        process.panels.read(cached, self.table, indices)
+        cached.need(indices)
         return cached.values
 
     def rows(self, start: int, stop: int) -> np.ndarray:
@@ -119,7 +119,7 @@ class StoredPanel(Panel):
     def retire(self) -> None:
         """Remove the table."""
         if self._owner is not None:
-            self._owner.retire(self.table.key[1])
+            self._owner.retire(self.table.name)
 
 
 @contextmanager
@@ -221,13 +221,17 @@ class Panels:
 
     def load(self, kind: type[Record], fits: Callable[[Record], bool]) -> tuple[Record, dict[str, Panel]] | None:
         """Load the latest saved state and its panels, or return None; nothing is read of a state that does not fit."""
-        checkpoints = [(slot, saved) for slot in (0, 1) if (saved := self._checkpoint(slot)) is not None]
-        for slot, saved in sorted(checkpoints, reverse=True, key=lambda item: item[1].count):
-            state = from_json(kind, saved.state)
-            panels = self._restored(slot, saved) if fits(state) else None
-            if panels is not None:
-                self._count = saved.count
-                return state, panels
+        checkpoints = []
+        for slot in (0, 1):
+            with suppress(DamageError):
+                checkpoints.append(self._context.store.read(f"{self._name}/{slot}", Checkpoint))
+        for saved in sorted(filter(None, checkpoints), key=lambda saved: -saved.count):
+            state, slot = from_json(kind, saved.state), saved.count % 2
+            if fits(state):
+                with suppress(DamageError):
+                    panels = {name: self._copy(f"{self._name}/{slot}/{name}") for name in saved.panels}
+                    self._count = saved.count
+                    return state, panels
         return None
 
     def offer(self, state: object, panels: dict[str, Panel]) -> None:
@@ -252,18 +256,6 @@ class Panels:
     def clear(self) -> None:
         """Remove all panels and saved states: the iteration is over."""
         self._context.store.remove(self._name)
-
-    def _checkpoint(self, slot: int) -> Checkpoint | None:
-        try:
-            return self._context.store.read(f"{self._name}/{slot}", Checkpoint)
-        except DamageError:
-            return None
-
-    def _restored(self, slot: int, saved: Checkpoint) -> dict[str, Panel] | None:
-        try:
-            return {name: self._copy(f"{self._name}/{slot}/{name}") for name in saved.panels}
-        except DamageError:
-            return None
 
     def _copy(self, name: str) -> Panel:
         """A new panel with the values of a saved one."""

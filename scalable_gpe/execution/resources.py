@@ -16,44 +16,20 @@ _UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
 
 @dataclass(frozen=True)
 class Resources:
-    """Memory and threads that a run may use.
+    """Memory and threads that a run may use, in bytes of a process."""
 
-    Attributes
-    ----------
-    limit : int or None
-        Largest resident memory of a process, in bytes; None: a share of `available`.
-    worker_memory : int or None
-        Bytes that the smallest worker of a cluster may hold.
-    n_jobs : int
-        Threads of a process.
-    persistent, remote : bool
-        Whether results are in a store on disk, and whether other processes run the loops.
-    resident_input : bool
-        Whether X is an array in memory.
-    resident : int
-        Current resident memory of this process, in bytes.
-    available : int
-        Free bytes of the machine.
-    store_in_memory, files_in_memory : bool
-        Whether the files of the store, or those of mapped arrays, are on a tmpfs: they are memory.
-    given : bool
-        Whether the limit is that of the user, not of dask's workers.
-    compiled : bool
-        Whether the loops are known to be compiled.
-    """
-
-    limit: int | None = None
+    limit: int | None = None  # largest resident memory; None: a share of what is available
     n_jobs: int = 1
-    persistent: bool = False
-    remote: bool = False
-    resident_input: bool = False
-    resident: int = 0
-    available: int = 0
-    store_in_memory: bool = False
-    files_in_memory: bool = False
-    given: bool = False
-    compiled: bool = False
-    worker_memory: int | None = None
+    persistent: bool = False  # results are in a store on disk
+    remote: bool = False  # other processes run the loops
+    resident_input: bool = False  # X is an array in memory
+    resident: int = 0  # memory of this process now
+    available: int = 0  # free bytes of the machine
+    store_in_memory: bool = False  # the files of the store are on a tmpfs, which is memory
+    files_in_memory: bool = False  # so are those of mapped arrays
+    given: bool = False  # the limit is that of the user, not of dask's workers
+    compiled: bool = False  # the loops are known to be compiled
+    worker_memory: int | None = None  # that the smallest worker of a cluster may hold
 
 
 def worker_limit(memory: int | None) -> int | None:

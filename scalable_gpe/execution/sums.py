@@ -8,12 +8,13 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.storage.blocks import ranges
 
 CHUNK = 8192  # rows of one partial sum: a fixed number
+_TOGETHER = 8  # blocks of quick work in one task, at most
 
 
 def row_pieces(context: Context, n_rows: int) -> list[tuple[int, int]]:
     """Ranges of rows for work that needs no block of K: whole chunks of sums, and whole shards of panels."""
     step = max(CHUNK, context.block_rows(n_rows) // CHUNK * CHUNK)
-    return ranges(n_rows, step * context.workers.pieces_per_task(-(-n_rows // step)))
+    return ranges(n_rows, step * min(_TOGETHER, context.workers.blocks_per_task(-(-n_rows // step))))
 
 
 def sum_rows(context: Context, n_rows: int, task: Callable[[int, int], np.ndarray]) -> np.ndarray:

@@ -2,9 +2,8 @@
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -89,10 +88,6 @@ class Workers:
         """Number of pieces that may share one task; threads share what a task holds."""
         return n_pieces
 
-    def pieces_per_task(self, n_pieces: int) -> int:
-        """Number of pieces of quick work per task."""
-        return 1
-
     def blocks_per_task(self, n_blocks: int) -> int:
         """Number of neighbouring blocks that one task works on, one after the other."""
         return 1
@@ -121,31 +116,15 @@ class Workers:
         pieces = list(pieces)
         if len(pieces) == 1 or (at_once or self.n_jobs) == 1:
             return [self._one(function, piece, count, done) for piece in pieces]
-        left, results, failed = deque(enumerate(pieces)), dict[int, Result](), threading.Event()
-
-        def work() -> None:
-            """Take one piece after the other, until none is left or one has failed."""
-            while left and not failed.is_set():
-                try:
-                    number, piece = left.popleft()
-                except IndexError:  # another thread has taken the last one
-                    return
-                try:
-                    results[number] = self._one(function, piece, count, done)
-                except BaseException:
-                    failed.set()
-                    raise
-
         with self._pool_for(at_once) as pool:
-            running = [pool.submit(work) for _ in range(min(len(pieces), at_once or self.n_jobs))]
+            running = [pool.submit(self._one, function, piece, count, done) for piece in pieces]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
-            finally:
-                failed.set()
+            finally:  # nothing begins any more
+                for future in running:
+                    future.cancel()
                 wait(running)
-            for future in running:
-                future.result()  # raises what a piece has raised
-        return [results[number] for number in range(len(pieces))]
+        return [future.result() for future in sorted(running, key=Future.cancelled)]
 
     def _one(
         self, function: Callable[[Item], Result], piece: Item, count: bool, done: Callable[[Item], None] | None

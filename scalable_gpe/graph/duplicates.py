@@ -8,8 +8,7 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.graph.points import reading_steps
-from scalable_gpe.io.rows import InputRows, Rows
+from scalable_gpe.io.rows import InputRows, Rows, rows_at_once
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import number_leaders, pieces
 
@@ -23,9 +22,10 @@ def hash_rows(rows: Rows, context: Context) -> np.ndarray:
 
     def hash_rows(piece: tuple[int, int]) -> None:
         out = hashes.room(*piece)
-        for start, stop in reading_steps(rows, *piece):
-            block = rows.read(start, stop) + np.float32(0)  # -0.0 and 0.0 are the same coordinate
-            points.hash_rows(block.view(np.uint32), out[start - piece[0] : stop - piece[0]])
+        for start, stop in ranges(len(out), rows_at_once(rows.n_features)):
+            # -0.0 and 0.0 are the same coordinate
+            block = rows.read(piece[0] + start, piece[0] + stop) + np.float32(0)
+            points.hash_rows(block.view(np.uint32), out[start:stop])
         hashes.put(piece[0], out)
 
     blocks = ranges(rows.n_rows, context.block_rows(rows.n_rows))

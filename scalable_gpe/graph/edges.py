@@ -261,7 +261,7 @@ def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int
 
     def reverse(piece: tuple[int, int]) -> Sorted:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        check_listed(own[0], blocks[-1][1], indices.key[1])
+        check_listed(own[0], blocks[-1][1], indices.name)
         return Sorted(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * ENTRY_BYTES)

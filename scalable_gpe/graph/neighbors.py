@@ -11,7 +11,7 @@ from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, Message, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
-from scalable_gpe.graph.points import RowSubset, TableRows
+from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.products import Jaccard
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
@@ -48,7 +48,6 @@ class GraphMetadata:
     warning: str | None = None
     exponent: int = 0
     n_parts: int | None = None
-    recall_trace: tuple[float, ...] = ()
     scale: tuple[float, ...] | None = None
     remarks: tuple[str, ...] = ()
     n_dropped: int = 0
@@ -90,7 +89,7 @@ class NeighborGraph(StoredResult):
             nearest = _open_nearest(context, name, metadata.n_points)
             scan = Scan(metadata.recall, metadata.recall_error, missing, listed, nearest)
             stored = store.find_table(f"{name}/points")
-            points = points if stored is None else TableRows(stored)
+            points = points if stored is None else stored
         if isinstance(points, InputRows) and points.metric == "jaccard":
             points = None  # what uses points measures straight lines between them
         if isinstance(points, InputRows):  # in the user's order

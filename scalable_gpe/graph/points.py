@@ -4,10 +4,9 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel
-from scalable_gpe.io.rows import InputRows, Rows, rows_at_once
+from scalable_gpe.io.rows import InputRows, Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_rows
-from scalable_gpe.storage.protocol import Table
 
 _SHARD_BYTES = 2**25
 
@@ -32,24 +31,6 @@ class RowSubset:
         return self._rows.take(take_rows(self._ids.whole(), ids))
 
 
-class TableRows:
-    """Rows of a table."""
-
-    resident = False
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self.n_rows, self.n_features = table.shape
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop."""
-        return self._table.read(start, stop)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by number, in any order."""
-        return self._table.take(np.asarray(ids))
-
-
 def ensure_shared(rows: InputRows, context: Context) -> Rows:
     """Return rows that every worker can read; rows that only this process has are first written to the store."""
     if not context.workers.remote or rows.shared:
@@ -62,14 +43,9 @@ def ensure_shared(rows: InputRows, context: Context) -> Rows:
         table.write(piece[0], np.concatenate([rows.read(*step) for step in rows.steps(*piece)]))
 
     context.workers.here.map(copy, ranges(rows.n_rows, table.shard_rows), count=False)
-    return TableRows(table)
+    return table
 
 
 def rows_per_shard(n_features: int) -> int:
     """Rows of a shard of points: a power of two, about 32 MB."""
     return 1 << max(8, (_SHARD_BYTES // (4 * n_features)).bit_length() - 1)
-
-
-def reading_steps(rows: Rows, start: int, stop: int) -> list[tuple[int, int]]:
-    """Ranges of rows, each read in one call."""
-    return [(start + first, start + last) for first, last in ranges(stop - start, rows_at_once(rows.n_features))]

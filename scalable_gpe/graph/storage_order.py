@@ -13,21 +13,11 @@ from scalable_gpe.storage.mapped import Empty, inverse_order, pieces, take_rows
 
 @dataclass(frozen=True)
 class StorageOrder:
-    """Map input rows to distinct points in storage order.
+    """Map input rows to distinct points in storage order."""
 
-    Attributes
-    ----------
-    user_row : (n,) int64
-        The user's (first) row of each point in storage order.
-    group : (N,) int32 or None
-        The distinct point of each of the user's rows, numbered by first appearance; None if no row repeats.
-    empty : callable
-        Makes arrays with an entry per row, as ``np.empty`` does.
-    """
-
-    user_row: np.ndarray
-    group: np.ndarray | None = None
-    empty: Empty = np.empty
+    user_row: np.ndarray  # int64, the user's (first) row of each point in storage order
+    group: np.ndarray | None = None  # int32, the point of each row, numbered by first appearance; None: no row repeats
+    empty: Empty = np.empty  # makes arrays with an entry per row
 
     @property
     def n_points(self) -> int:

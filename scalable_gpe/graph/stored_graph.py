@@ -14,7 +14,7 @@ from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.edges import union_edges
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
-from scalable_gpe.graph.points import TableRows, rows_per_shard
+from scalable_gpe.graph.points import rows_per_shard
 from scalable_gpe.graph.products import Jaccard, Products
 from scalable_gpe.graph.recall import ExactSample, measure_graph
 from scalable_gpe.graph.search import NeighborLists
@@ -76,12 +76,15 @@ def save_order(storage_order: StorageOrder, context: Context, name: str) -> None
 
 
 def save_points(read: Callable[[int, int], np.ndarray], points: Rows, context: Context, name: str) -> Rows:
-    """Return the points in storage order: from a table if the store keeps a copy, which is `read`, else as given."""
+    """Return the points in storage order: as given, or from a table in the store, so that a later process needs no X.
+
+    `read` gives what is written there.
+    """
+    if not context.store.persistent:
+        return points
     shape = points.n_rows, points.n_features
     shard = min(block_rows(points.n_rows), rows_per_shard(points.n_features))
-    table = context.store.input_copy(f"{name}/points", shape, shard)
-    if table is None:
-        return points
+    table = context.store.table(f"{name}/points", shape, np.float32, shard)
 
     def save_points(piece: tuple[int, int]) -> None:
         if not table.has(piece[0]):
@@ -90,7 +93,7 @@ def save_points(read: Callable[[int, int], np.ndarray], points: Rows, context: C
     pieces = ranges(table.shape[0], table.shard_rows)
     with context.workers.progress.stage("points", len(pieces)):
         context.workers.map(save_points, pieces)
-    return TableRows(table)
+    return table
 
 
 def list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[Table, Table]:

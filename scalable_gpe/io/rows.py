@@ -27,7 +27,7 @@ _MOST = 1e120  # largest value: double precision holds epsilon, which is in squa
 
 
 class Rows(Protocol):
-    """Points as float32 rows, in ranges or by number: of an input, of a store, or some of them in another order.
+    """Points as float32 rows, in ranges or by number: an input, a table, or some rows of these in another order.
 
     `resident`: they are in the memory of this process.
     """
@@ -46,45 +46,22 @@ class Rows(Protocol):
 class InputRows:
     """Rows of the user's input.
 
-    Input wider than float32 is shifted by `offset` before it is rounded, so that large offsets (dates, coordinates)
-    do not swallow the differences between rows. Other metrics than euclidean map each row, so that straight-line
-    distances of the mapped rows are those of the metric; these rows are not shifted.
-    Very small and very large values are multiplied by a power of two, so that float32 holds the squares of distances.
-
-    Attributes
-    ----------
-    source : Source
-        The input.
-    metric : str
-        One of `METRICS`.
-    names : array of str or int, or None
-        Labels of the rows, where the input has any; not sent to other processes.
-    feature_names : array of str or None
-        Labels of the columns, where the input has any.
-    offset : (d,) float64 or None
-        Subtracted from each row.
-    scale : (d,) float64 or None
-        Each row is then divided by it.
-    exponent : int
-        Rows are multiplied by ``2**exponent``; 0 in usual units.
-    name : str
-        The argument, for error messages.
-    annotations : Annotations or None
-        obs and var of an AnnData input; not sent to other processes.
-    remarks : tuple of str
-        Warnings about what was read.
+    Input wider than float32 is shifted before it is rounded, so that large offsets (dates, coordinates) do not swallow
+    the differences between rows. Other metrics than euclidean map each row, so that straight-line distances of the
+    mapped rows are those of the metric; these rows are not shifted. Very small and very large values are multiplied by
+    a power of two, so that float32 holds the squares of distances.
     """
 
     source: Source
     metric: str = "euclidean"
-    names: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    name: str = "X"
-    exponent: int = 0
-    annotations: Annotations | None = None
+    names: np.ndarray | None = None  # labels of the rows, where the input has any; not sent to other processes
+    offset: np.ndarray | None = None  # float64, subtracted from each row
+    name: str = "X"  # the argument, for error messages
+    exponent: int = 0  # rows are multiplied by 2**exponent
+    annotations: Annotations | None = None  # obs and var of an AnnData input; not sent to other processes
     feature_names: np.ndarray | None = None
-    scale: np.ndarray | None = None
-    remarks: tuple[str, ...] = ()
+    scale: np.ndarray | None = None  # float64, by which each row is divided after the shift
+    remarks: tuple[str, ...] = ()  # warnings about what was read
 
     def __getstate__(self) -> object:
         return vars(self) | {"annotations": None, "names": None}
@@ -144,12 +121,8 @@ class InputRows:
             return self.metric in ("cosine", "correlation")
         return self.scale is not None or not np.can_cast(self.source.rows(slice(0, 1)).dtype, np.float32)
 
-    def sample(self) -> np.ndarray:
-        """Rows at even steps, at most 1024: the input's fingerprint."""
-        return np.concatenate(list(self.sample_parts()))
-
     def sample_parts(self) -> Iterator[np.ndarray]:
-        """The rows of `sample` in parts, none of them large."""
+        """Rows at even steps, at most 1024, in parts that are not large: the input's fingerprint."""
         return (self.take(ids) for ids in _sample_parts(self.source))
 
     def steps(self, start: int, stop: int) -> list[tuple[int, int]]:

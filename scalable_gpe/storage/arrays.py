@@ -100,28 +100,19 @@ def _opened(kind: type[StoredArray], store: StoreHandle, name: str, layout: tupl
 
 
 class StoredTable(StoredArray):
-    """A table that is a zarr array, sharded by rows."""
+    """A table that is a zarr array, sharded by rows: also points as float32 rows."""
+
+    resident = False
 
     def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
         super().__init__(store, array)
-        self.shape = array.shape
+        self.shape, self.n_rows, self.n_features = array.shape, array.shape[0], array.shape[-1]
         self.shard_rows = (array.shards or array.chunks)[0]
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Unique key of this table."""
-        return str(self.store.backend), self.name
 
     @property
     def run_rows(self) -> int:
         """Rows of a chunk."""
         return int(self.array.chunks[0])
-
-    @property
-    def gap_rows(self) -> int:
-        """Rows whose reading takes less time than one more request."""
-        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        return self.store.backend.request_bytes // row_bytes
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop."""

@@ -1,10 +1,6 @@
-"""Commits of the results of a zarr store, and damage that contradicts them.
+"""Commits of the results of a zarr store (see `docs/developers/on-disk-format.md`), and damage that contradicts them.
 
-Each result (``graph/<key>``, ``kernel/<key>``, ...) is a zarr group. Its attributes are its commit: they are absent
-until every chunk is on disk, and are written in one atomic replacement. They hold the record of the result (under
-``record``) and a checksum of the metadata of each array (under ``metadata``), because a changed dtype or shape would
-silently give wrong numbers. In a directory they also hold a checksum of each chunk (under ``chunks``): two chunks that
-were swapped are each sound.
+A result is a zarr group. Its attributes are its commit: absent until every chunk is on disk, then written at once.
 """
 
 from __future__ import annotations
@@ -84,7 +80,7 @@ class Commits(StoreHandle):
         commit = self._commit(name)
         if commit is None:
             return None
-        damage = self.damage(commit, exchanged=not self.backend.network)
+        damage = self.damage(commit)
         if damage:
             array, what, part = damage[0]
             raise DamageError(f"array {array!r} of store {str(self)!r} is damaged: {what}", array, part)
@@ -122,7 +118,9 @@ class Commits(StoreHandle):
             raise DamageError(f"{name}/zarr.json of store {str(self)!r} was changed", name, METADATA)
         # not part of the checksum: earlier releases did not write it, and read what this one writes
         stored = attributes.get("chunks")
-        chunks = {str(name): str(text).split() for name, text in stored.items()} if isinstance(stored, dict) else {}
+        if not isinstance(stored, dict) or self.backend.network:
+            stored = {}
+        chunks = {str(name): str(text).split() for name, text in stored.items()}
         return Commit(content["record"], digests, chunks)
 
     def _attributes(self, name: str) -> dict[str, Any] | None:
@@ -159,8 +157,8 @@ class Commits(StoreHandle):
 
     # --- damage -------------------------------------------------------------------------------
 
-    def damage(self, commit: Commit, *, exchanged: bool) -> list[Damage]:
-        """Find changed metadata, missing chunks and perhaps `exchanged` ones, without reading whole chunks."""
+    def damage(self, commit: Commit, *, whole: bool = False) -> list[Damage]:
+        """Find changed metadata, and chunks that are missing or exchanged; those that cannot be read if `whole`."""
         wrong = []
         for array, digest in commit.digests.items():
             try:
@@ -171,21 +169,27 @@ class Commits(StoreHandle):
             if _digest(content) != digest:
                 wrong.append(Damage(array, "zarr.json was changed", METADATA))
                 continue
-            try:
-                wrong += self._wrong_chunks(array, content, commit.chunks.get(array, []) if exchanged else [])
-            except ValueError:
-                wrong.append(Damage(array, "zarr.json is not readable", METADATA))
+            wrong += self._wrong_chunks(array, content, commit.chunks.get(array, []), whole)
         return wrong
 
-    def _wrong_chunks(self, array: str, content: bytes, checksums: Sequence[str]) -> Iterator[Damage]:
-        """Chunks that are missing or exchanged, all or some: a grid can claim more chunks than can be listed."""
-        present, (grid, n_inner) = set(self.backend.files(f"{array}/c")), _layout(content)
-        indices = _indices(grid, len(present) + _MOST_MISSING)
+    def _wrong_chunks(self, array: str, content: bytes, checksums: Sequence[str], whole: bool) -> Iterator[Damage]:
+        """Wrong chunks of an array, all or some: a grid can claim more chunks than can be listed."""
+        present = set(self.backend.files(f"{array}/c"))
+        try:
+            grid, n_inner = _layout(content)
+            indices = _indices(grid, len(present) + _MOST_MISSING)
+        except ValueError:
+            yield Damage(array, "zarr.json is not readable", METADATA)
+            return
+        stored = StoredArray(self, self.find(array)) if whole and 0 not in grid else None
         known = itertools.chain(checksums, itertools.repeat(None))
-        for name, checksum in zip(map(chunk_name, indices), known, strict=False):
+        for index, checksum in zip(indices, known, strict=False):
+            name = chunk_name(index)
             key = f"{array}/{name}"
             if key not in present:
                 yield Damage(array, f"chunk {name} is missing", name)
+            elif stored is not None and not stored.readable(*index):
+                yield Damage(array, f"chunk {name} is damaged", name)
             elif checksum is not None and chunk_checksum(self.backend, key, n_inner) != checksum:
                 yield Damage(array, f"chunk {name} is not the one that was written", name)
 
@@ -201,19 +205,15 @@ class Commits(StoreHandle):
                 commit = None
                 self.backend.delete(f"{result}/zarr.json")
             if commit is not None and array in (result, *commit.digests):
-                self._delete_chunks([Damage(array, "", part), *self.damage(commit, exchanged=True)])
+                for damaged in [Damage(array, "", part), *self.damage(commit)]:
+                    if damaged.part.startswith("c/"):  # one that can be read, but is another one, would be kept
+                        self.backend.delete(f"{damaged.array}/{damaged.part}")
                 self._write_group(result, {})
         # an embedding is written column by column: a damaged chunk would be read before it is written
         wrong = array.startswith("embedding/") or part == NUMBERS
         if wrong or (part == METADATA and self.backend.files(f"{array}/c")):
             self.remove(array)
         self.forget_damage()
-
-    def _delete_chunks(self, damage: Sequence[Damage]) -> None:
-        """Delete damaged chunks: one that can be read, but is another one, would be kept."""
-        for damaged in damage:
-            if damaged.part.startswith("c/"):
-                self.backend.delete(f"{damaged.array}/{damaged.part}")
 
     def repair_noted(self) -> None:
         """Repair the arrays that a reader found damaged; the caller holds the lock."""
@@ -232,27 +232,9 @@ class Commits(StoreHandle):
                 wrong.add(Damage(result, "zarr.json was changed", METADATA))
                 continue
             if commit is not None:
-                wrong.update(self._damage_of(commit, only))
+                digests = {array: digest for array, digest in commit.digests.items() if only is None or array in only}
+                wrong.update(self.damage(commit._replace(digests=digests), whole=True))
         return sorted(wrong)
-
-    def _damage_of(self, commit: Commit, only: Sequence[str] | None) -> list[Damage]:
-        """All damage of a result."""
-        wanted = {array: digest for array, digest in commit.digests.items() if only is None or array in only}
-        damage = self.damage(commit._replace(digests=wanted), exchanged=True)
-        readable = set(wanted) - {found.array for found in damage if found.part == METADATA}
-        unreadable = {(array, chunk) for array in readable for chunk in self._unreadable(array)}
-        named = [Damage(array, f"chunk {chunk} is damaged", chunk) for array, chunk in unreadable]
-        return named + [found for found in damage if (found.array, found.part) not in unreadable]
-
-    def _unreadable(self, name: str) -> Iterator[str]:
-        grid, _ = _layout(self.backend.read(f"{name}/zarr.json"))
-        if 0 in grid:
-            return
-        array = StoredArray(self, self.find(name))
-        present = set(self.backend.files(f"{name}/c"))
-        for index in _indices(grid, len(present) + _MOST_MISSING):
-            if f"{name}/{chunk_name(index)}" in present and not array.readable(*index):
-                yield chunk_name(index)
 
 
 def _layout(content: bytes) -> tuple[tuple[int, ...], int]:

@@ -75,24 +75,17 @@ class StoreHandle:
         except (FileNotFoundError, ValueError, TypeError, LookupError, RecursionError):
             return None
 
-    def open(self, name: str, *, write_empty: bool = True) -> ZarrArray | None:
-        """Open the array of that name, or return None; `write_empty` (write chunks of zeros) is not stored with it.
+    def find(self, name: str, *, write_empty: bool = True) -> ZarrArray:
+        """Open the array of that name; `write_empty` (write chunks of zeros) is not stored with it.
 
         An array that this library has written, and zarr does not open, is no damage: the error is zarr's.
         """
         if self.described(name) is None:
-            return None
+            raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not readable", name)
         mode: Any = "r" if self.read_only else "r+"
         with self.backend.io():
             array = zarr.open_array(self.storage, path=name, mode=mode, zarr_format=3)
         return with_checks(array, write_empty=write_empty)
-
-    def find(self, name: str, *, write_empty: bool = True) -> ZarrArray:
-        """Open the array of that name, which must exist."""
-        array = self.open(name, write_empty=write_empty)
-        if array is None:
-            raise DamageError(f"array {name!r} of store {str(self)!r} is missing, or not readable", name)
-        return array
 
     def note_damage(self, name: str) -> None:
         """Note that an array is damaged, for the next run; a store that cannot be written to stays as it is."""

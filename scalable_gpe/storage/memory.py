@@ -1,6 +1,5 @@
 """A store in the memory of this process."""
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,19 +11,17 @@ from scalable_gpe.storage.records import Record
 
 
 class MemoryTable:
-    """A table that is a numpy array."""
+    """A table that is a numpy array: also points as float32 rows."""
+
+    resident = False
 
     def __init__(self, values: np.ndarray, shard_rows: int | None = None, name: str = "") -> None:
         self.array, self.name = values, name
         self.shape: tuple[int, ...] = values.shape
+        self.n_rows, self.n_features = values.shape[0], values.shape[-1]
         self.dtype = values.dtype
         self.shard_rows = shard_rows or block_rows(len(values))
         self._written: set[int] = set()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Unique key of this table."""
-        return f"memory-{id(self)}", self.name
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, as a view."""
@@ -91,11 +88,6 @@ class MemoryStore:
         """What tells this store from all others."""
         return f"memory-{id(self)}"
 
-    @property
-    def scratch_folder(self) -> str:
-        """A folder for unnamed files."""
-        return tempfile.gettempdir()
-
     def table(
         self, name: str, shape: tuple[int, ...], dtype: Any, shard_rows: int | None = None, owner: str | None = None
     ) -> MemoryTable:
@@ -156,9 +148,6 @@ class MemoryStore:
     def exclusive(self) -> AbstractContextManager[None]:
         """Nothing to lock."""
         return nullcontext()
-
-    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> None:
-        """The points are not copied."""
 
     def owner(self, name: str) -> None:
         """One run writes here."""

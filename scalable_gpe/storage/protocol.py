@@ -25,10 +25,10 @@ else:
     ArrayStore = Table = Ragged = StoredRows = Any
 
 
-def write_whole(table: Table, values: np.ndarray) -> None:
-    """Write an array that this process holds, shard by shard."""
+def write_whole(table: Table, values: np.ndarray, first: int = 0) -> None:
+    """Write an array that this process holds, shard by shard, from row `first` on."""
     for start, stop in pieces(len(values), table.shard_rows):
-        table.write(start, values[start:stop])
+        table.write(first + start, values[start:stop])
 
 
 def read_whole(table: Table, empty: Empty = np.empty) -> np.ndarray:

@@ -27,22 +27,12 @@ class ScratchTable:
     shard_rows: int
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Unique key of this table."""
-        return str(self.store.backend), self.name
-
-    @property
     def run_rows(self) -> int:
         """Rows of the smallest part of a file that can be read."""
         rows = _RUN_ROWS
         while rows * self._row_bytes < _RUN_BYTES:
             rows *= 2
         return rows if self.shard_rows % rows == 0 or self.shard_rows >= self.shape[0] else self.shard_rows
-
-    @property
-    def gap_rows(self) -> int:
-        """Rows whose reading takes less time than one more request."""
-        return self.store.backend.request_bytes // self._row_bytes
 
     @property
     def _row_bytes(self) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ from scalable_gpe.storage.backends import StorageOptions, check_new_store, open_
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.commits import Commits
-from scalable_gpe.storage.protocol import Table
 from scalable_gpe.storage.scratch import ScratchTable
 
 FORMAT = "scalable_gpe"
@@ -54,11 +51,6 @@ class ZarrStore(Commits):
         """What tells this store from all others: its URL, or its path with links followed."""
         return str(self) if self.backend.network else os.path.realpath(str(self))
 
-    @property
-    def scratch_folder(self) -> str:
-        """A folder for unnamed files: that of the store, or one of this machine beside a store on a network."""
-        return tempfile.gettempdir() if self.backend.network or self.read_only else str(self)
-
     def _begin(self) -> dict[str, Any]:
         """Make the group of a new store."""
         check_new_store(str(self))
@@ -73,12 +65,6 @@ class ZarrStore(Commits):
             raise StoreError(f"store {str(self)!r} cannot be made: {error}. Pass another path.") from error
         return attributes
 
-    @cached_property
-    def root(self) -> zarr.Group:
-        """The group of the whole store."""
-        with self.backend.io():
-            return zarr.open_group(self.storage, mode="r" if self.read_only else "r+", zarr_format=3)
-
     # --- tables -------------------------------------------------------------------------------
 
     def table(
@@ -88,8 +74,8 @@ class ZarrStore(Commits):
         shard = min(shard_rows or block_rows(shape[0]), max(shape[0], 1))
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
         chunk = max(1, min(_TAKE_ROWS if len(shape) > 1 else shard, shard, _CHUNK_BYTES // max(row_bytes, 1)))
-        if shard % chunk:  # a shard is a whole number of chunks
-            chunk = shard
+        # a shard is a whole number of chunks
+        chunk = next((rows for rows in range(chunk, chunk // 2, -1) if shard % rows == 0), shard)
         widths = [max(1, size) for size in shape[1:]]  # zarr 3.2 refuses chunks of no columns
         array = self._array(name, shape, dtype, (chunk, *widths), (shard, *widths), owner=owner)
         return StoredTable(self, array)
@@ -103,10 +89,6 @@ class ZarrStore(Commits):
         width = -(-(longest + 1) // chunk) * chunk
         array = self._array(name, (n_blocks, width), dtype, (1, chunk), (1, width), write_empty=False)
         return StoredRagged(self, array)
-
-    def input_copy(self, name: str, shape: tuple[int, int], shard_rows: int) -> Table | None:
-        """Make the table that stores the points, so that a later process needs no X."""
-        return self.table(name, shape, np.float32, shard_rows)
 
     def scratch_table(self, name: str, shape: Sequence[int], dtype: Any, shard_rows: int) -> ScratchTable:
         """Make a table without metadata, which its owner removes."""
@@ -128,8 +110,9 @@ class ZarrStore(Commits):
         self.remove(name)
         with self.backend.io():
             self._make_parents(name)
-            self.root.create_array(
-                name,
+            zarr.create_array(
+                self.storage,
+                name=name,
                 shape=shape,
                 dtype=dtype,
                 chunks=chunks,
@@ -159,8 +142,7 @@ class ZarrStore(Commits):
 
     def find_table(self, name: str) -> StoredTable | None:
         """Find the table of that name, or None."""
-        array = self.open(name)
-        return None if array is None else StoredTable(self, array)
+        return None if self.described(name) is None else self.open_table(name)
 
     def detach(self, name: str) -> Any:
         """Return the array of a table, which stays in the store."""
@@ -179,10 +161,6 @@ class ZarrStore(Commits):
             self.remove(name)
         self.backend.delete("zarr.json")
         self.backend.remove_root()
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each group directly below the root."""
-        return {name: self.backend.size(name) for name in self.backend.folders()}
 
     @contextmanager
     def exclusive(self, *, repaired: bool = True) -> Iterator[None]:

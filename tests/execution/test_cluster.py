@@ -117,16 +117,6 @@ def test_a_cluster_is_used_where_it_pays(
     assert (result.points[:] == gpe.open(expected).points[:]).all()
 
 
-def test_a_cluster_of_one_host_is_not_faster_than_its_threads(client, monkeypatch):
-    monkeypatch.setattr(engine, "_LEAST_ROWS", 2000)
-    with client.as_current():
-        for is_dask in (False, True):
-            reason = engine.workers_for(None, None, n_rows=1999, is_dask=is_dask).placement.reason
-            assert "pays from 2,000 rows" in reason
-            reason = engine.workers_for(None, None, n_rows=2000, is_dask=is_dask).placement.reason
-            assert "on this host" in reason
-
-
 def test_graphs_and_estimators_take_a_client(client, torus):
     from sklearn.base import clone
 

@@ -102,7 +102,7 @@ def test_borders_that_gain_little_are_followed_by_all_rows(small_parts, monkeypa
     def mend(X, names, earlier, *_):
         rounds_made.append("borders")
         order = np.arange(len(X), dtype=np.int32)
-        return parts.PartLists(order, *earlier.lists(order), [])
+        return parts.PartLists(order, *earlier.lists(order))
 
     def search(*given):
         rounds_made.append("all")

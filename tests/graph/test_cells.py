@@ -1,6 +1,7 @@
 """The search by cells against brute force, over threads, parts and storage."""
 
 import itertools
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells import rounds
-from scalable_gpe.graph.cells.plan import SearchPlan, plan_search
+from scalable_gpe.graph.cells.plan import plan_search
 from scalable_gpe.graph.cells.rounds import search_cells
 from scalable_gpe.graph.recall import exact_sample, recall_standard_error
 from scalable_gpe.storage.memory import MemoryStore, MemoryTable
@@ -55,8 +56,7 @@ def search_rows(source, k, *, store=None, n_jobs=2, random_state=0, **options):
 def search(X, k, **options):
     lists, sample = search_rows(Resident(X), k, **options)
     indices, squares = np.empty((len(X), k), np.int32), np.empty((len(X), k), np.float32)
-    indices[lists.order] = lists.neighbors.read(0, len(X))
-    squares[lists.order] = lists.distances.read(0, len(X))
+    indices[lists.order], squares[lists.order] = lists.lists(0, len(X))
     recall, error = sample.recall(np.sqrt(squares[sample.points]))
     assert recall == lists.recall
     return Found(indices, squares, lists.order, recall, error, lists.n_rounds)
@@ -144,6 +144,23 @@ def test_small_and_odd_sizes(n, k, rng):
     assert share_found(found, X, k) >= 0.95
 
 
+def test_a_last_part_of_one_row(rng, monkeypatch):
+    monkeypatch.setattr(rounds, "plan_search", lambda *shape, **given: replace(plan_search(*shape), part_rows=1200))
+    X = rng.standard_normal((2401, 5)).astype(np.float32)
+    found = search(X, 15)
+    check_lists(found, X, 15)
+    assert share_found(found, X, 15) >= 0.95
+
+
+@pytest.mark.parametrize("n_rows", [3000, 1_000_003, 99_999_989])
+def test_parts_can_be_halved_into_shards(n_rows):
+    plan = plan_search(n_rows, 20, 15, part_rows=n_rows // 3)
+    rows = [stop - start for start, stop in map(plan.part, range(plan.n_parts))]
+    assert sum(rows) == n_rows and rows[:-1] == [plan.part_rows] * (len(rows) - 1) and 0 < rows[-1] <= plan.part_rows
+    assert n_rows / 4 <= plan.part_rows <= 1.01 * n_rows / 3
+    assert plan.part_rows % 2 ** (plan.part_rows.bit_length() - 9) == 0
+
+
 def test_one_leaf_is_exact(rng):
     X = rng.standard_normal((400, 7)).astype(np.float32)
     found = search(X, 10)
@@ -171,8 +188,7 @@ def test_same_bytes_on_any_threads_and_groups(kind, part_rows, rng, monkeypatch)
     for n_jobs, n_parts in [(1, 1), (2, 1), (4, 3), (3, 4)]:
         monkeypatch.setattr(MemoryPlan, "parts_at_once", lambda self, n=n_parts: n)
         lists, _ = search_rows(Resident(X), 12, random_state=5, n_jobs=n_jobs, part_rows=part_rows, recall=0.999)
-        n = len(X)
-        found = [lists.order, lists.neighbors.read(0, n), lists.distances.read(0, n), lists.recall, lists.n_rounds]
+        found = [lists.order, *lists.lists(0, len(X)), lists.recall, lists.n_rounds]
         first = first or found
         for a, b in zip(first, found, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -199,9 +215,6 @@ class CopyingStore(MemoryStore):
 
     persistent = True
 
-    def input_copy(self, name, shape, shard_rows):
-        return self.table(name, shape, np.float32, shard_rows)
-
 
 def test_rows_outside_of_memory_are_read_one_part_at_a_time(rng):
     X = curved(rng, 20_000).astype(np.float32)
@@ -211,21 +224,9 @@ def test_rows_outside_of_memory_are_read_one_part_at_a_time(rng):
     assert Counted.largest <= 5000
     in_memory = search(X, 15, part_rows=5000)
     np.testing.assert_array_equal(lists.order, in_memory.order)
-    np.testing.assert_array_equal(lists.neighbors.read(0, 20_000), in_memory.indices[in_memory.order])
-    np.testing.assert_array_equal(lists.distances.read(0, 20_000), in_memory.squared_distances[in_memory.order])
+    np.testing.assert_array_equal(lists.lists(0, 20_000)[0], in_memory.indices[in_memory.order])
+    np.testing.assert_array_equal(lists.lists(0, 20_000)[1], in_memory.squared_distances[in_memory.order])
     np.testing.assert_array_equal(lists.rows(0, 20_000), X[lists.order])
-
-
-def test_lists_that_are_replaced_are_those_of_rounds_that_write_new_ones(rng, monkeypatch):
-    """Three rounds, the later ones near the borders of the parts of the round before."""
-    monkeypatch.setattr(SearchPlan, "least_rounds", 3)
-    monkeypatch.setattr(rounds, "_WORTHWHILE", -1)
-    X = gaussian(rng, 6000).astype(np.float32)
-    replaced, _ = search_rows(Resident(X), 12, part_rows=1500, recall=0.3)
-    written, _ = search_rows(Counted(X), 12, part_rows=1500, recall=0.3, store=CopyingStore())
-    assert replaced.n_rounds == written.n_rounds == 3
-    np.testing.assert_array_equal(replaced.neighbors.read(0, 6000), written.neighbors.read(0, 6000))
-    np.testing.assert_array_equal(replaced.distances.read(0, 6000), written.distances.read(0, 6000))
 
 
 class Killed(Exception):
@@ -265,33 +266,22 @@ def test_resumes_at_parts(rng):
             n_deaths += 1
     assert n_deaths >= 4
     np.testing.assert_array_equal(lists.order, whole.order)
-    np.testing.assert_array_equal(lists.neighbors.read(0, 6000), whole.neighbors.read(0, 6000))
-    np.testing.assert_array_equal(lists.distances.read(0, 6000), whole.distances.read(0, 6000))
+    np.testing.assert_array_equal(lists.lists(0, 6000)[0], whole.lists(0, 6000)[0])
+    np.testing.assert_array_equal(lists.lists(0, 6000)[1], whole.lists(0, 6000)[1])
 
 
 @pytest.mark.parametrize("kind", [gaussian, wide])
 def test_a_descent_ends_at_the_first_step_that_reaches_the_recall(kind, rng):
-    """The trace ends with the recall of the result; a higher target repeats the same steps, and makes more of them."""
+    """A higher target takes more steps, which find more."""
     X = kind(rng, 5000).astype(np.float32)
-    traces = []
+    reached = []
     for recall in (0.9, 0.97, 1.0):
         lists, sample = search_rows(Resident(X), 12, recall=recall)
-        found = sample.shares(np.sqrt(lists.distances.read(0, 5000)[np.argsort(lists.order)[sample.points]]))
-        assert lists.trace[-1] == pytest.approx(lists.recall) == pytest.approx(found.mean())
-        assert (np.diff(lists.trace) >= 0).all()
-        if recall < 1:
-            assert lists.n_rounds == 1 and lists.trace[-1] - recall_standard_error(found) >= recall
-            assert len(lists.trace) == 1 or lists.trace[-2] < recall + 0.02
-        traces.append(lists.trace)
-    assert traces[0] == traces[1][: len(traces[0])] and traces[1] == traces[2][: len(traces[1])]
-    assert len(traces[0]) <= len(traces[1]) < len(traces[2])
-
-
-def test_the_trace_of_several_parts_is_the_recall_of_all_their_lists(rng):
-    X = gaussian(rng, 6000).astype(np.float32)
-    lists, _ = search_rows(Resident(X), 12, part_rows=1500, recall=0.9)
-    assert lists.n_rounds > 1 and lists.trace[-1] == pytest.approx(lists.recall)
-    assert lists.trace[0] < 0.8 < 0.9 < lists.trace[-1]
+        found = sample.shares(np.sqrt(lists.lists(0, 5000)[1][np.argsort(lists.order)[sample.points]]))
+        assert lists.recall == pytest.approx(found.mean())
+        assert recall == 1 or (lists.n_rounds == 1 and lists.recall - recall_standard_error(found) >= recall)
+        reached.append(lists.recall)
+    assert reached[0] <= reached[1] < reached[2]
 
 
 def test_storage_order_keeps_neighbours_together(rng):

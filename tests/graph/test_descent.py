@@ -9,7 +9,7 @@ from numba import njit
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells import descent
 from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
-from scalable_gpe.graph.cells.plan import Effort, plan_search, seed_of
+from scalable_gpe.graph.cells.plan import Effort, seed_of
 from scalable_gpe.loops import descent as loops
 from scalable_gpe.loops.vectors import exact_square, four_squares
 
@@ -162,9 +162,3 @@ def test_samples_hold_candidates_once_and_all_of_them_if_they_are_few(rng):
             if new and len(candidates) <= n_sampled:
                 assert set(sample) == candidates
     assert n_full > 100
-
-
-def test_a_low_recall_takes_less_effort_until_it_is_missed():
-    low, usual = (plan_search(10**6, 20, 15, recall=recall) for recall in (0.85, 0.86))
-    assert low.effort.list_length < usual.effort.list_length and low.effort.few > usual.effort.few
-    assert low.of_round(low.least_rounds).effort == usual.of_round(usual.least_rounds).effort

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -197,14 +194,6 @@ def test_a_result_from_before_the_store_was_started_over_is_refused(X, store, tm
             call()
 
 
-def test_starting_over(X, store):
-    gpe.embed(X, store=store, **OPTIONS)
-    other = gpe.embed(X[:400], store=store, resume=False, **OPTIONS)
-    assert bytes_of(other.points) == bytes_of(gpe.embed(X[:400], **OPTIONS).points)
-    assert bytes_of(gpe.open(store).points) == bytes_of(other.points)
-    assert len({name.split("/")[1] for name in contents(store) if name.startswith("graph/")} - {"zarr.json"}) == 1
-
-
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_foreign_directory_is_not_touched(X, tmp_path, resume):
     (tmp_path / "photos").mkdir()
@@ -236,73 +225,6 @@ def test_nothing_to_open(tmp_path, X):
         gpe.open(tmp_path / "empty")
 
 
-def test_a_second_process_is_refused(X, store):
-    """A real process, which holds the store while it works and reports when it has started."""
-    np.save(store.parent / "X.npy", X)
-    code = f"""
-import sys, scalable_gpe as gpe
-def wait(stage, done, total):
-    if stage == "heat":
-        print("working", flush=True)
-        sys.stdin.readline()
-        sys.exit(3)
-gpe.embed({str(store.parent / "X.npy")!r}, store={str(store)!r}, progress=wait, n_jobs=1, n_neighbors=7,
-          n_components=5, power=(3, 40))
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout.readline() == "working\n"
-        for resume in (True, False):
-            with pytest.raises(StoreError, match="in use by another process"):
-                gpe.embed(X, store=store, resume=resume, **OPTIONS)
-        child.communicate("go on\n")
-    assert child.returncode == 3
-    # the lock ended with its holder, and its results are used
-    assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == bytes_of(gpe.embed(X, **OPTIONS).points)
-
-
-# --- damage ---------------------------------------------------------------------------------------
-
-
-def test_a_flipped_byte_in_any_array_is_named(X, store):
-    """Read through the library, every damaged array raises; none gives wrong numbers."""
-    with block_sizes(block_rows=170):
-        gpe.embed(X, store=store, **OPTIONS)
-        opened = ZarrStore(store, read_only=True)
-        for name in arrays_in(store):
-            for file in [file for file in (store / name / "c").rglob("*") if file.is_file()][:1]:
-                sound = file.read_bytes()
-                for offset in (0, len(sound) // 2, len(sound) - 1):
-                    broken = bytearray(sound)
-                    broken[offset] ^= 0x10
-                    file.write_bytes(bytes(broken))
-                    table = opened.open_table(name)
-                    with pytest.raises(StoreError, match=f"array '{name}'"):
-                        table.read(0, table.shape[0])
-                file.write_bytes(sound)
-        assert bytes_of(gpe.open(store).points) == bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
-
-
-def test_damage_gives_an_error_or_the_right_answer(X, store):
-    """Whatever is broken, opening names it, and the next run makes it again."""
-    expected = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
-    names = arrays_in(store)
-    for number, name in enumerate(names[::2]):
-        chunk = next(file for file in (store / name / "c").rglob("*") if file.is_file())
-        metadata = store / name / "zarr.json"
-        if number % 3 == 0:
-            chunk.unlink()
-        elif number % 3 == 1:
-            metadata.write_text(metadata.read_text().replace('"zarr_format": 3', '"zarr_format":  3'))
-        else:
-            metadata.unlink()
-        with pytest.raises(StoreError, match="|".join(part for part in name.split("/")[-2:])):
-            gpe.open(store)
-        assert bytes_of(gpe.embed(X, store=store, **OPTIONS).points) == expected, name
-        assert bytes_of(gpe.open(store).points) == expected, name
-
-
 # --- interruptions --------------------------------------------------------------------------------
 
 
@@ -326,18 +248,6 @@ def test_an_interrupted_run_resumes(X, store, stage):
         assert bytes_of(gpe.open(store).points) == bytes_of(resumed.points)
 
 
-def test_an_interrupted_second_run_leaves_the_first(X, store):
-    first = bytes_of(gpe.embed(X, store=store, **OPTIONS).points)
-
-    def interrupt(stage, done, total):
-        if stage == "sketch":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gpe.embed(X, store=store, epsilon=0.4, progress=interrupt, **OPTIONS)
-    assert bytes_of(gpe.open(store).points) == first
-
-
 # --- single stages in a store ---------------------------------------------------------------------
 
 
@@ -352,24 +262,6 @@ def test_a_stored_graph_of_other_points_is_not_mixed_up(X, store):
     except StoreError:
         return
     assert (second.to_scipy() != expected).nnz == 0
-
-
-def test_a_stored_sketch_of_another_kernel_is_not_mixed_up(X, store):
-    kernels = [gpe.gaussian_kernel(gpe.neighbor_graph(points, 6)) for points in (X, X[::-1].copy())]
-    for kernel in kernels:
-        heat = gpe.heat_kernel(kernel)
-        expected = gpe.gp_embedding(heat, 3, 5)
-        try:
-            stored = gpe.gp_embedding(heat, 3, 5, store=store)
-        except StoreError:
-            continue
-        assert bytes_of(stored) == bytes_of(expected)
-
-
-def test_paths_as_text_and_as_path(X, tmp_path):
-    one = gpe.embed(X, store=str(tmp_path / "text"), **OPTIONS)
-    other = gpe.embed(X, store=Path(tmp_path / "path"), **OPTIONS)
-    assert bytes_of(one.points) == bytes_of(other.points) == bytes_of(gpe.open(str(tmp_path / "path")).points)
 
 
 def test_a_store_of_other_versions_warns_and_opens(tmp_path):

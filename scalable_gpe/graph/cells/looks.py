@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from scalable_gpe.graph.cells.descent import SortedLists, rows_of
 from scalable_gpe.graph.cells.trees import Floats, Ints
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
 from scalable_gpe.loops import points as loops
+
+ListsAt = Callable[[Ints], tuple[Ints, Floats]]
 
 
 @dataclass(frozen=True)
@@ -20,67 +22,35 @@ class Goal:
     sample: ExactSample
     recall: float
 
-    def is_reached(self, shares: np.ndarray) -> bool:
-        """Whether the mean over sampled rows, less its standard error, is high enough."""
-        if len(shares) < 2:
-            return False
-        error = 0.0 if self.sample.is_whole else recall_standard_error(shares)
-        return float(shares.mean()) - error >= self.recall
+    def looking(
+        self, X: Floats, names: Ints, n_settled: int, part: Ints, earlier: ListsAt | None
+    ) -> Callable[[SortedLists], bool]:
+        """Whether lists of the rows `names` of X have reached the goal: a function; `n_settled` entries count.
 
-
-@dataclass(frozen=True)
-class SampledRows:
-    """The sampled rows of one part.
-
-    `names` are their row numbers, `near` and `far` their lists of earlier rounds, `n_inside` counts the true neighbours
-    of each that the part or these lists hold. `trace` collects, after each step, the sum of their shares of all true
-    neighbours.
-    """
-
-    goal: Goal
-    names: Ints
-    near: Ints
-    far: Floats
-    n_inside: np.ndarray
-    reach: np.ndarray
-    trace: list[float] = field(default_factory=list)
-
-    @staticmethod
-    def of_part(goal: Goal, names: Ints, near: Ints, far: Floats) -> SampledRows:
-        """Those of a part with the rows `names`; `near` and `far` are lists of earlier rounds of its sampled rows."""
-        sample = goal.sample
-        own = np.isin(sample.points, names)
-        true = sample.neighbors[own]
+        `part` are all rows of the part, `earlier` gives the lists of earlier rounds at some places in it.
+        """
+        sample, own = self.sample, np.isin(self.sample.points, part)
+        sampled, true, reach = sample.points[own], sample.neighbors[own], sample.reach[own] ** 2
+        near, far = np.empty((len(sampled), 0), np.int32), np.empty((len(sampled), 0), np.float32)
+        if earlier is not None:
+            in_part = np.flatnonzero(np.isin(part, sampled)).astype(np.int32)
+            near, far = earlier(in_part[np.argsort(part[in_part])])
         is_listed = (true[:, :, None] == near[:, None, :]).any(axis=2)
-        n_inside = (np.isin(true, names) | is_listed).sum(axis=1)
-        return SampledRows(goal, sample.points[own], near, far, n_inside, sample.reach[own] ** 2)
-
-    @property
-    def n_found_earlier(self) -> np.ndarray:
-        """True neighbours of each row in the lists of earlier rounds."""
-        n_found: np.ndarray = (self.far <= self.reach[:, None]).sum(axis=1)
-        return n_found
-
-    def note(self, n_found: np.ndarray) -> None:
-        """Note the recall of a step."""
-        n_true = self.goal.sample.neighbors.shape[1]
-        self.trace.append(float(np.minimum(n_found, n_true).sum()) / n_true)
-
-    def looking(self, X: Floats, names: Ints, n_settled: int) -> Callable[[SortedLists], bool]:
-        """Whether lists of the rows `names` of X have reached the goal: a function; `n_settled` entries count."""
-        places = np.flatnonzero(np.isin(names, self.names))
-        at = np.searchsorted(self.names, names[places])
+        n_inside, n_earlier = (np.isin(true, part) | is_listed).sum(axis=1), (far <= reach[:, None]).sum(axis=1)
+        places = np.flatnonzero(np.isin(names, sampled))
+        at = np.searchsorted(sampled, names[places])
 
         def is_reached(lists: SortedLists) -> bool:
-            n_found = self.n_found_earlier
+            n_found = n_earlier.copy()
             others = rows_of(lists.entries[places, :n_settled])
             squares = np.empty(others.shape, np.float32)
             loops.list_squares(X, places, np.maximum(others, 0), squares)
-            is_known = (names[others][:, :, None] == self.near[at][:, None, :]).any(axis=2)
-            is_near = (others >= 0) & ~is_known & (squares <= self.reach[at, None])
-            n_found[at] += is_near.sum(axis=1)
-            self.note(n_found)
-            inside = self.n_inside > 0
-            return self.goal.is_reached(np.minimum(n_found / np.maximum(self.n_inside, 1), 1.0)[inside])
+            is_known = (names[others][:, :, None] == near[at][:, None, :]).any(axis=2)
+            n_found[at] += ((others >= 0) & ~is_known & (squares <= reach[at, None])).sum(axis=1)
+            shares = np.minimum(n_found / np.maximum(n_inside, 1), 1.0)[n_inside > 0]
+            if len(shares) < 2:
+                return False
+            error = 0.0 if sample.is_whole else recall_standard_error(shares)
+            return float(shares.mean()) - error >= self.recall
 
         return is_reached

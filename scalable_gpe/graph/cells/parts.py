@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
-from scalable_gpe.graph.cells.looks import Goal, SampledRows
+from scalable_gpe.graph.cells.looks import Goal
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.graph.cells.quantized import in_bytes
-from scalable_gpe.graph.cells.tables import PartedTable
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, root, run
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.mapped import inverse_order, take_rows
+from scalable_gpe.storage.protocol import Table
 
 Bounds = NDArray[np.int64]
 Tree = tuple[Ints, Bounds]
@@ -29,41 +29,44 @@ _SPARE = 2  # entries beyond n_neighbors whose exact distances are computed: flo
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists after a round: the position of each row in the parts of that round, and the place of its list."""
+    """Lists after a round, in the order of its parts, and the position of each row in it."""
 
     position: Panel
-    place: Panel
-    neighbors: PartedTable
-    distances: PartedTable
+    neighbors: Table
+    distances: Table
+
+    def of_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lists of some rows, and their squared distances."""
+        places = take_rows(self.position.whole(rows), rows)
+        return self.neighbors.take(places), self.distances.take(places)
 
 
 @dataclass(frozen=True)
 class Earlier:
     """Results of earlier rounds for the rows of a part, read only when needed, because a part is large.
 
-    `positions` are those of the rows in the parts of the last round, `places` those of their lists.
+    `positions` are those of the rows in the parts of the last round.
     """
 
     found: Lists
     positions: Ints
-    places: Ints
     inside: Panel
     start: int
     stop: int
 
     def lists(self, order: Ints) -> tuple[Ints, Floats]:
         """Row numbers and distances."""
-        places = self.places[order]
+        places = self.positions[order]
         return self.found.neighbors.take(places), self.found.distances.take(places)
 
     def farthest(self, order: Ints) -> Floats:
         """Squared distance of the last entry of each list."""
-        last: Floats = self.found.distances.take(self.places[order])[:, -1].copy()
+        last: Floats = self.found.distances.take(self.positions[order])[:, -1].copy()
         return last
 
     def known(self, order: Ints) -> Ints:
         """Lists as rows of the part, in its order (-1: outside)."""
-        known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.places[order]))
+        known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.positions[order]))
         known -= np.int32(self.start)
         known[(known < 0) | (known >= self.stop - self.start)] = -1
         in_order: Ints = np.append(inverse_order(order), np.int32(-1))[known]
@@ -107,18 +110,19 @@ class PartSearch:
 
 @dataclass(frozen=True)
 class PartLists:
-    """Lists of a part in the order of its cells; `trace` is that of its sampled rows."""
+    """Lists of a part in the order of its cells."""
 
     order: Ints
     neighbors: Ints
     squares: Floats
-    trace: list[float]
 
 
-def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
-    """Search one part; return the order of the first tree's cells and the lists in it. X is reordered in place."""
+def search_part(X: Floats, part: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
+    """Search the rows X of a part, which have the numbers `part`; X is reordered in place.
+
+    Return the order of the first tree's cells, and the lists in it.
+    """
     plan, workers = how.plan, how.workers
-    sampled = _sampled_rows(how.goal, names, earlier, plan.n_neighbors)
     Z = how.reduced(X)
     is_reduced = Z is not X
     order, leaves = how.grow(Z, *root(len(Z)), plan.leaf_rows, 3, "leaves")
@@ -135,22 +139,22 @@ def search_part(X: Floats, names: Ints, earlier: Earlier | None, how: PartSearch
     known = np.empty((len(X), 0), np.int32) if earlier is None else earlier.known(order)
     lists = start_lists(compared, known, found, plan.effort.list_length, workers)
     del known, found
-    names, n_settled = names[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
-    candidates = how.improve(compared, labels, lists, sampled.looking(X, names, n_settled))
+    names, n_settled = part[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
+    is_enough = how.goal.looking(X, names, n_settled, part, None if earlier is None else earlier.lists)
+    candidates = how.improve(compared, labels, lists, is_enough)
     del lists, compared
     near, far = _empty_lists(len(X), plan.n_neighbors) if earlier is None else earlier.lists(order)
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
-    return PartLists(order, near, far, sampled.trace)
+    return PartLists(order, near, far)
 
 
-def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
+def mend_borders(X: Floats, part: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
     """Search near the borders between the parts of the last round; return an order and the lists in it.
 
     Rows in leaves that hold rows of several of these parts are compared, and descend with the neighbours that they
     know. All others keep their lists. X is reordered in place.
     """
     plan, workers = how.plan, how.workers
-    sampled = _sampled_rows(how.goal, names, earlier, plan.n_neighbors)
     Z = how.reduced(X)
     is_reduced = Z is not X
     order, bounds = how.grow(Z, *root(len(Z)), plan.leaf_rows, 3, "leaves")
@@ -162,8 +166,7 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
     is_kept[touched[touched >= 0]] = True
     kept = np.flatnonzero(is_kept)
     if not len(kept):
-        sampled.note(sampled.n_found_earlier)
-        return PartLists(order, *earlier.lists(order), sampled.trace)
+        return PartLists(order, *earlier.lists(order))
     place = np.full(len(order) + 1, -1, np.int32)  # the last one: a row outside the part stays -1
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
@@ -171,7 +174,7 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
     reduced_rows = Z[order[kept]] if is_reduced else None
     del touched, Z
     loops.permute_rows(X, np.concatenate([order[kept], order[~is_kept]]))
-    X, known, names = X[: len(kept)], place[known[kept]], names[order[kept]]
+    X, known, names = X[: len(kept)], place[known[kept]], part[order[kept]]
     labels = Labels(len(kept))
     labels.add(origins[kept])
     labels.add(np.repeat(np.arange(len(sizes)), sizes)[kept])
@@ -187,21 +190,13 @@ def mend_borders(X: Floats, names: Ints, earlier: Earlier, how: PartSearch) -> P
         length, most = plan.effort.list_length, None
     lists = start_lists(compared, known, found, length, workers, most)
     del known, found
-    candidates = how.improve(compared, labels, lists, sampled.looking(X, names, length))
+    candidates = how.improve(compared, labels, lists, how.goal.looking(X, names, length, part, earlier.lists))
     del lists, labels, compared
     near, far = earlier.lists(order)
     near_kept, far_kept = near[kept], far[kept]
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, length, near_kept, far_kept))
     near[kept], far[kept] = near_kept, far_kept
-    return PartLists(order, near, far, sampled.trace)
-
-
-def _sampled_rows(goal: Goal, names: Ints, earlier: Earlier | None, n_neighbors: int) -> SampledRows:
-    """The sampled rows of a part, with their lists of earlier rounds."""
-    places: Ints = np.flatnonzero(np.isin(names, goal.sample.points)).astype(np.int32)
-    places = places[np.argsort(names[places])]
-    near, far = _empty_lists(len(places), n_neighbors) if earlier is None else earlier.lists(places)
-    return SampledRows.of_part(goal, names, near, far)
+    return PartLists(order, near, far)
 
 
 def _empty_lists(n_rows: int, length: int) -> tuple[Ints, Floats]:

@@ -11,8 +11,7 @@ from scalable_gpe.errors import Message
 from scalable_gpe.execution import problem_size
 
 _READ_BYTES = 2**23  # one streaming read
-_LOW_RECALL = 0.85  # less work reaches it
-_FEW_LATER = 0.1  # share of new entries at which later descents over all rows of several parts end
+_FEW, _FEW_LATER = 0.002, 0.1  # share of new entries at which descents end; later ones over all rows of several parts
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,12 @@ class Effort:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The sizes of a search: a function of the shape of the data, n_neighbors, recall and the rows of a part."""
+    """The sizes of a search: a function of the shape of the data, n_neighbors and the rows of a part."""
 
     n_rows: int
     n_features: int
     n_neighbors: int
-    part_rows: int
+    part_rows: int  # of every part but the last one
     leaf_rows: int
     cell_rows: int
     effort: Effort
@@ -48,14 +47,9 @@ class SearchPlan:
         return -(-self.n_rows // self.part_rows)
 
     @property
-    def rows_per_part(self) -> int:
-        """Rows of every part but the last one."""
-        return -(-self.n_rows // self.n_parts)
-
-    @property
     def read_rows(self) -> int:
         """Rows of one streaming read."""
-        return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.rows_per_part // 2))
+        return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.part_rows // 2))
 
     @property
     def least_rounds(self) -> int:
@@ -73,23 +67,21 @@ class SearchPlan:
         """
         if borders_only or n == 0:
             return self
-        length = min(problem_size.longest_list(self.n_neighbors), self.part_rows - 1)
-        effort = replace(_effort(self.n_neighbors, recall=1.0), list_length=length)
+        length = min(problem_size.longest_list(self.n_neighbors), min(self.part_rows, self.n_rows) - 1)
+        effort = replace(self.effort, list_length=length)
         return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=_FEW_LATER))
 
     def part(self, part: int) -> tuple[int, int]:
         """The range of positions of one part."""
-        return part * self.rows_per_part, min((part + 1) * self.rows_per_part, self.n_rows)
+        return part * self.part_rows, min((part + 1) * self.part_rows, self.n_rows)
 
     def part_of(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """The part in which each position lies."""
-        return (positions // np.int32(self.rows_per_part)).astype(np.int32)
+        return (positions // np.int32(self.part_rows)).astype(np.int32)
 
 
-def plan_search(
-    n_rows: int, n_features: int, n_neighbors: int, *, recall: float = 1.0, part_rows: int | None = None
-) -> SearchPlan:
-    """Choose the sizes of a search that is to reach a recall; without `part_rows` all rows are one part."""
+def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> SearchPlan:
+    """Choose the sizes of a search; without `part_rows` all rows are one part."""
     if n_rows >= 2**31:
         raise ValueError(Message(f"`n_rows` must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}."))
     if not 1 <= n_neighbors < n_rows:
@@ -97,8 +89,8 @@ def plan_search(
             Message(f"`n_neighbors` must be between 1 and `n_rows` - 1 = {n_rows - 1}; got {n_neighbors}.")
         )
     leaf_rows = max(512, 8 * (n_neighbors + 1))
-    part_rows = min(n_rows, max(part_rows or n_rows, 2 * leaf_rows))
-    effort = _effort(n_neighbors, recall)
+    part_rows = _equal_parts(n_rows, min(n_rows, max(part_rows or n_rows, 2 * leaf_rows)))
+    list_length = min(problem_size.list_length(n_neighbors), min(part_rows, n_rows) - 1)
     return SearchPlan(
         n_rows=n_rows,
         n_features=n_features,
@@ -106,8 +98,8 @@ def plan_search(
         part_rows=part_rows,
         leaf_rows=leaf_rows,
         cell_rows=64,
-        effort=replace(effort, list_length=min(effort.list_length, part_rows - 1)),
-        n_trees=2 if part_rows == n_rows else 4,
+        effort=Effort(list_length, problem_size.most_sampled(n_neighbors), few=_FEW),
+        n_trees=2 if part_rows >= n_rows else 4,
         n_reduced=64 if n_features > problem_size.WIDE else 0,
     )
 
@@ -118,9 +110,8 @@ def seed_of(random_state: int, *step: Any) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
 
 
-def _effort(n_neighbors: int, recall: float) -> Effort:
-    """What reaches a recall on data that is hard to search; on other data both find nearly all neighbours."""
-    n_sampled = problem_size.most_sampled(n_neighbors)
-    if recall <= _LOW_RECALL:
-        return Effort(max(n_neighbors, problem_size.LEAST_LENGTH - 2), n_sampled, few=0.05)
-    return Effort(problem_size.list_length(n_neighbors), n_sampled, few=0.002)
+def _equal_parts(n_rows: int, most: int) -> int:
+    """Rows of parts of at most `most` rows, or 1 % more: they can be halved often, into shards and chunks of tables."""
+    rows = -(-n_rows // -(-n_rows // most))
+    step = 1 << max(0, (rows // 128).bit_length() - 1)
+    return -(-rows // step) * step

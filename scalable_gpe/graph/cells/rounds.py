@@ -1,14 +1,10 @@
 """Approximate nearest neighbours by cells: each round cuts the rows into parts and searches every part.
 
-One round cuts the rows into parts of at most `part_rows` along a tree that is grown on a sample of the rows. Inside a
-part, trees of median splits end in leaves where all pairs are compared by one matrix product; then neighbours of one
-row are compared with each other until the lists no longer change (a descent). The next round cuts along other
-directions, so that rows which were separated by a border meet, and starts from the lists found so far. Recall is
-measured on sampled rows; rounds continue until it is high enough or the gain becomes too small.
+The next round cuts along other directions, so that rows which were separated by a border meet, and starts from the
+lists found so far, until the recall of sampled rows is high enough or the gain becomes too small.
 
-The lists are a function of the rows, the parameters and `random_state`: the search of a part is a pure function that
-writes its own range, leaves are disjoint, and a list keeps the best of what it is offered in any order. The number of
-parts held at once, the storage of rows and lists, and the number of threads change nothing.
+The search of a part is a pure function that writes its own range, leaves are disjoint, and a list keeps the best of
+what it is offered in any order: threads, the storage of rows and lists, and the parts held at once change nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +21,10 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells.descent import MAX_STEPS
 from scalable_gpe.graph.cells.looks import Goal
 from scalable_gpe.graph.cells.parts import Earlier, Lists, PartSearch, mend_borders, search_part
 from scalable_gpe.graph.cells.plan import SearchPlan, plan_search, seed_of
-from scalable_gpe.graph.cells.tables import PartedTable, PartedTables
+from scalable_gpe.graph.cells.tables import SearchTables
 from scalable_gpe.graph.cells.trees import Floats, Ints, fit_reduction, halve, root
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
@@ -37,7 +32,7 @@ from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.protocol import write_whole
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8
@@ -47,42 +42,25 @@ Load = Callable[[int, Ints], Floats]
 
 
 @dataclass(frozen=True)
-class InStorageOrder:
-    """Lists in storage order, which is the order of the first round; the table may have that of the last round."""
-
-    table: PartedTable
-    order: Panel
-    place: Panel
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Lists of some rows."""
-        rows = self.order.rows(start, stop)
-        return self.table.take(take_rows(self.place.whole(rows), rows))
-
-
-@dataclass(frozen=True)
 class CellsResult:
-    """Lists in storage order, as `NeighborLists` has them.
+    """Lists in storage order, which is the order of the first round, as `NeighborLists` has them.
 
-    `neighbors` holds row numbers of the source, `distances` squared distances (float32 of a float64 sum), each list
-    sorted by (distance, row). `trace` is the recall of the sampled rows before the first step of a descent, and after
-    each step, of all rounds.
+    `found` has them in the order of the last round; `shared_order` is `order` as tasks read it.
     """
 
     order: np.ndarray
-    neighbors: InStorageOrder
-    distances: InStorageOrder
-    points: PartedTable | RowSubset
+    shared_order: Panel
+    found: Lists
+    points: Rows
     recall: float
     n_rounds: int
-    trace: tuple[float, ...]
 
     def __getstate__(self) -> object:
         return {**vars(self), "order": None}  # tasks read tables, never the whole order
 
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Lists of some rows."""
-        return self.neighbors.read(start, stop), self.distances.read(start, stop)
+        return self.found.of_rows(self.shared_order.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows in storage order."""
@@ -104,7 +82,7 @@ def search_cells(
 
     No two rows may be equal. `sample` measures the recall after each round.
     """
-    plan = plan_search(source.n_rows, source.n_features, n_neighbors, recall=recall, part_rows=part_rows)
+    plan = plan_search(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
     panels = Panels(context)
     with process.one_blas_thread(), context.workers.progress.stage("search", 3 * plan.n_parts):
         goal = Goal(sample, recall if plan.n_parts == 1 else (1 + recall) / 2)
@@ -121,14 +99,10 @@ def search_cells(
             before, measured = measured, search.recall(n_rounds, sample, found)
             gain = measured.mean - before.mean
             n_rounds += 1
-        neighbors, distances = (
-            InStorageOrder(table, search.order, found.place) for table in (found.neighbors, found.distances)
-        )
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
-        trace = tuple(share for n in range(n_rounds) for share in search.trace(n))
     points = RowSubset(source, order) if search.rows is None else search.rows
-    return CellsResult(order, neighbors, distances, points, measured.mean, n_rounds, trace)
+    return CellsResult(order, search.order, found, points, measured.mean, n_rounds)
 
 
 @dataclass(frozen=True)
@@ -156,9 +130,10 @@ class _Search:
         self.source, self.plan, self.goal = source, plan, goal
         self.seed_of, self.threads = partial(seed_of, random_state), context.workers.here
         self._context, self._panels = context, panels
-        self._tables = PartedTables(context, name, plan)
-        # rows that are in memory are not copied
-        self.rows = None if source.resident else self._tables.input_copy("rows", plan.n_features)
+        self._tables = SearchTables(context, name, plan)
+        # rows that are in memory are not copied, nor is anything into it
+        is_copied = context.store.persistent and not source.resident
+        self.rows = self._tables.table("rows", plan.n_features, np.float32) if is_copied else None
         # storage order and its inverse, once the first round is done
         self.order: Panel = panels.of(np.empty(0, np.int32))
         self.position: Panel = self.order
@@ -188,22 +163,9 @@ class _Search:
             store.commit(name, known)
         return known
 
-    def trace(self, n: int) -> list[float]:
-        """Recall of the sampled rows after each step of a round; a part that has ended keeps its last lists."""
-        shares = self._trace(n).read(0, self.plan.n_parts)
-        n_steps = (~np.isnan(shares)).sum(axis=1)
-        steps = np.minimum(np.arange(n_steps.max()), np.maximum(n_steps - 1, 0)[:, None])
-        sums = np.nan_to_num(np.take_along_axis(shares, steps, axis=1)).sum(axis=0)
-        return [float(value) for value in sums / len(self.goal.sample.points)]
-
-    def _trace(self, n: int) -> Table:
-        """The table of the traces of all parts in one round."""
-        name, shape = self._tables.name(f"trace-{n}"), (self.plan.n_parts, MAX_STEPS + 1)
-        return self._context.store.table(name, shape, np.float64, shard_rows=1)
-
     def _measured(self, sample: ExactSample, found: Lists) -> _Recall:
         position, part_of = found.position.whole(), self.plan.part_of
-        shares = sample.shares(np.sqrt(found.distances.take(take_rows(found.place.whole(), sample.points))))
+        shares = sample.shares(np.sqrt(found.of_rows(sample.points.astype(np.int32))[1]))
         own, others = (part_of(take_rows(position, rows)) for rows in (sample.points, sample.neighbors))
         is_inside = (others == own[:, None]).all(axis=1)
 
@@ -229,7 +191,7 @@ class _Search:
                 members[start:stop] = take_rows(order, places)
         later = self._search_parts(n, members, found, borders_only)
         self._tables.drop("moved")
-        if found is not None and later.neighbors is not found.neighbors:
+        if found is not None:
             self._tables.drop(f"neighbors-{n - 1}")
             self._tables.drop(f"distances-{n - 1}")
         return later
@@ -238,14 +200,9 @@ class _Search:
         plan, panels = self.plan, self._panels
         inside, by_part = panels.of(inverse_order(members, self._context.empty)), panels.of(members)
         load = self._first_load(inside) if found is None else self._later_load
-        order, trace = self._tables.table(f"order-{n}", 1, np.int32), self._trace(n)
-        # a part reads lists of its own rows alone, so that it may replace them where no other run resumes from them
-        replaced = found if found is not None and self._tables.in_memory else None
-        if replaced is None:
-            neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
-            distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
-        else:
-            neighbors, distances = replaced.neighbors, replaced.distances
+        order = self._tables.table(f"order-{n}", 1, np.int32)
+        neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
+        distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
 
         def search_one(part: int) -> None:
             start, stop = plan.part(part)
@@ -258,19 +215,11 @@ class _Search:
                 searched = mend_borders(X, ids, earlier, how)
             else:
                 searched = search_part(X, ids, earlier, how)
-            cell_order, lists, squares = searched.order, searched.neighbors, searched.squares
-            steps = np.full((1, MAX_STEPS + 1), np.nan)
-            steps[0, : len(searched.trace)] = searched.trace
-            trace.write(part, steps)
             if found is None and self.rows is not None:
-                self.rows.write(start, X)
-            order.write(start, ids[cell_order][:, None])
-            if replaced is None or earlier is None:
-                neighbors.write(start, lists)
-                distances.write(start, squares)
-            else:
-                neighbors.replace(earlier.places[cell_order], lists)
-                distances.replace(earlier.places[cell_order], squares)
+                write_whole(self.rows, X, start)
+            write_whole(order, ids[searched.order][:, None], start)
+            write_whole(neighbors, searched.neighbors, start)
+            write_whole(distances, searched.squares, start)
 
         search_one.__name__ = "search_part"  # the task's name on a dashboard
         self._tables.run(search_one, "part", n)
@@ -281,7 +230,7 @@ class _Search:
         position = panels.of(inverse_order(final, self._context.empty))
         if found is None:
             self.order, self.position = panels.of(final), position
-        return Lists(position, position if replaced is None else replaced.place, neighbors, distances)
+        return Lists(position, neighbors, distances)
 
     def _first_load(self, inside: Panel) -> Load:
         """Return the function that loads the rows of a part in the first round; `inside` are places in the parts.
@@ -297,7 +246,7 @@ class _Search:
             return plan.part_of(inside.rows(*plan.part(part)))
 
         counts = np.stack([np.bincount(parts_of(part), minlength=plan.n_parts) for part in range(plan.n_parts)])
-        ends = np.cumsum(counts, axis=1) + np.arange(plan.n_parts)[:, None] * plan.rows_per_part
+        ends = np.cumsum(counts, axis=1) + np.arange(plan.n_parts)[:, None] * plan.part_rows
         moved = self._tables.table("moved", plan.n_features, np.float32)
 
         def move_part(part: int) -> None:
@@ -305,7 +254,9 @@ class _Search:
             rows = np.empty((stop - start, plan.n_features), np.float32)
             for first, last in ranges(len(rows), plan.read_rows):
                 rows[first:last] = self.source.read(start + first, start + last)
-            moved.write(start, rows, np.argsort(parts_of(part), kind="stable"))
+            order = np.argsort(parts_of(part), kind="stable")
+            for first, last in ranges(len(rows), moved.shard_rows):
+                moved.write(start + first, rows[order[first:last]])
 
         self._tables.run(move_part, "moved")
 
@@ -324,9 +275,7 @@ class _Search:
 
     def _earlier(self, found: Lists, ids: Ints, inside: Panel, start: int, stop: int) -> Earlier:
         """Results of earlier rounds for the rows `ids`, which are at `start` to `stop` of this round's parts."""
-        positions = take_rows(found.position.whole(), ids)
-        places = positions if found.place is found.position else take_rows(found.place.whole(), ids)
-        return Earlier(found, positions, places, inside, start, stop)
+        return Earlier(found, take_rows(found.position.whole(), ids), inside, start, stop)
 
     def _partition(self, n: int) -> Ints:
         """Return the rows part by part, ascending inside each part."""
