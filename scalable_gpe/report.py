@@ -57,6 +57,7 @@ class Report:
     reasons: dict[str, str]
     finished_at: float
     n_parts: int | None = None
+    recall_trace: tuple[float, ...] = ()
     n_panels: int | None = None
     horizon: int | None = None
     first_power: int | None = None
@@ -76,7 +77,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as users see it: plain numbers, texts, lists and dicts."""
-        shown = asdict(self) | {"warnings": list(self.warnings)}
+        shown = asdict(self) | {"warnings": list(self.warnings), "recall_trace": list(self.recall_trace)}
         if isinstance(self.power, tuple):
             shown["power"] = list(self.power)
         return shown
@@ -115,6 +116,7 @@ def make_report(
         recall=graph.recall,
         recall_error=graph.metadata.recall_error,
         n_parts=graph.metadata.n_parts,
+        recall_trace=graph.metadata.recall_trace,
         lost_mass=kernel.lost_mass,
         missing_weight=kernel.missing_weight,
         sinkhorn_iterations=heat.n_iter if bistochastic else None,

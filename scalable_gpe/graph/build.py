@@ -328,6 +328,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     if not isinstance(products, Jaccard):
         stored = save_points(found.rows, stored, context, name)
     save_lists(found, n_neighbors, context, name)
+    trace = found.trace
     del found  # a k-d tree is large
     release_freed_memory()
     context.tune_memory()
@@ -347,6 +348,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
         remarks=remarks,
         n_dropped=0 if rows.dropped is None else len(rows.dropped),
         n_parts=n_parts,
+        recall_trace=trace,
         **of_input(rows),
     )
 

@@ -48,6 +48,7 @@ class GraphMetadata:
     warning: str | None = None
     exponent: int = 0
     n_parts: int | None = None
+    recall_trace: tuple[float, ...] = ()
     scale: tuple[float, ...] | None = None
     remarks: tuple[str, ...] = ()
     n_dropped: int = 0

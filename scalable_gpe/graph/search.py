@@ -43,11 +43,14 @@ class NeighborLists(Protocol):
     """Lists in storage order: row i is row ``order[i]`` of the source; the lists hold row numbers of the source.
 
     ``lists(start, stop)`` returns neighbours and squared distances (float32 of an exact float64 sum) of some rows, each
-    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves.
+    list sorted by (squared distance, row); ``rows(start, stop)`` returns the rows themselves. ``trace`` is the recall
+    after each step of an approximate search.
     """
 
     @property
     def order(self) -> np.ndarray: ...
+    @property
+    def trace(self) -> tuple[float, ...]: ...
     def lists(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]: ...
     def rows(self, start: int, stop: int) -> np.ndarray: ...
 
@@ -107,6 +110,8 @@ class _IndexedLists:
     The storage order is computed in this process only and shared: another build of a library may order points
     otherwise. So are the lists of pynndescent, because its result depends on where it runs.
     """
+
+    trace = ()
 
     def __init__(
         self,

@@ -272,16 +272,27 @@ def test_resumes_at_parts(rng):
 
 @pytest.mark.parametrize("kind", [gaussian, wide])
 def test_a_descent_ends_at_the_first_step_that_reaches_the_recall(kind, rng):
-    """A higher target takes more steps, which find more."""
+    """The trace ends with the recall of the result; a higher target repeats the same steps, and makes more of them."""
     X = kind(rng, 5000).astype(np.float32)
-    reached = []
+    traces = []
     for recall in (0.9, 0.97, 1.0):
         lists, sample = search_rows(Resident(X), 12, recall=recall)
         found = sample.shares(np.sqrt(lists.lists(0, 5000)[1][np.argsort(lists.order)[sample.points]]))
-        assert lists.recall == pytest.approx(found.mean())
-        assert recall == 1 or (lists.n_rounds == 1 and lists.recall - recall_standard_error(found) >= recall)
-        reached.append(lists.recall)
-    assert reached[0] <= reached[1] < reached[2]
+        assert lists.trace[-1] == pytest.approx(lists.recall) == pytest.approx(found.mean())
+        assert (np.diff(lists.trace) >= 0).all()
+        if recall < 1:
+            assert lists.n_rounds == 1 and lists.trace[-1] - recall_standard_error(found) >= recall
+            assert len(lists.trace) == 1 or lists.trace[-2] < recall + 0.02
+        traces.append(lists.trace)
+    assert traces[0] == traces[1][: len(traces[0])] and traces[1] == traces[2][: len(traces[1])]
+    assert len(traces[0]) <= len(traces[1]) < len(traces[2])
+
+
+def test_the_trace_of_several_parts_has_each_round(rng):
+    X = gaussian(rng, 6000).astype(np.float32)
+    lists, _ = search_rows(Resident(X), 12, part_rows=1500, recall=0.9)
+    assert len(lists.trace) == lists.n_rounds > 1 and lists.trace[-1] == pytest.approx(lists.recall)
+    assert lists.trace[0] < 0.9 < lists.trace[-1]
 
 
 def test_storage_order_keeps_neighbours_together(rng):

@@ -23,11 +23,12 @@ class Goal:
     recall: float
 
     def looking(
-        self, X: Floats, names: Ints, n_settled: int, part: Ints, earlier: ListsAt | None
+        self, X: Floats, names: Ints, n_settled: int, part: Ints, earlier: ListsAt | None, trace: list[float]
     ) -> Callable[[SortedLists], bool]:
         """Whether lists of the rows `names` of X have reached the goal: a function; `n_settled` entries count.
 
-        `part` are all rows of the part, `earlier` gives the lists of earlier rounds at some places in it.
+        `part` are all rows of the part, `earlier` gives the lists of earlier rounds at some places in it. The recall
+        of each look is added to `trace`.
         """
         sample, own = self.sample, np.isin(self.sample.points, part)
         sampled, true, reach = sample.points[own], sample.neighbors[own], sample.reach[own] ** 2
@@ -50,7 +51,8 @@ class Goal:
             shares = np.minimum(n_found / np.maximum(n_inside, 1), 1.0)[n_inside > 0]
             if len(shares) < 2:
                 return False
+            trace.append(float(shares.mean()))
             error = 0.0 if sample.is_whole else recall_standard_error(shares)
-            return float(shares.mean()) - error >= self.recall
+            return trace[-1] - error >= self.recall
 
         return is_reached

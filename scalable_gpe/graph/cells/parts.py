@@ -110,11 +110,12 @@ class PartSearch:
 
 @dataclass(frozen=True)
 class PartLists:
-    """Lists of a part in the order of its cells."""
+    """Lists of a part in the order of its cells; `trace` is the recall of its sampled rows after each step."""
 
     order: Ints
     neighbors: Ints
     squares: Floats
+    trace: tuple[float, ...] = ()
 
 
 def search_part(X: Floats, part: Ints, earlier: Earlier | None, how: PartSearch) -> PartLists:
@@ -140,12 +141,13 @@ def search_part(X: Floats, part: Ints, earlier: Earlier | None, how: PartSearch)
     lists = start_lists(compared, known, found, plan.effort.list_length, workers)
     del known, found
     names, n_settled = part[order], plan.n_neighbors + _SPARE if is_exact else plan.effort.list_length
-    is_enough = how.goal.looking(X, names, n_settled, part, None if earlier is None else earlier.lists)
+    trace: list[float] = []
+    is_enough = how.goal.looking(X, names, n_settled, part, None if earlier is None else earlier.lists, trace)
     candidates = how.improve(compared, labels, lists, is_enough)
     del lists, compared
     near, far = _empty_lists(len(X), plan.n_neighbors) if earlier is None else earlier.lists(order)
     run(workers, loops.settle_rows, len(X), (X, names), (candidates, n_settled, near, far))
-    return PartLists(order, near, far)
+    return PartLists(order, near, far, tuple(trace))
 
 
 def mend_borders(X: Floats, part: Ints, earlier: Earlier, how: PartSearch) -> PartLists:
@@ -190,7 +192,7 @@ def mend_borders(X: Floats, part: Ints, earlier: Earlier, how: PartSearch) -> Pa
         length, most = plan.effort.list_length, None
     lists = start_lists(compared, known, found, length, workers, most)
     del known, found
-    candidates = how.improve(compared, labels, lists, how.goal.looking(X, names, length, part, earlier.lists))
+    candidates = how.improve(compared, labels, lists, how.goal.looking(X, names, length, part, earlier.lists, []))
     del lists, labels, compared
     near, far = earlier.lists(order)
     near_kept, far_kept = near[kept], far[kept]

@@ -45,7 +45,8 @@ Load = Callable[[int, Ints], Floats]
 class CellsResult:
     """Lists in storage order, which is the order of the first round, as `NeighborLists` has them.
 
-    `found` has them in the order of the last round; `shared_order` is `order` as tasks read it.
+    `found` has them in the order of the last round; `shared_order` is `order` as tasks read it. `trace` is the recall
+    of the sampled rows before and after each step of a search in one part, and after each round of one in several.
     """
 
     order: np.ndarray
@@ -54,6 +55,7 @@ class CellsResult:
     points: Rows
     recall: float
     n_rounds: int
+    trace: tuple[float, ...]
 
     def __getstate__(self) -> object:
         return {**vars(self), "order": None}  # tasks read tables, never the whole order
@@ -89,6 +91,7 @@ def search_cells(
         search = _Search(source, plan, context, name, panels, random_state, goal)
         found = search.round(0, None)
         measured, n_rounds, gain, borders_only = search.recall(0, sample, found), 1, 1.0, False
+        trace = measured.trace
         while n_rounds < plan.least_rounds or (
             measured.least < recall and (gain >= _WORTHWHILE or borders_only) and n_rounds < _MAX_ROUNDS
         ):
@@ -97,12 +100,12 @@ def search_cells(
             borders_only = plan.n_parts > 1 and measured.inside >= recall and pays
             found = search.round(n_rounds, found, borders_only=borders_only)
             before, measured = measured, search.recall(n_rounds, sample, found)
-            gain = measured.mean - before.mean
+            gain, trace = measured.mean - before.mean, trace + measured.trace
             n_rounds += 1
         by_storage = search.order.whole()
         order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
     points = RowSubset(source, order) if search.rows is None else search.rows
-    return CellsResult(order, search.order, found, points, measured.mean, n_rounds)
+    return CellsResult(order, search.order, found, points, measured.mean, n_rounds, trace)
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class _Recall:
     mean: float
     least: float
     inside: float
+    trace: tuple[float, ...]
 
 
 class _Search:
@@ -138,6 +142,7 @@ class _Search:
         self.order: Panel = panels.of(np.empty(0, np.int32))
         self.position: Panel = self.order
         self._reduction = self._fit_reduction() if plan.n_reduced else ()
+        self._trace: tuple[float, ...] = ()  # of the last round, if it was one search of all rows
 
     def __getstate__(self) -> object:
         # a task in another process is one thread
@@ -174,7 +179,8 @@ class _Search:
                 return 0.0
             return float(some.mean()) - (0.0 if sample.is_whole else recall_standard_error(some))
 
-        return _Recall(float(shares.mean()), least(shares), least(shares[is_inside]))
+        mean = float(shares.mean())
+        return _Recall(mean, least(shares), least(shares[is_inside]), self._trace or (mean,))
 
     def round(self, n: int, found: Lists | None, *, borders_only: bool = False) -> Lists:
         """Cut the rows into parts and search each of them, starting from the lists found so far.
@@ -204,7 +210,7 @@ class _Search:
         neighbors = self._tables.table(f"neighbors-{n}", plan.n_neighbors, np.int32)
         distances = self._tables.table(f"distances-{n}", plan.n_neighbors, np.float32)
 
-        def search_one(part: int) -> None:
+        def search_one(part: int) -> tuple[float, ...]:
             start, stop = plan.part(part)
             ids = by_part.rows(start, stop)
             X = np.require(load(part, ids), np.float32, ["C", "W"])
@@ -220,9 +226,11 @@ class _Search:
             write_whole(order, ids[searched.order][:, None], start)
             write_whole(neighbors, searched.neighbors, start)
             write_whole(distances, searched.squares, start)
+            return searched.trace
 
         search_one.__name__ = "search_part"  # the task's name on a dashboard
-        self._tables.run(search_one, "part", n)
+        traces = self._tables.run(search_one, "part", n)
+        self._trace = traces[0] if plan.n_parts == len(traces) == 1 else ()
         final = self._context.empty((plan.n_rows,), np.int32)
         for start, stop in map(plan.part, range(plan.n_parts)):
             final[start:stop] = order.read(start, stop)[:, 0]

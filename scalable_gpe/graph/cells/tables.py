@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.protocol import Table
+
+Result = TypeVar("Result")
 
 _SHARD_BYTES = 2**24
 
@@ -39,7 +41,7 @@ class SearchTables:
         """Remove a table that no part needs any more."""
         self._store.remove(self.name(name))
 
-    def run(self, task: Callable[[int], None], *step: Any) -> None:
+    def run(self, task: Callable[[int], Result], *step: Any) -> list[Result]:
         """Run a task for every part that is not finished yet, as many at a time as memory allows."""
         store, workers, n_parts = self._store, self._context.workers, self._plan.n_parts
         names = [self.name(f"done/{'-'.join(map(str, (*step, part)))}") for part in range(n_parts)]
@@ -50,7 +52,7 @@ class SearchTables:
             workers.progress.advance()
             release_freed_memory()  # freed memory would count against the limit
 
-        workers.map(task, left, count=False, at_once=self._context.plan.parts_at_once(), done=finish)
+        return workers.map(task, left, count=False, at_once=self._context.plan.parts_at_once(), done=finish)
 
     def _shard_rows(self, width: int, dtype: type) -> int:
         """Rows of a shard: a whole part, or an equal share of a large one, as a shard is copied while it is written."""
