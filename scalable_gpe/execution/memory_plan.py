@@ -4,8 +4,9 @@ It is made before the run and passed to all stages. Every size that depends on m
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from scalable_gpe.errors import MemoryLimitError, Message
 from scalable_gpe.execution.allocator import kept_by_allocator
@@ -348,19 +349,33 @@ class MemoryPlan:
         """Raise if the limit is too small, naming the smallest one that is enough."""
         limit, least, memory = self.resources.limit, self.smallest_limit(), self.resources.worker_memory
         if memory is not None and WORKER_SHARE * memory < least:  # dask pauses such workers for ever
+            smaller = self._smaller(int(WORKER_SHARE * memory))
             raise MemoryLimitError(
                 Message(
                     f"each worker must have at least {-(-least // int(10**6 * WORKER_SHARE))} MB of memory "
                     f"for {self.size.n_rows} rows, of which a run takes {WORKER_SHARE}; the smallest worker has "
-                    f"{memory // 10**6} MB. Start larger workers, or lower `n_components` or `n_neighbors`."
+                    f"{memory // 10**6} MB. {smaller}"
                 )
             )
         if limit is not None and limit < least:
-            hint = " Raise it, or lower `n_components` or `n_neighbors`."
-            hint += "" if self.resources.persistent else " With store= less is enough."
+            hint = "" if self.resources.persistent else " With store= less is enough."
             if self.resources.store_in_memory:
                 hint = " The files of `store` are in memory (tmpfs), and count: pass a path on a disk."
             elif self.resources.files_in_memory:
                 hint = " Temporary files are in memory (tmpfs): set TMPDIR to a folder on a disk."
             text = f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows"
-            raise MemoryLimitError(Message(f"{text}; got {limit // 10**6} MB.{hint}"))
+            raise MemoryLimitError(Message(f"{text}; got {limit // 10**6} MB. {self._smaller(limit)}{hint}"))
+
+    def _smaller(self, limit: int) -> str:
+        """What to make smaller, so that a run fits in a limit that is too small."""
+
+        def fits(**changes: Any) -> bool:
+            return replace(self, size=replace(self.size, **changes)).smallest_limit() <= limit
+
+        texts = []
+        for name in ("n_components", "n_neighbors"):
+            halves = [getattr(self.size, name) >> shift for shift in range(1, 16)]
+            texts += [f"`{name}={value}`" for value in halves if value and fits(**{name: value})][:1]
+        if not texts:
+            return "Fewer components or neighbours do not help."
+        return f"It is enough for {' or '.join(texts)}."

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,24 @@ def test_the_smallest_limit_is_a_number_that_messages_can_name():
         MemoryPlan(size, Resources(limit=least, n_jobs=2, persistent=True)).check()
         with pytest.raises(ValueError, match=rf"at least {least // 10**6} MB .* got {least // 10**6 - 1} MB"):
             MemoryPlan(size, Resources(limit=least - 1, n_jobs=2, persistent=True)).check()
+
+
+def test_a_limit_that_is_too_small_says_what_fits():
+    size = ProblemSize(n_rows=10**6, n_features=16, n_neighbors=32, n_components=64)
+    in_memory = Resources(n_jobs=2, compiled=True)
+    least = MemoryPlan(size, in_memory).smallest_limit()
+    plan = MemoryPlan(size, replace(in_memory, limit=least - 10**8))
+    with pytest.raises(
+        ValueError, match=r"It is enough for n_components=\d+ or n_neighbors=\d+\. +With store="
+    ) as raised:
+        plan.check()
+    found = re.search(r"n_components=(\d+) or n_neighbors=(\d+)", str(raised.value)).groups()
+    for name, value in zip(("n_components", "n_neighbors"), map(int, found), strict=True):
+        MemoryPlan(replace(size, **{name: value}), plan.resources).check()
+        with pytest.raises(ValueError, match="memory_limit must be"):
+            MemoryPlan(replace(size, **{name: 2 * value}), plan.resources).check()
+    with pytest.raises(ValueError, match="do not help"):
+        MemoryPlan(size, replace(in_memory, limit=10**7)).check()
 
 
 def test_compiled_loops_need_less():
