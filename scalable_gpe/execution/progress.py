@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from scalable_gpe.errors import logger
@@ -33,7 +33,8 @@ class Progress:
         began = time.perf_counter()
         logger.info("%s: %d pieces", name, total)
         try:
-            yield
+            with self._compiling():
+                yield
             if self._done < self._total:  # an iteration that converged early
                 self.advance(self._total - self._done)
             logger.info("%s: done in %.2f s", name, time.perf_counter() - began)
@@ -59,6 +60,15 @@ class Progress:
             logger.info("%s", text)
         else:
             print(text, file=sys.stderr)
+
+    def _compiling(self) -> AbstractContextManager[None]:
+        """Say beside the bar while loops are compiled: a first run waits for seconds where nothing is counted."""
+        bar = self._bar
+        if bar is None:
+            return nullcontext()
+        from scalable_gpe.loops.compiled import compiling
+
+        return compiling(lambda busy: bar.set_postfix_str("compiling" if busy else ""))
 
     def _make_bar(self, name: str, total: int) -> Any:
         if self._show is False or callable(self._show):

@@ -1,11 +1,13 @@
 """The decorator of all compiled loops: numba's `njit`, with a cache on disk that several processes can fill at once."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.core.caching import IndexDataCacheFile
 
 
@@ -61,3 +63,27 @@ def is_compiled(loop: Any) -> bool:
 _SEARCH = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
 search_loop = njit(**_SEARCH, error_model="numpy")
 inner_loop = njit(**_SEARCH, error_model="numpy", no_cpython_wrapper=True)
+
+
+class _Listener(event.Listener):
+    """Tells when the compiler begins and ends; loops that call others are compiled within each other."""
+
+    def __init__(self, tell: Callable[[bool], None]) -> None:
+        self._tell, self._depth = tell, 0
+
+    def on_start(self, event: Any) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._tell(True)
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._tell(False)
+
+
+@contextmanager
+def compiling(tell: Callable[[bool], None]) -> Iterator[None]:
+    """Call ``tell(True)`` when the compiler begins to work on a loop, and ``tell(False)`` when it is done."""
+    with event.install_listener("numba:compile", _Listener(tell)):
+        yield

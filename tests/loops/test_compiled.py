@@ -11,7 +11,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 
 from scalable_gpe import loops
-from scalable_gpe.loops.compiled import CacheFile
+from scalable_gpe.loops.compiled import CacheFile, compiling, njit
 
 STAMP = (1.0, 100)
 KEYS = ("float32", "float64")
@@ -98,3 +98,21 @@ def test_every_loop_uses_this_cache():
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)]
     assert len(found) > 40
     assert all(isinstance(loop._cache._cache_file, CacheFile) for loop in found)
+
+
+def test_the_compiler_is_announced_once_for_a_loop_with_its_own_loops():
+    @njit()
+    def inner(x):
+        return x + 1
+
+    @njit()
+    def outer(x):
+        return inner(x) * 2
+
+    told = []
+    with compiling(told.append):
+        assert outer(3) == 8
+        assert told == [True, False]
+        assert outer(4) == 10  # compiled already
+    outer(1.5)  # nobody listens any more
+    assert told == [True, False]
