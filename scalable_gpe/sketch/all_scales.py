@@ -103,6 +103,8 @@ class AllScales:
             spare = panels.new(panel.shape, panel.dtype) if spare is None else spare
             panel, spare = multiply(heat, panel, spare, purpose), panel
             panels.offer(SolveState(n_cycles + step, error), {"panel": panel})
+        if spare is not None:
+            spare.retire()
         return panel, error
 
     def clear(self) -> None:

@@ -180,7 +180,9 @@ def apply_filters(
     `start` makes the panel. A yielded one is valid until the next one is requested.
     """
     if isinstance(plans[0], ScalesPlan):
-        yield ALL, *scales.solve(start, plans[0], panels, purpose)
+        panel, error = scales.solve(start, plans[0], panels, purpose)
+        yield ALL, panel, error
+        panel.retire()
         return
     powers = [plan for plan in plans if isinstance(plan, PowerPlan)]
     for power, values in PowerIteration(heat, start, powers, panels, purpose):
