@@ -6,6 +6,7 @@ import pickle
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -152,6 +153,14 @@ def test_a_copy_goes_with_its_array(X, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
     assert not rows.shared and not rows.resident
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(rows)).read(0, 200), X)
+
+
+def test_a_copy_that_the_disk_cannot_hold_is_refused(frame, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    frame.to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=100))
+    with pytest.raises(ValueError, match="has 100. Set TMPDIR to a folder with more room"):
+        read_points(tmp_path / "t.parquet")
 
 
 def test_embed_takes_the_path_and_keeps_the_names(frame, X, cells, tmp_path):
