@@ -159,7 +159,7 @@ def test_a_copy_that_the_disk_cannot_hold_is_refused(frame, tmp_path, monkeypatc
     pytest.importorskip("pyarrow")
     frame.to_parquet(tmp_path / "t.parquet")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=100))
-    with pytest.raises(ValueError, match="has 100. Set TMPDIR to a folder with more room"):
+    with pytest.raises(ValueError, match=r"has 100. Set TMPDIR to a folder with more room"):
         read_points(tmp_path / "t.parquet")
 
 
