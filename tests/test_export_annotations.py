@@ -178,13 +178,3 @@ def test_a_column_of_an_earlier_embedding_is_replaced(tmp_path):
     adata.obs["gpe_component"] = pandas.Categorical(["old"] * N_ROWS)
     adata.write_h5ad(tmp_path / "cells.h5ad")
     check_obs(read(gpe.export(embed(tmp_path / "cells.h5ad"), tmp_path / "out.h5ad")), some_object())
-
-
-def test_links_to_other_files_are_not_followed(tmp_path):
-    h5py = pytest.importorskip("h5py")
-    adata = some_object()
-    adata.write_h5ad(tmp_path / "cells.h5ad")
-    with h5py.File(tmp_path / "cells.h5ad", "a") as file:
-        file["obs/stolen"] = h5py.ExternalLink("other.h5", "secret")
-    with pytest.raises(ValueError, match="'obs/stolen' is a link to another file"):
-        embed(tmp_path / "cells.h5ad")

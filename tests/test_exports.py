@@ -1,14 +1,13 @@
 """Other tools read what is exported (AnnData and scanpy, numpy, pandas, dask), and scanpy's graph can be imported."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
-from scalable_gpe import exports, graph_matrices
+from scalable_gpe import graph_matrices
 from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.memory_plan import MemoryPlan
 
@@ -171,22 +170,6 @@ def test_points_open_in_dask(result):
     array = da.from_zarr(result.points[16])
     assert array.shape == (600, 4)
     np.testing.assert_array_equal(array.compute(), result.points[16][:])
-
-
-def test_an_unfinished_export_leaves_nothing(result, tmp_path, monkeypatch):
-    """The old file stays, and nothing half-written looks complete."""
-    target = gpe.export(result, tmp_path / "cells.npy", power=4)
-    before = target.read_bytes()
-
-    def interrupted(*_):
-        Path(_[0]).write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(exports, "write_npy", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        gpe.export(result, target, overwrite=True)
-    assert target.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_files_are_overwritten_only_with_overwrite(result, tmp_path):

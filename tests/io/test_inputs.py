@@ -242,12 +242,6 @@ def with_value(value, row=7):
     return X
 
 
-def frame_with_text():
-    import pandas as pd
-
-    return pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
@@ -306,14 +300,6 @@ def test_refused_before_any_work_and_any_file(arguments, error, words, tmp_path)
         assert not (tmp_path / "store").exists()
 
 
-def test_a_frame_with_text_names_the_columns():
-    with pytest.raises(TypeError, match=r"column 'b' has dtype .* Drop or encode it before"):
-        gpe.embed(frame_with_text())
-    frame = frame_with_text().assign(c=1.5, d=["u", "v"])
-    with pytest.raises(TypeError, match=r"column 'b' has dtype .*, column 'd' has dtype .* Drop or encode them before"):
-        gpe.embed(frame)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, "frame", "csv"])
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_all_rows_with_missing_values_are_counted_and_their_columns_named(kind, metric, tmp_path):
@@ -330,12 +316,6 @@ def test_all_rows_with_missing_values_are_counted_and_their_columns_named(kind, 
     with pytest.raises(ValueError, match=f"in rows 10, 1311, 2612, 3913, 5214 and 45 more, columns {columns}. Drop"):
         gpe.embed(given, metric=metric, store=tmp_path / "run.zarr")
     assert not (tmp_path / "run.zarr").exists()
-
-
-def test_an_object_npy_is_not_unpickled(tmp_path):
-    np.save(tmp_path / "bad.npy", np.array([[1, None]], object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"[Oo]bject"):
-        gpe.embed(tmp_path / "bad.npy")
 
 
 @pytest.mark.some(1)

@@ -342,14 +342,6 @@ def test_rows_without_names_keep_their_numbers_where_some_are_dropped(form, tmp_
     assert joined["gpe_1"].isna().to_numpy().nonzero()[0].tolist() == [5, 7]
 
 
-def test_whole_numbers_that_count_up_may_be_a_header(tmp_path):
-    sales = pd.DataFrame(np.random.default_rng(0).poisson(2000, (400, 3)), columns=["2019", "2020", "2021"])
-    sales.to_csv(tmp_path / "sales.csv", index=False)
-    with pytest.raises(ValueError, match=r"2019.*may name the columns or be a point. Pass header=True"):
-        gpe.read_points(tmp_path / "sales.csv")
-    assert gpe.read_points(tmp_path / "sales.csv", header=True).values.shape == (400, 3)
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_names_that_are_whole_numbers_stay_so_in_an_export(form, tmp_path):
     """A table with numbers as its index is joined with an export of its rows."""
