@@ -48,6 +48,10 @@ class ScanLoop(ABC, Generic[Result]):
     ) -> None:
         """Add a block to the results of the samples in `lane`."""
 
+    def pack(self, results: Result) -> Result:
+        """Make the results of a piece small: they are sent between processes."""
+        return results
+
     def merge(self, left: Result, right: Result) -> Result:
         """Join the results of two pieces, in order."""
         return left + right  # type: ignore[operator, no-any-return]
@@ -71,7 +75,7 @@ def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: 
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
                 loop.update(some, sample_ids[lane], block, ids, lane, results)
-        return results
+        return loop.pack(results)
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
@@ -94,7 +98,7 @@ class NearestPoints(NamedTuple):
 
     squares: np.ndarray
     ids: np.ndarray
-    counts: np.ndarray
+    counts: Any  # a sparse row once it is packed
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,12 @@ class NearestLoop(ScanLoop[NearestPoints]):
         scan.count_bins(squares[squares < np.inf], into.counts, 1)
         numbers = np.broadcast_to(ids, squares.shape)
         into.squares[lane], into.ids[lane] = self._nearest((into.squares[lane], squares), (into.ids[lane], numbers))
+
+    def pack(self, results: NearestPoints) -> NearestPoints:
+        """Drop empty bins."""
+        from scipy.sparse import csr_matrix
+
+        return results._replace(counts=csr_matrix(results.counts)) if self.n_bins else results
 
     def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
         """Keep the nearest points of both pieces."""
@@ -209,7 +219,7 @@ def exact_sample(
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
     squares, ids, histogram = scan_points(points, own, NearestLoop(n_neighbors, N_BINS, products), context, "recall")
-    return ExactSample(own, squares, ids, histogram, n_points)
+    return ExactSample(own, squares, ids, histogram.toarray().ravel(), n_points)
 
 
 @dataclass(frozen=True)
