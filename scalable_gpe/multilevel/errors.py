@@ -1,5 +1,6 @@
 """The error that cycles leave in distances, from the change of sampled distances in the last one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +14,36 @@ _SEED = 0x5EED_0F_E
 
 
 @dataclass(frozen=True)
+class LastChange:
+    """Squared distances of sampled pairs, near ones and then far ones, after the last cycle and the one before it.
+
+    Those of several ranges of columns add up: in few columns a distance may be small by chance.
+    """
+
+    now: tuple[float, ...]
+    before: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class SolverError:
     """The relative error of distances that is left after the last cycle, estimated from the change in it."""
 
     mean: float  # root mean square over near pairs and over far ones, the larger of both
     worst: float
+
+    @staticmethod
+    def of(changes: Sequence[LastChange], n_columns: int, remaining: float) -> "SolverError":
+        """The change of distances in all columns, times what is `remaining` of such a change after it."""
+        # squares of few columns are small by chance: distances of 4 scatter as twice as large ones do
+        few = np.sqrt((n_columns - 2) / n_columns) if n_columns > 2 else 1.0
+        now, before = (np.sum([getattr(one, name) for one in changes], axis=0) for name in ("now", "before"))
+        means, worst = [], 0.0
+        for new, old in zip(np.split(now, 2), np.split(before, 2), strict=True):
+            relative = np.abs(np.sqrt(new[old > 0] / old[old > 0]) - 1) * remaining
+            if len(relative):
+                means.append(float(few * np.sqrt(np.mean(relative**2))))
+                worst = max(worst, float(relative.max()))
+        return SolverError(max(means, default=0.0), worst)
 
 
 @dataclass(frozen=True)
@@ -58,16 +84,10 @@ class SampledPairs:
         out: np.ndarray = products - self.top[:, None] * along
         return out
 
-    def error(self, now: np.ndarray, before: np.ndarray, remaining: float) -> SolverError:
-        """The change of distances between two images, times what is `remaining` of such a change after it."""
-        # squares of few columns are small by chance: distances of 4 scatter as twice as large ones do
-        n_columns = now.shape[1]
-        few = np.sqrt((n_columns - 2) / n_columns) if n_columns > 2 else 1.0
-        means, worst = [], 0.0
-        for one, other in self.pairs:
-            new, old = (np.linalg.norm(image[one] - image[other], axis=1) for image in (now, before))
-            changes = np.abs(new[old > 0] / old[old > 0] - 1) * remaining
-            if len(changes):
-                means.append(float(few * np.sqrt(np.mean(changes**2))))
-                worst = max(worst, float(changes.max()))
-        return SolverError(max(means, default=0.0), worst)
+    def change(self, now: np.ndarray, before: np.ndarray) -> LastChange:
+        """The distances in two images."""
+        squares = [
+            [float(square) for one, other in self.pairs for square in ((image[one] - image[other]) ** 2).sum(axis=1)]
+            for image in (now, before)
+        ]
+        return LastChange(*map(tuple, squares))

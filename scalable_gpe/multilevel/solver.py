@@ -15,7 +15,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.multilevel.coarse import Acceleration, rounded_outwards
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, random_signs
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
-from scalable_gpe.multilevel.errors import SampledPairs, SolverError
+from scalable_gpe.multilevel.errors import LastChange, SampledPairs, SolverError
 
 PROBES, _USUAL_STEPS = 4, 8  # random vectors and steps that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # it is known when the lowest value changes by less
@@ -87,10 +87,10 @@ class SolverPlan:
 
 @dataclass(frozen=True)
 class SolveState:
-    """Progress of an interrupted solution; with an `error`, of the products after the cycles."""
+    """Progress of an interrupted solution; with a `change`, of the products after the cycles."""
 
     step: int
-    error: SolverError | None = None
+    change: LastChange | None = None
 
 
 def solve(
@@ -180,7 +180,7 @@ def _cycles_to(
         now, before = a * (now + change) + b * now + c * before, now
         last, image = image, np.einsum("ic,irc->rc", now, corrections)
         if number > 1:
-            error = pairs.error(image, last, plan.remaining).mean
+            error = SolverError.of([pairs.change(image, last)], image.shape[1], plan.remaining).mean
         if error <= tol:
             break
     return number, error

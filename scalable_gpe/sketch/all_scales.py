@@ -13,7 +13,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.cycle import CoarseBasis
-from scalable_gpe.multilevel.errors import SampledPairs, SolverError
+from scalable_gpe.multilevel.errors import LastChange, SampledPairs
 from scalable_gpe.multilevel.horizon import Horizon, measure_horizon
 from scalable_gpe.multilevel.solver import SolverPlan, SolveState, measure_plan, solve
 from scalable_gpe.sketch.powers import multiply
@@ -86,26 +86,26 @@ class AllScales:
 
     def solve(
         self, start: Callable[[], Panel], plan: ScalesPlan, panels: Panels, purpose: str = "sketch"
-    ) -> tuple[Panel, SolverError]:
-        """The sum of all powers of a panel before the last application of A, and the error that the solver has left."""
+    ) -> tuple[Panel, LastChange]:
+        """The sum of all powers of a panel before the last application of A, and the change in the last cycle."""
         n_cycles, heat = plan.solver.n_cycles, self._heat
         state, saved = panels.load(SolveState, lambda state: True) or (SolveState(0), dict[str, Panel]())
-        if state.error is None:
+        if state.change is None:
             now, before = solve(self.basis, plan.solver, start, panels, purpose, state, saved)
             pairs = SampledPairs.of(self.basis)
-            error = pairs.error(pairs.images(now), pairs.images(before), plan.solver.remaining)
+            change = pairs.change(pairs.images(now), pairs.images(before))
             before.retire()
             panel = self.basis.rows.part(now, panels)
         else:
-            panel, error = saved["panel"], state.error
+            panel, change = saved["panel"], state.change
         spare: Panel | None = None
         for step in range(max(state.step - n_cycles, 0) + 1, plan.filter.first):
             spare = panels.new(panel.shape, panel.dtype) if spare is None else spare
             panel, spare = multiply(heat, panel, spare, purpose), panel
-            panels.offer(SolveState(n_cycles + step, error), {"panel": panel})
+            panels.offer(SolveState(n_cycles + step, change), {"panel": panel})
         if spare is not None:
             spare.retire()
-        return panel, error
+        return panel, change
 
     def clear(self) -> None:
         """Drop the coarse level."""

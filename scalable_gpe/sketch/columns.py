@@ -10,7 +10,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.multilevel.errors import SolverError
+from scalable_gpe.multilevel.errors import LastChange
 from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
 from scalable_gpe.sketch.polynomial import PowerPlan, n_sweeps, plan_power
 from scalable_gpe.sketch.powers import PowerIteration, Removed, removed_direction, start_panel
@@ -27,9 +27,9 @@ _PLAIN_UP_TO = 8  # up to this power, a spectrum costs more than plain products
 
 @dataclass(frozen=True)
 class ColumnsMetadata:
-    """The error that the solver has left in some columns of the sum of all powers."""
+    """The change in the last cycle of the solver, of some columns of the sum of all powers."""
 
-    error: SolverError | None = None
+    change: LastChange | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SketchColumns:
     table: Table
     first: int
     stop: int
-    error: SolverError | None = None
+    change: LastChange | None = None
 
 
 Plan = PowerPlan | ScalesPlan
@@ -138,7 +138,7 @@ def _committed(context: Context, name: str, wanted: Filter, first: int, stop: in
     metadata = context.store.read(range_name, ColumnsMetadata)
     if metadata is None:
         return None
-    return SketchColumns(context.store.open_table(f"{range_name}/columns"), first, stop, metadata.error)
+    return SketchColumns(context.store.open_table(f"{range_name}/columns"), first, stop, metadata.change)
 
 
 def _panel_columns(
@@ -159,11 +159,11 @@ def _panel_columns(
         return start_panel(heat, sketch, np.arange(*panel), panels, removed)
 
     filters = {plan.label: plan.filter for plan in plans}
-    for label, values, error in apply_filters(heat, start, plans, panels, scales):
+    for label, values, change in apply_filters(heat, start, plans, panels, scales):
         range_name = columns_name(name, filters[label].name, *panel)
         table = _keep(context, values, f"{range_name}/columns")
-        context.store.commit(range_name, ColumnsMetadata(error))
-        yield label, SketchColumns(table, *panel, error)
+        context.store.commit(range_name, ColumnsMetadata(change))
+        yield label, SketchColumns(table, *panel, change)
     panels.clear()
 
 
@@ -174,14 +174,14 @@ def apply_filters(
     panels: Panels,
     scales: AllScales,
     purpose: str = "sketch",
-) -> Iterator[tuple[Power, Panel, SolverError | None]]:
-    """Each filter of a panel before the last application of A, and the error that the solver has left.
+) -> Iterator[tuple[Power, Panel, LastChange | None]]:
+    """Each filter of a panel before the last application of A, and the change in the last cycle of the solver.
 
     `start` makes the panel. A yielded one is valid until the next one is requested.
     """
     if isinstance(plans[0], ScalesPlan):
-        panel, error = scales.solve(start, plans[0], panels, purpose)
-        yield ALL, panel, error
+        panel, change = scales.solve(start, plans[0], panels, purpose)
+        yield ALL, panel, change
         panel.retire()
         return
     powers = [plan for plan in plans if isinstance(plan, PowerPlan)]

@@ -187,10 +187,10 @@ class SketchResult:
     @property
     def solver_error(self) -> SolverError | None:
         """The error that the solver has left, of all columns; None without "all", or if no column was measured."""
-        found = [part.error for part in self.columns.get(ALL, []) if part.error is not None]
-        if not found:
+        changes = [part.change for part in self.columns.get(ALL, []) if part.change is not None]
+        if self.scales is None or not changes:
             return None
-        return SolverError(max(one.mean for one in found), max(one.worst for one in found))
+        return SolverError.of(changes, self.columns[ALL][-1].stop, self.scales.solver.remaining)
 
     def error(self, power: Power) -> float:
         """The relative error of distances by polynomial, solver and rounding."""
