@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import ConvergenceWarning, VanishingWarning
+from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.formatting import powers_text
 from scalable_gpe.heat.normalization import top_eigenvector
@@ -157,6 +158,17 @@ def test_the_solver_error_is_never_far_below_the_true_one(data, normalization, t
     assert error / 2 <= report["solver_error"] + 2e-6
     assert report["solver_error"] <= 2 * tol
     assert report["polynomial_error"] == report["solver_error"] <= report["solver_error_worst"]
+
+
+def test_the_solver_error_of_narrow_panels_is_that_of_all_columns():
+    X = gpe.datasets.branches(1000)
+    whole = gpe.embed(X, progress=False).report
+    with block_sizes(panel_columns=1):
+        narrow = gpe.embed(X, progress=False).report
+    assert narrow["n_panels"] == 32 > whole["n_panels"]
+    for name in ("solver_error", "solver_error_worst"):
+        assert narrow[name] == pytest.approx(whole[name], rel=1e-3)
+
 
 
 def test_isolated_rows_do_not_hide_the_error_of_the_others():
