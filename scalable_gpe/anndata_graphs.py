@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import identity
 
 from scalable_gpe.checks import NotFiniteError, check_row
-from scalable_gpe.errors import ConnectivityWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, warn
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
 from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.io.points import Points
@@ -29,7 +29,7 @@ def naming_place(place: str) -> Iterator[None]:
     except NotFiniteError as error:
         part, _, name = place.partition("/")
         rows = f"{part}[{name!r}]" if name else part
-        raise ValueError(Message(f"{rows} {error.fault} Drop these observations, or fill them in.")) from None
+        raise ValueError(f"{rows} {error.fault} Drop these observations, or fill them in.") from None
 
 
 def embeddings_in(adata: Any) -> list[str]:
@@ -44,15 +44,13 @@ def graph_matrix(adata: Any, neighbors_key: str, kind: str) -> tuple[str, Any]:
     if neighbors_key not in adata.uns:
         graphs = [key for key, about in adata.uns.items() if isinstance(about, Mapping) and "distances_key" in about]
         raise KeyError(
-            Message(
-                "`neighbors_key` must be a key of uns that sc.pp.neighbors or gpe.tl.neighbors wrote; got "
-                f"{neighbors_key!r}. Pass one of {graphs}, or call one of them first."
-            )
+            "neighbors_key must be a key of uns that sc.pp.neighbors or gpe.tl.neighbors wrote; got "
+            f"{neighbors_key!r}. Pass one of {graphs}, or call one of them first."
         )
     name = str(adata.uns[neighbors_key].get(f"{kind}_key", kind))
     if name not in adata.obsp:
         raise KeyError(
-            Message(f"`neighbors_key={neighbors_key!r}` names obsp[{name!r}], which is not there. Run sc.pp.neighbors.")
+            f"neighbors_key={neighbors_key!r} names obsp[{name!r}], which is not there. Run sc.pp.neighbors."
         )
     return f"obsp/{name}", matrix_in_memory(adata.obsp[name])
 
@@ -62,12 +60,12 @@ def heat_of(adata: Any, neighbors_key: str | None, normalization: str) -> HeatKe
     own = embeddings_in(adata)
     if neighbors_key is None and own and "gpe" not in own:
         choices = [*own, *(["neighbors"] if "neighbors" in adata.uns else [])]
-        raise ValueError(Message(f"`neighbors_key` must say which graph to take: {', '.join(map(repr, choices))}."))
+        raise ValueError(f"neighbors_key must say which graph to take: {', '.join(map(repr, choices))}.")
     key = neighbors_key or ("gpe" if own else "neighbors")
     connectivities = graph_matrix(adata, key, "connectivities")[1]
     if (n_all := adata.uns[key].get("n_obs", adata.n_obs)) != adata.n_obs:
         warn(
-            f"`adata` has {adata.n_obs} of the {n_all} observations of the graph {key!r}; edges to others are gone. "
+            f"adata has {adata.n_obs} of the {n_all} observations of the graph {key!r}; edges to others are gone. "
             "Call this before you take a subset, or gpe.tl.neighbors after.",
             ConnectivityWarning,
         )
@@ -84,17 +82,13 @@ def scanpys_root(adata: Any, n_embedded: int) -> Any:
     root = adata.uns.get("iroot")
     if root is None:
         raise ValueError(
-            Message(
-                "`root` must be a row number or the name of one observation: none was given, and `adata` has no "
-                "uns['iroot']. Pass one, or set adata.uns['iroot'] as for sc.tl.dpt."
-            )
+            "root must be a row number or the name of one observation: none was given, and adata has no "
+            "uns['iroot']. Pass one, or set adata.uns['iroot'] as for sc.tl.dpt."
         )
     if not isinstance(root, str) and n_embedded != adata.n_obs:
         raise ValueError(
-            Message(
-                f"uns['iroot'] is a row number, and `adata` has {adata.n_obs} of {n_embedded} observations that "
-                "were embedded: it may be that of another cell. Pass `root=` by name, as in adata.obs_names."
-            )
+            f"uns['iroot'] is a row number, and adata has {adata.n_obs} of {n_embedded} observations that "
+            "were embedded: it may be that of another cell. Pass root= by name, as in adata.obs_names."
         )
     return root
 
@@ -107,7 +101,7 @@ def key_of(key_added: Any, default: str) -> str:
     if key_added is None:
         return default
     if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(Message(f"`key_added` must be a name, without '/'; got {key_added!r}."))
+        raise ValueError(f"key_added must be a name, without '/'; got {key_added!r}.")
     return key_added
 
 

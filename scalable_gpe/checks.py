@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import Message
-
 ALL = "all"  # the sum of all powers up to a horizon
 Power: TypeAlias = int | str  # a power p, or "all"
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
@@ -36,17 +34,13 @@ def check_shape(shape: tuple[int, ...], name: str = "X", min_rows: int = 2) -> N
     """Check the shape of a set of points: 2-D, enough rows, at least one column."""
     if len(shape) != 2:
         raise ValueError(
-            Message(
-                f"`{name}` must be 2-D, one point per row; got shape {shape}. "
-                "`!Use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.`"
-            )
+            f"{name} must be 2-D, one point per row; got shape {shape}. "
+            "Use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row."
         )
     if shape[0] < min_rows:
-        raise ValueError(Message(f"`{name}` must have at least {min_rows} rows; got {shape[0]}. Pass more points."))
+        raise ValueError(f"{name} must have at least {min_rows} rows; got {shape[0]}. Pass more points.")
     if shape[1] < 1:
-        raise ValueError(
-            Message(f"`{name}` must have at least one column; got shape {shape}. Pass at least one feature.")
-        )
+        raise ValueError(f"{name} must have at least one column; got shape {shape}. Pass at least one feature.")
 
 
 def check_finite(
@@ -79,10 +73,10 @@ class NotFiniteError(ValueError):
 
 def not_finite(name: str, most: str, where: str) -> NotFiniteError:
     """The error for rows that are not finite."""
-    or_drop = " (`missing='drop'` drops those with NaN)" if name == "X" else ""
+    or_drop = " (missing='drop' drops those with NaN)" if name == "X" else ""
     fault = f"must be finite and below {most}; NaN, infinity or more in {where}."
-    way_out = f"Drop these rows{or_drop}, fill them in, or scale `{name}` down."
-    error = NotFiniteError(Message(f"`{name}` {fault} {way_out}"))
+    way_out = f"Drop these rows{or_drop}, fill them in, or scale {name} down."
+    error = NotFiniteError(f"{name} {fault} {way_out}")
     error.fault = fault
     return error
 
@@ -98,9 +92,9 @@ def check_whole(values: Any, name: str = "X") -> None:
         for number, dtype in enumerate(values.dtypes):
             if _is_long(dtype):
                 column = values.iloc[:, number].dropna().to_numpy(f"{dtype.kind}8")
-                _check_below(column, f"column {values.columns[number]!r} of `{name}`")
+                _check_below(column, f"column {values.columns[number]!r} of {name}")
     elif _is_long(getattr(values, "dtype", None)):
-        _check_below(values.data if hasattr(values, "tocsr") else values, f"`{name}`")
+        _check_below(values.data if hasattr(values, "tocsr") else values, f"{name}")
 
 
 def _is_long(dtype: Any) -> bool:
@@ -113,20 +107,18 @@ def _check_below(values: npt.NDArray[Any], what: str) -> None:
     if large.size:
         columns = f" in column{'s' * (large.size > 1)} {some(large)}" if values.ndim == 2 else ""
         raise ValueError(
-            Message(
-                f"{what} must hold whole numbers below 2**53, because double precision rounds larger ones; got "
-                f"others{columns}. Subtract the smallest one as a whole number, or convert them to floats if the last "
-                "digits mean nothing`!: X.astype(float)`."
-            )
+            f"{what} must hold whole numbers below 2**53, because double precision rounds larger ones; got "
+            f"others{columns}. Subtract the smallest one as a whole number, or convert them to floats if the last "
+            "digits mean nothing: X.astype(float)."
         )
 
 
 def check_positive(value: object, name: str) -> float:
     """Check that a number is finite and above 0."""
     if not isinstance(value, Real) or _is_bool(value):
-        raise TypeError(Message(f"`{name}` must be a positive number; got {value!r} ({_kind(value)}). Pass a float."))
+        raise TypeError(f"{name} must be a positive number; got {value!r} ({_kind(value)}). Pass a float.")
     if not 0 < float(value) < float("inf"):
-        raise ValueError(Message(f"`{name}` must be a positive, finite number; got {value!r}. Choose one above 0."))
+        raise ValueError(f"{name} must be a positive, finite number; got {value!r}. Choose one above 0.")
     return float(value)
 
 
@@ -134,19 +126,19 @@ def check_fraction(value: object, name: str) -> float:
     """Check that a number is above 0 and at most 1."""
     number = check_positive(value, name)
     if number > 1:
-        raise ValueError(Message(f"`{name}` must be above 0 and at most 1; got {value!r}. Write 95 % as 0.95."))
+        raise ValueError(f"{name} must be above 0 and at most 1; got {value!r}. Write 95 % as 0.95.")
     return number
 
 
 def check_count(value: object, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Check that a number is whole and lies in [minimum, maximum]."""
     if not isinstance(value, Integral) or _is_bool(value):
-        raise TypeError(Message(f"`{name}` must be a whole number; got {value!r} ({_kind(value)}). Pass an int."))
+        raise TypeError(f"{name} must be a whole number; got {value!r} ({_kind(value)}). Pass an int.")
     number = operator.index(value)
     if number < minimum:
-        raise ValueError(Message(f"`{name}` must be at least {minimum}; got {number}. Raise it."))
+        raise ValueError(f"{name} must be at least {minimum}; got {number}. Raise it.")
     if maximum is not None and number > maximum:
-        raise ValueError(Message(f"`{name}` must be at most {maximum}; got {number}. Lower it."))
+        raise ValueError(f"{name} must be at most {maximum}; got {number}. Lower it.")
     return number
 
 
@@ -163,7 +155,7 @@ def check_row(value: Any, n_rows: int, names: npt.NDArray[Any] | None, name: str
     found = np.zeros(0, np.int64) if names is None else np.flatnonzero(names.astype(str) == value)
     if len(found) != 1:
         others = f", the name of {len(found)} {what}s: {rows_named(found)}" if len(found) else ", the name of none"
-        raise ValueError(Message(f"`{name}` must be a row number or the name of one {what}; got {value!r}{others}."))
+        raise ValueError(f"{name} must be a row number or the name of one {what}; got {value!r}{others}.")
     return int(found[0])
 
 
@@ -172,7 +164,7 @@ def check_powers(value: object, name: str = "power") -> tuple[Power, ...]:
     given = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     powers = tuple(_one_power(power, name) for power in given)
     if not powers or len(set(powers)) < len(powers):
-        raise ValueError(Message(f"`{name}` must hold different powers, such as [16, 64]; got {list(powers)}."))
+        raise ValueError(f"{name} must hold different powers, such as [16, 64]; got {list(powers)}.")
     return powers
 
 
@@ -180,7 +172,7 @@ def _one_power(value: object, name: str) -> Power:
     if not isinstance(value, str):
         return check_count(value, name)
     if value != ALL:
-        raise ValueError(Message(f"`{name}` must be a whole number, 'all', or several of them; got {value!r}."))
+        raise ValueError(f"{name} must be a whole number, 'all', or several of them; got {value!r}.")
     return ALL
 
 
@@ -189,19 +181,19 @@ def check_of_all(value: object, powers: Sequence[Power], name: str) -> int | str
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, str):
-        raise ValueError(Message(f"`{name}` must be a whole number or 'auto'; got {value!r}."))
+        raise ValueError(f"{name} must be a whole number or 'auto'; got {value!r}.")
     number = check_count(value, name)
     if ALL not in powers:
-        raise ValueError(Message(f"`{name}` is for `power='all'`; got `{name}={number}` with one power only."))
+        raise ValueError(f"{name} is for power='all'; got {name}={number} with one power only.")
     return number
 
 
 def check_choice(value: object, choices: Collection[str], name: str) -> str:
     """Check that a word is one of a list."""
     if not isinstance(value, str):
-        raise TypeError(Message(f"`{name}` must be one of {_quoted(choices)}; got {value!r} ({_kind(value)})."))
+        raise TypeError(f"{name} must be one of {_quoted(choices)}; got {value!r} ({_kind(value)}).")
     if value not in choices:
-        raise ValueError(Message(f"`{name}` must be one of {_quoted(choices)}; got {value!r}. Choose one of these."))
+        raise ValueError(f"{name} must be one of {_quoted(choices)}; got {value!r}. Choose one of these.")
     return value
 
 
@@ -231,14 +223,12 @@ def check_selection(selection: object, length: int, name: str) -> npt.NDArray[np
         return np.empty(0, dtype=np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise TypeError(
-            Message(
-                f"`{name}` must be a slice or a 1-D array of whole numbers; got shape {ids.shape} of {ids.dtype}. "
-                "Turn a mask into numbers with np.flatnonzero."
-            )
+            f"{name} must be a slice or a 1-D array of whole numbers; got shape {ids.shape} of {ids.dtype}. "
+            "Turn a mask into numbers with np.flatnonzero."
         )
     outside = ids[(ids < 0) | (ids >= length)]
     if outside.size:
-        raise ValueError(Message(f"`{name}` must lie between 0 and {length - 1}; got {some(outside)}. Remove these."))
+        raise ValueError(f"{name} must lie between 0 and {length - 1}; got {some(outside)}. Remove these.")
     return ids.astype(np.int64)
 
 
@@ -246,11 +236,9 @@ def _real(value: object, name: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise TypeError(Message(f"`{name}` must be a numeric array; got {_kind(value)} ({error}).")) from None
+        raise TypeError(f"{name} must be a numeric array; got {_kind(value)} ({error}).") from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(
-            Message(f"`{name}` must be real and numeric; got dtype {array.dtype}. Convert it`!: astype(float)`.")
-        )
+        raise TypeError(f"{name} must be real and numeric; got dtype {array.dtype}. Convert it: astype(float).")
     check_whole(array, name)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 

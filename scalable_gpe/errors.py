@@ -25,11 +25,6 @@ _LIBRARY = str(Path(__file__).parent)
 _SKLEARN = f"{os.sep}sklearn{os.sep}"  # scikit-learn wraps the methods of an estimator
 
 
-def Message(text: str) -> str:
-    """Text without the backticks around the arguments that it names."""
-    return text.replace("`!", "").replace("`", "")
-
-
 class GPEError(Exception):
     """Base of the errors that are not about an argument."""
 
@@ -93,7 +88,6 @@ def warn(text: str, category: type[GPEWarning]) -> str:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_between(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
-    text = Message(text)
     warnings.warn(text, category, stacklevel=level)
     return text
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from scalable_gpe.checks import ALL, Power, check_choice
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph_matrices import connectivities, distances
 from scalable_gpe.io.export import (
@@ -144,10 +144,8 @@ def _check(path: Any, endings: Sequence[str], overwrite: bool) -> tuple[Path, st
     check_installed(ending)
     if target.exists() and not overwrite:
         raise FileExistsError(
-            Message(
-                f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
-                "replace it with `overwrite=True`."
-            )
+            f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
+            "replace it with overwrite=True."
         )
     return target, ending
 

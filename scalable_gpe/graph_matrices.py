@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.edges import Block, check_listed
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -66,10 +65,8 @@ def connectivities(kernel: SparseKernel) -> CsrPieces:
     pointers = _pointers(matrix, kernel.context)
     if pointers[-1] > max(_MOST_ENTRIES, _MOST_REPEATS * edges.nnz):
         raise ValueError(
-            Message(
-                f"connectivities would have {pointers[-1]:.1e} entries, because many rows are equal. Export with "
-                "`graph=False`, or embed the distinct rows."
-            )
+            f"connectivities would have {pointers[-1]:.1e} entries, because many rows are equal. Export with "
+            "graph=False, or embed the distinct rows."
         )
     return CsrPieces(pointers, _pieces(matrix, pointers, kernel.context))
 

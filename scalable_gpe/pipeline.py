@@ -10,7 +10,7 @@ import numpy as np
 
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.allocator import share_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
@@ -255,7 +255,7 @@ def run_stages(
             sketch.publish(heat, parameters.sketching, power, context, name, keys.run)
         tables = {power: context.store.open_table(name) for power, name in arrays.items()}
     # of a graph that was made when other columns were left out
-    remarks = [warn(text, GPEWarning) for text in source.remarks if Message(text) not in graph.metadata.remarks]
+    remarks = [warn(text, GPEWarning) for text in source.remarks if text not in graph.metadata.remarks]
     report = make_report(graph, kernel, heat, sketch, parameters, tables, log.seconds, context.plan.limit_warning())
     report = replace(report, warnings=(*remarks, *report.warnings))
     log.finish(report, arrays)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from scalable_gpe.errors import DamageError, Message, StoreError
+from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.progress import Progress
 from scalable_gpe.execution.workers import Workers
@@ -114,7 +114,7 @@ class _StoredGraph(GraphStage):
 
     def make(self, context: Context) -> NeighborGraph:
         """Raise: there is nothing to make it from."""
-        raise StoreError(Message(f"the graph {self.name!r} is not complete, and needs the points. Pass `X`."))
+        raise StoreError(f"the graph {self.name!r} is not complete, and needs the points. Pass X.")
 
 
 def _finished_runs(store: ZarrStore) -> list[RunRecord]:
@@ -177,4 +177,4 @@ def _check_input(source: GraphStage, rows: InputRows, run: RunRecord, context: C
     if same and metadata is not None and metadata.content is not None:
         same = metadata.content == content(hash_rows(rows, context))
     if not same:
-        raise StoreError(Message("`X` does not hold the points that the store was made from. Pass those."))
+        raise StoreError("X does not hold the points that the store was made from. Pass those.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import ConnectivityWarning, Message, RecallWarning, VanishingWarning, warn
+from scalable_gpe.errors import ConnectivityWarning, RecallWarning, VanishingWarning, warn
 from scalable_gpe.execution import allocator
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -149,12 +149,12 @@ def make_report(
         reasons=_reasons(graph, kernel, heat, sketch, parameters),
         finished_at=time.time(),
     )
-    memory = None if memory_warning is None else Message(memory_warning)
+    memory = None if memory_warning is None else memory_warning
     earlier = (graph.metadata.warning, kernel.warning, heat.warning, memory)
     texts = [*graph.metadata.remarks, *(text for text in earlier if text is not None)]
     texts += _warn_about_recall(graph, report.missing_weight)
     warned = plans.values()
-    texts += [Message(text) for one in warned if (text := one.warning) is not None]
+    texts += [text for one in warned if (text := one.warning) is not None]
     texts += _warn_about(report, heat, {power: tables[power] for power in tables if plans[power].warning is None})
     return replace(report, warnings=tuple(texts))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 
 
 def check_row_values(
@@ -33,9 +33,7 @@ def check_row_values(
         return (np.asarray(values) if isinstance(values, Sequence) else values)[kept]
     if shape != (n_rows,):
         before = f", or for each of the {n_rows + n_dropped} of the input" if n_dropped else ""
-        raise ValueError(
-            Message(f"`{name}` must have one value for each of the {n_rows} rows{before}; got shape {shape}.")
-        )
+        raise ValueError(f"{name} must have one value for each of the {n_rows} rows{before}; got shape {shape}.")
     return values
 
 
@@ -46,10 +44,10 @@ def _check_counting(index: Any, name: str) -> None:
         return
     if np.array_equal(np.sort(numbers), counted):
         text = (
-            f"`{name}` is a Series whose index has the numbers of the rows in another order. Pass {name}.sort_index() "
+            f"{name} is a Series whose index has the numbers of the rows in another order. Pass {name}.sort_index() "
             f"to go by it, or {name}.to_numpy() if the values are in the order of the rows."
         )
-        raise ValueError(Message(text))
+        raise ValueError(text)
 
 
 def just_counts(index: Any) -> bool:
@@ -105,16 +103,14 @@ def _by_name(names: npt.NDArray[Any], values: Any, name: str, partial: bool) -> 
         wrong, what = (repeated, "stand in several rows") if len(repeated) else (rows[~has_value], "have no value")
         shown = ", ".join(map(repr, wrong[:5])) + (f" and {len(wrong) - 5:,} more" if len(wrong) > 5 else "")
         raise ValueError(
-            Message(
-                f"`{name}` goes by the names of rows, but {len(wrong):,} of them {what}: {shown}. Give each row one "
-                "value, or pass the values alone if they are in the order of the rows."
-            )
+            f"{name} goes by the names of rows, but {len(wrong):,} of them {what}: {shown}. Give each row one "
+            "value, or pass the values alone if they are in the order of the rows."
         )
     numbers = np.flatnonzero(is_known)[index[is_known].get_indexer(rows)]
     if has_value.all():
         return values.iloc[numbers].reset_index(drop=True)
     if unknown := len(index) - np.count_nonzero(is_known):
-        warn(f"{unknown:,} of {len(index):,} names of `{name}` are in no row: they are left out.", GPEWarning)
+        warn(f"{unknown:,} of {len(index):,} names of {name} are in no row: they are left out.", GPEWarning)
     by_row = np.full(len(rows), None, object)
     by_row[has_value] = np.asarray(values, object)[numbers[has_value]]
     return by_row
@@ -131,9 +127,7 @@ def _counts_names(length: int, names: npt.NDArray[Any], dropped: npt.NDArray[Any
     if np.array_equal(rows.astype(str), names):
         return False
     raise ValueError(
-        Message(
-            f"`{name}` is a Series with the index 0 to {length - 1}, and the rows are named so in another order. Pass "
-            "its values alone, as to_numpy() gives them, if they are in the order of the rows, or give it their names "
-            "as index."
-        )
+        f"{name} is a Series with the index 0 to {length - 1}, and the rows are named so in another order. Pass "
+        "its values alone, as to_numpy() gives them, if they are in the order of the rows, or give it their names "
+        "as index."
     )

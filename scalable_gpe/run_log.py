@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalable_gpe.checks import Power
-from scalable_gpe.errors import GPEWarning, Message, StoreError, logger, warn
+from scalable_gpe.errors import GPEWarning, StoreError, logger, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.formatting import plain
@@ -116,7 +116,7 @@ def choose_run(store: ArrayStore, name: str | None, where: str) -> tuple[str, Ru
     matching = [(key, record) for key, record in finished.items() if key.startswith(name)]
     if len(matching) != 1:
         names = ", ".join(f"{key!r} (power {plain(record.parameters.power)})" for key, record in finished.items())
-        raise ValueError(Message(f"`run=` must name one of {names}; got {name!r}."))
+        raise ValueError(f"run= must name one of {names}; got {name!r}.")
     return matching[0]
 
 
@@ -125,10 +125,8 @@ def check_same_input(store: ArrayStore, keys: Keys) -> None:
     for record in read_runs(store).values():
         if record.keys.input != keys.input:
             raise StoreError(
-                Message(
-                    f"the store was made from another input ({_difference(record.keys.input, keys.input)}). Pass "
-                    "another store, or `resume=False` to start over in this one."
-                )
+                f"the store was made from another input ({_difference(record.keys.input, keys.input)}). Pass "
+                "another store, or resume=False to start over in this one."
             )
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import DamageError, Message, StoreError, logger
+from scalable_gpe.errors import DamageError, StoreError, logger
 from scalable_gpe.execution.context import open_store
 from scalable_gpe.storage.backends import StorageOptions, is_read_only
 from scalable_gpe.storage.keys import GROUPS, input_name
@@ -54,10 +54,8 @@ def check_writable(store: ArrayStore) -> None:
     """Refuse a store that cannot be written to and does not hold the finished run."""
     if store.read_only:
         raise StoreError(
-            Message(
-                f"store {str(store)!r} cannot be written to, and holds no finished run with these arguments. Pass "
-                "another `store=`, or the arguments of a run that it holds."
-            )
+            f"store {str(store)!r} cannot be written to, and holds no finished run with these arguments. Pass "
+            "another store=, or the arguments of a run that it holds."
         )
 
 

@@ -26,7 +26,7 @@ from scalable_gpe.anndata_graphs import (
 from scalable_gpe.checks import ALL, Seed, check_count, check_random_state
 from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import distances_from
-from scalable_gpe.errors import ConnectivityWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, warn
 from scalable_gpe.exports import component_numbers, provenance, run_numbers, scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph_matrices import graph_matrices
@@ -88,11 +88,11 @@ def embed(
     (300, 8)
     """
     if "neighbors" in parameters or parameters.get("metric") == "precomputed":
-        raise TypeError(Message("`neighbors` and `metric='precomputed'` are for gpe.embed. Pass `neighbors_key` here."))
+        raise TypeError("neighbors and metric='precomputed' are for gpe.embed. Pass neighbors_key here.")
     if use_rep is not None and neighbors_key is not None:
-        raise ValueError(Message("`use_rep` and `neighbors_key` both name an input. Pass one of them."))
+        raise ValueError("use_rep and neighbors_key both name an input. Pass one of them.")
     if neighbors_key is None and parameters.get("missing") == "drop":
-        raise ValueError(Message("`missing='drop'` leaves rows out, which obsm cannot. Drop the observations first."))
+        raise ValueError("missing='drop' leaves rows out, which obsm cannot. Drop the observations first.")
     adata = adata.copy() if copy else adata
     key_added = key_of(key_added.removeprefix("X_") if isinstance(key_added, str) else key_added, "gpe")
     rows, lists = None, None
@@ -101,7 +101,7 @@ def embed(
     else:
         place, lists = graph_matrix(adata, neighbors_key, "distances")
     if place == f"obsm/X_{key_added}":
-        raise ValueError(Message(f"`key_added={key_added!r}` would replace {place}, which is embedded."))
+        raise ValueError(f"key_added={key_added!r} would replace {place}, which is embedded.")
     with naming_place(place):
         result = embed_points(rows, neighbors=lists, **parameters)
     matrices = graph_matrices(result.graph, result.kernel)
@@ -156,20 +156,20 @@ def pseudotime(
     key = key.removeprefix("X_")
     others = embeddings_in(adata)
     if key not in others:
-        advice = f"pass `key={others[0]!r}`" if others else "call gpe.tl.embed(adata, power='all') first"
-        raise KeyError(Message(f"`adata` holds no embedding {key!r}: {advice}."))
+        advice = f"pass key={others[0]!r}" if others else "call gpe.tl.embed(adata, power='all') first"
+        raise KeyError(f"adata holds no embedding {key!r}: {advice}.")
     about = adata.uns[key]
     name = f"X_{key}" if about.get("power") == ALL else f"X_{key}_{ALL}"
     if "power" in about and name not in adata.obsm:
-        raise ValueError(Message("pseudotime needs all scales: pass `power='all'` to gpe.tl.embed."))
+        raise ValueError("pseudotime needs all scales: pass power='all' to gpe.tl.embed.")
     columns = {f"{key}_component", f"{key}_run"}  # parts of a graph do not tell what is connected
     if columns - set(adata.obs) or "run" not in about or np.any(np.asarray(adata.obs[f"{key}_run"]) != about["run"]):
         text = (
-            f"the observations of `adata` come from several embeddings, as after anndata.concat, or lack one of "
+            f"the observations of adata come from several embeddings, as after anndata.concat, or lack one of "
             f"{sorted(columns)} in obs. Call gpe.tl.embed after concatenating: distances between separate embeddings "
             "mean nothing."
         )
-        raise ValueError(Message(text))
+        raise ValueError(text)
     if root is None:
         root = scanpys_root(adata, about.get("n_obs", adata.n_obs))
     adata, column = adata.copy() if copy else adata, key_of(key_added, f"{key}_pseudotime")
@@ -241,7 +241,7 @@ def neighbors(
     """
     adata, name = adata.copy() if copy else adata, key_of(key_added, "neighbors")
     if name in embeddings_in(adata):
-        raise ValueError(Message(f"`key_added={name!r}` would replace what uns says of an embedding. Choose another."))
+        raise ValueError(f"key_added={name!r} would replace what uns says of an embedding. Choose another.")
     (place, rows), seed = rows_of(adata, use_rep), check_random_state(random_state)
     with naming_place(place):
         graph = neighbor_graph(
@@ -367,9 +367,9 @@ def propagate(
     (['left', 'right'], (300, 2))
     """
     if key not in adata.obs:
-        raise KeyError(Message(f"`key` must be a column of obs, {list(adata.obs)}; got {key!r}."))
+        raise KeyError(f"key must be a column of obs, {list(adata.obs)}; got {key!r}.")
     if (name := key_of(key_added, f"{key}_propagated")) == key:
-        raise ValueError(Message(f"`key_added={key!r}` would replace the column of the labels. Choose another."))
+        raise ValueError(f"key_added={key!r} would replace the column of the labels. Choose another.")
     heat = heat_of(adata, neighbors_key, normalization)
     found = propagate_labels(heat, np.asarray(adata.obs[key], object), method=method, horizon=horizon, tol=tol)
     adata = adata.copy() if copy else adata
@@ -426,7 +426,7 @@ def fate(
     """
     if isinstance(terminal, str):
         if terminal not in adata.obs:
-            raise KeyError(Message(f"`terminal` must be a column of obs, {list(adata.obs)}; got {terminal!r}."))
+            raise KeyError(f"terminal must be a column of obs, {list(adata.obs)}; got {terminal!r}.")
         given = check_labels(np.asarray(adata.obs[terminal], object), adata.n_obs, "terminal")
         names, codes = [str(one) for one in given.classes], given.by_row(adata.n_obs)
     else:

@@ -21,7 +21,6 @@ from scalable_gpe.accuracy.sampled_rows import Dense, Probes
 from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, sketch_alone
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import in_stored_units
@@ -184,7 +183,5 @@ def _points(embedding: Embedding, X: Any) -> Rows | None:
     settings = embedding.settings
     rows = open_rows(X, settings.metric, missing=settings.missing, numeric_only=settings.numeric_only)
     if rows.n_rows != graph.n_rows:
-        raise ValueError(
-            Message(f"`X` must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
-        )
+        raise ValueError(f"X must have the {graph.n_rows} rows of the embedding; got {rows.n_rows}. Pass the same X.")
     return RowSubset(in_stored_units(rows, graph.metadata), graph.storage_order.user_row)

@@ -18,7 +18,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from scalable_gpe.errors import GPEError, Message, logger
+from scalable_gpe.errors import GPEError, logger
 from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_block_sizes
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.process import process
@@ -60,11 +60,11 @@ def check_client(client: Any) -> Any:
     distributed = sys.modules.get("distributed")
     if distributed is None or not isinstance(client, distributed.Client):
         raise TypeError(
-            Message(f"`client` must be None, False or a distributed.Client, as Client(cluster) gives; got {client!r}.")
+            f"client must be None, False or a distributed.Client, as Client(cluster) gives; got {client!r}."
         )
     if client.status != "running" or client.asynchronous:
         state = "an asynchronous one" if client.asynchronous else f"one that is {client.status}"
-        raise ValueError(Message(f"`client` must be connected and synchronous; got {state}. Make a new one."))
+        raise ValueError(f"client must be connected and synchronous; got {state}. Make a new one.")
     return client
 
 
@@ -401,15 +401,15 @@ def workers_for(
     chosen = active_client() if check_client(client) is None else client or None
     cluster = None if chosen is None else Cluster(chosen, n_jobs, progress)
     if cluster is None:
-        reason = "`client=False`" if client is False else "no dask client is active"
+        reason = "client=False" if client is False else "no dask client is active"
     elif client is not None:
-        reason = "`client` was given"
+        reason = "client was given"
     elif n_rows < _LEAST_ROWS and (cluster.is_local or not is_dask):
-        cluster, reason = None, f"a cluster pays from {_LEAST_ROWS:,} rows on; pass `client` to use it"
+        cluster, reason = None, f"a cluster pays from {_LEAST_ROWS:,} rows on; pass client to use it"
     elif cluster.is_local:
-        cluster, reason = None, "all workers are on this host, whose threads are faster; pass `client` to use them"
+        cluster, reason = None, "all workers are on this host, whose threads are faster; pass client to use them"
     elif not has_store:
-        cluster, reason = None, "without `store` workers on other hosts cannot be used"
+        cluster, reason = None, "without store workers on other hosts cannot be used"
     else:
         many = "X is a dask collection" if is_dask else f"X has {_LEAST_ROWS:,} rows or more"
         reason = f"{many}, and workers are on other hosts"
@@ -428,10 +428,8 @@ def shared_store(workers: Workers, store: Any) -> Any:
     if store is None:
         if not workers.is_local:
             raise ValueError(
-                Message(
-                    "the workers of `client` run on other hosts: results must go to a store that all of them reach. "
-                    "Pass `store=` a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
-                )
+                "the workers of client run on other hosts: results must go to a store that all of them reach. "
+                "Pass store= a path on a shared file system, or a URL such as 's3://bucket/run.zarr'."
             )
         folder = tempfile.mkdtemp(prefix="scalable-gpe-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from scalable_gpe.errors import MemoryLimitError, Message
+from scalable_gpe.errors import MemoryLimitError
 from scalable_gpe.execution.allocator import kept_by_allocator
 from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.problem_size import ProblemSize
@@ -340,7 +340,7 @@ class MemoryPlan:
         limit, memory = self.resources.limit, self.resources.worker_memory
         if limit is not None and memory is not None and limit > memory:
             return (
-                f"`memory_limit` is {limit // 10**6} MB, but the smallest worker may hold {memory // 10**6} MB, and "
+                f"memory_limit is {limit // 10**6} MB, but the smallest worker may hold {memory // 10**6} MB, and "
                 f"is killed beyond. Pass {int(WORKER_SHARE * memory) // 10**6} MB or less, or start larger workers."
             )
         return None
@@ -351,20 +351,18 @@ class MemoryPlan:
         if memory is not None and WORKER_SHARE * memory < least:  # dask pauses such workers for ever
             smaller = self._smaller(int(WORKER_SHARE * memory))
             raise MemoryLimitError(
-                Message(
-                    f"each worker must have at least {-(-least // int(10**6 * WORKER_SHARE))} MB of memory "
-                    f"for {self.size.n_rows} rows, of which a run takes {WORKER_SHARE}; the smallest worker has "
-                    f"{memory // 10**6} MB. {smaller}"
-                )
+                f"each worker must have at least {-(-least // int(10**6 * WORKER_SHARE))} MB of memory "
+                f"for {self.size.n_rows} rows, of which a run takes {WORKER_SHARE}; the smallest worker has "
+                f"{memory // 10**6} MB. {smaller}"
             )
         if limit is not None and limit < least:
             hint = "" if self.resources.persistent else " With store= less is enough."
             if self.resources.store_in_memory:
-                hint = " The files of `store` are in memory (tmpfs), and count: pass a path on a disk."
+                hint = " The files of store are in memory (tmpfs), and count: pass a path on a disk."
             elif self.resources.files_in_memory:
                 hint = " Temporary files are in memory (tmpfs): set TMPDIR to a folder on a disk."
-            text = f"`memory_limit` must be at least {least // 10**6} MB for {self.size.n_rows} rows"
-            raise MemoryLimitError(Message(f"{text}; got {limit // 10**6} MB. {self._smaller(limit)}{hint}"))
+            text = f"memory_limit must be at least {least // 10**6} MB for {self.size.n_rows} rows"
+            raise MemoryLimitError(f"{text}; got {limit // 10**6} MB. {self._smaller(limit)}{hint}")
 
     def _smaller(self, limit: int) -> str:
         """What to make smaller, so that a run fits in a limit that is too small."""
@@ -375,7 +373,7 @@ class MemoryPlan:
         texts = []
         for name in ("n_components", "n_neighbors"):
             halves = [getattr(self.size, name) >> shift for shift in range(1, 16)]
-            texts += [f"`{name}={value}`" for value in halves if value and fits(**{name: value})][:1]
+            texts += [f"{name}={value}" for value in halves if value and fits(**{name: value})][:1]
         if not texts:
             return "Fewer components or neighbours do not help."
         return f"It is enough for {' or '.join(texts)}."

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.backends import is_url
 
@@ -92,7 +91,7 @@ def parse_bytes(value: Any) -> int | None:
     except ValueError:
         number = 0
     if number <= 0:
-        raise ValueError(Message(f"`memory_limit` must be bytes or a text such as '2GB'; got {value!r}."))
+        raise ValueError(f"memory_limit must be bytes or a text such as '2GB'; got {value!r}.")
     if value.strip() == str(number) and number < _UNIT_FORGOTTEN:
-        raise ValueError(Message(f"`memory_limit={number}` is {number} bytes; did you mean {number}MB?"))
+        raise ValueError(f"memory_limit={number} is {number} bytes; did you mean {number}MB?")
     return number

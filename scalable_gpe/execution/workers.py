@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.progress import Progress
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import mapped
@@ -25,7 +24,7 @@ def count_jobs(n_jobs: int | None) -> int:
         return cores
     jobs = checks.check_count(n_jobs, "n_jobs", minimum=-cores)
     if jobs == 0:
-        raise ValueError(Message("`n_jobs` must not be 0; -1 stands for all cores."))
+        raise ValueError("n_jobs must not be 0; -1 stands for all cores.")
     return jobs if jobs > 0 else cores + 1 + jobs
 
 

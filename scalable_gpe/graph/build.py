@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import GPEWarning, Message, StoreError, warn
+from scalable_gpe.errors import GPEWarning, StoreError, warn
 from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
 from scalable_gpe.execution.context import Context, make_context, open_store
@@ -241,10 +241,8 @@ class GraphStage:
             same = rows is None or metadata.content in (None, content(hash_rows(rows, context)))
         if not same or (rows is not None and metadata.n_features is not None and metadata.offset != offset_of(rows)):
             raise StoreError(
-                Message(
-                    "the store was made from another input: its shape and sampled rows are the same, other rows differ "
-                    "or all are shifted by a constant. Pass another store, or `resume=False` to start over in this one."
-                )
+                "the store was made from another input: its shape and sampled rows are the same, other rows differ "
+                "or all are shifted by a constant. Pass another store, or resume=False to start over in this one."
             )
         if self.lists is None:
             self.distinct_neighbors(metadata.n_points)  # another call may have lowered it
@@ -262,17 +260,12 @@ class GraphStage:
         """Number of neighbours in each list, at most the number of other distinct points."""
         if n_points < 2:
             raise ValueError(
-                Message(
-                    f"`X` must have at least 2 different rows; all {self.n_rows} rows are equal. There is nothing to "
-                    "embed."
-                )
+                f"X must have at least 2 different rows; all {self.n_rows} rows are equal. There is nothing to embed."
             )
         if self.n_neighbors > n_points - 1 and not self.is_default:
             raise ValueError(
-                Message(
-                    f"`n_neighbors` must be at most {n_points - 1}, one less than the number of different rows "
-                    f"({self.n_rows} rows, {n_points} different); got {self.n_neighbors}. Lower it, or leave it out."
-                )
+                f"n_neighbors must be at most {n_points - 1}, one less than the number of different rows "
+                f"({self.n_rows} rows, {n_points} different); got {self.n_neighbors}. Lower it, or leave it out."
             )
         return min(self.n_neighbors, n_points - 1)
 
@@ -282,7 +275,7 @@ def check_neighbors(neighbors: Any, rows: InputRows | None, n_neighbors: int | N
     if neighbors is not None:
         return check_lists(neighbors, None if rows is None else rows.n_rows, n_neighbors)
     if rows is None:
-        raise ValueError(Message("embed needs `X` or `neighbors`; got neither."))
+        raise ValueError("embed needs X or neighbors; got neither.")
     return None
 
 

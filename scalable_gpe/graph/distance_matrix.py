@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.storage.blocks import ranges
 
@@ -24,10 +23,7 @@ def distance_lists(X: Any, n_neighbors: int | None) -> Any:
     D = np.asarray(X)
     if D.dtype.kind not in "fiu":
         raise TypeError(
-            Message(
-                "`X` must be an array or a sparse matrix of distances for `metric='precomputed'`; got "
-                f"{type(X).__name__}."
-            )
+            f"X must be an array or a sparse matrix of distances for metric='precomputed'; got {type(X).__name__}."
         )
     _check_square(D.shape)
     n_rows = len(D)
@@ -46,20 +42,16 @@ def distance_lists(X: Any, n_neighbors: int | None) -> Any:
 def _check_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         raise ValueError(
-            Message(
-                f"`X` must be a square matrix of distances for `metric='precomputed'`, with 2 rows or more; got shape "
-                f"{tuple(shape)}."
-            )
+            f"X must be a square matrix of distances for metric='precomputed', with 2 rows or more; got shape "
+            f"{tuple(shape)}."
         )
 
 
 def _check_values(values: np.ndarray) -> None:
     if values.dtype.kind not in "fiu" or not np.isfinite(values).all() or (values < 0).any():
         raise ValueError(
-            Message(
-                "`X` must hold finite distances of at least 0 for `metric='precomputed'`; some are negative, "
-                "infinite or NaN. Similarities are for heat_kernel."
-            )
+            "X must hold finite distances of at least 0 for metric='precomputed'; some are negative, "
+            "infinite or NaN. Similarities are for heat_kernel."
         )
 
 
@@ -69,17 +61,13 @@ def _check_symmetric(block: np.ndarray, columns: np.ndarray, start: int) -> None
     wrong = np.flatnonzero(np.abs(block - columns.T).max(axis=1) > least)
     if wrong.size:
         raise ValueError(
-            Message(
-                f"`X` must be symmetric for `metric='precomputed'`; {checks.rows_named(wrong + start)} and the columns "
-                "of the same numbers differ. Use (X + X.T) / 2, or a sparse matrix of neighbours."
-            )
+            f"X must be symmetric for metric='precomputed'; {checks.rows_named(wrong + start)} and the columns "
+            "of the same numbers differ. Use (X + X.T) / 2, or a sparse matrix of neighbours."
         )
     own = np.flatnonzero(block[np.arange(len(block)), start + np.arange(len(block))] > least)
     if own.size:
         raise ValueError(
-            Message(
-                f"`X` must have zeros on its diagonal for `metric='precomputed'`; others in "
-                f"{checks.rows_named(own + start)}. "
-                "Similarities are for heat_kernel."
-            )
+            f"X must have zeros on its diagonal for metric='precomputed'; others in "
+            f"{checks.rows_named(own + start)}. "
+            "Similarities are for heat_kernel."
         )

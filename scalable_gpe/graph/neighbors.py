@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import DamageError, Message, wrong_numbers
+from scalable_gpe.errors import DamageError, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
 from scalable_gpe.graph.points import RowSubset
@@ -288,15 +288,9 @@ def check_search(
     elif n_neighbors is not None:
         n_neighbors = checks.check_count(n_neighbors, "n_neighbors")
     if metric == "jaccard" and method in METHODS and method not in Jaccard.methods:
-        raise ValueError(
-            Message(f"`method` must be 'brute' or 'pynndescent' for `metric='jaccard'`; got {method!r}. Leave it out.")
-        )
+        raise ValueError(f"method must be 'brute' or 'pynndescent' for metric='jaccard'; got {method!r}. Leave it out.")
     if scale is not None and metric != "euclidean":
-        raise ValueError(
-            Message(
-                f"`scale={scale}` is for `metric='euclidean'`; got {metric!r}. Scale `X` yourself, or leave it out."
-            )
-        )
+        raise ValueError(f"scale={scale} is for metric='euclidean'; got {metric!r}. Scale X yourself, or leave it out.")
     return SearchParameters(
         n_neighbors=n_neighbors,
         metric=checks.check_choice(metric, choices, "metric"),
@@ -310,17 +304,13 @@ def check_search(
 def check_n_neighbors(n_neighbors: Any, n_rows: int) -> int:
     """Check n_neighbors against the number of rows."""
     if n_rows > _MOST_ROWS:
-        raise ValueError(
-            Message(f"`X` must have at most 2**31 - 1 rows; got {n_rows}. Embed a sample and transform the rest.")
-        )
+        raise ValueError(f"X must have at most 2**31 - 1 rows; got {n_rows}. Embed a sample and transform the rest.")
     if n_neighbors is None:
         return min(_DEFAULT_NEIGHBORS, n_rows - 1)
     number = checks.check_count(n_neighbors, "n_neighbors")
     if number > n_rows - 1:
         raise ValueError(
-            Message(
-                f"`n_neighbors` must be between 1 and {n_rows - 1}, the number of other rows; got {number}. Lower it, "
-                "or leave it out."
-            )
+            f"n_neighbors must be between 1 and {n_rows - 1}, the number of other rows; got {number}. Lower it, "
+            "or leave it out."
         )
     return number

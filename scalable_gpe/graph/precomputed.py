@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.io.rows import choose_exponent
 
 
@@ -64,10 +63,8 @@ def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> 
         indices, distances = np.asarray(neighbors[0]), np.asarray(neighbors[1])
     else:
         raise TypeError(
-            Message(
-                f"`neighbors` must be a pair (indices, distances) or a sparse matrix of distances; got "
-                f"{type(neighbors).__name__}."
-            )
+            f"neighbors must be a pair (indices, distances) or a sparse matrix of distances; got "
+            f"{type(neighbors).__name__}."
         )
     _check_arrays(indices, distances, n_rows)
     exponent = choose_exponent(float(distances[indices >= 0].max(initial=0)), "neighbors")
@@ -78,7 +75,7 @@ def check_lists(neighbors: Any, n_rows: int | None, n_neighbors: int | None) -> 
 
 def _from_sparse(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
     if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(Message(f"`neighbors` must be a square matrix of distances; got shape {matrix.shape}."))
+        raise ValueError(f"neighbors must be a square matrix of distances; got shape {matrix.shape}.")
     counts = np.diff(matrix.indptr)
     inside = np.arange(max(1, counts.max(initial=0)))[None, :] < counts[:, None]
     indices = np.full(inside.shape, -1, np.int64)
@@ -90,31 +87,25 @@ def _from_sparse(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
 def _check_arrays(indices: np.ndarray, distances: np.ndarray, n_rows: int | None) -> None:
     if indices.ndim != 2 or indices.shape != distances.shape:
         raise ValueError(
-            Message(f"`neighbors` must be two arrays of one shape (N, m); got {indices.shape} and {distances.shape}.")
+            f"neighbors must be two arrays of one shape (N, m); got {indices.shape} and {distances.shape}."
         )
     if n_rows is not None and len(indices) != n_rows:
-        raise ValueError(Message(f"`neighbors` must have one row per row of X ({n_rows}); got {len(indices)}."))
+        raise ValueError(f"neighbors must have one row per row of X ({n_rows}); got {len(indices)}.")
     if len(indices) < 2:
-        raise ValueError(Message(f"`neighbors` must have at least 2 rows; got {len(indices)}."))
+        raise ValueError(f"neighbors must have at least 2 rows; got {len(indices)}.")
     if indices.dtype.kind not in "iu":
-        raise TypeError(Message(f"`neighbors`[0] must hold row numbers (integers); got dtype {indices.dtype}."))
+        raise TypeError(f"neighbors[0] must hold row numbers (integers); got dtype {indices.dtype}.")
     outside = np.flatnonzero(((indices < -1) | (indices >= len(indices))).any(axis=1))
     if outside.size:
         raise ValueError(
-            Message(
-                f"`neighbors`[0] must lie between 0 and {len(indices) - 1} (or be -1 for none); others in "
-                f"{checks.rows_named(outside)}."
-            )
+            f"neighbors[0] must lie between 0 and {len(indices) - 1} (or be -1 for none); others in "
+            f"{checks.rows_named(outside)}."
         )
     used = distances[indices >= 0]
     if used.dtype.kind not in "fiu" or not np.isfinite(used).all() or (used < 0).any():
-        raise ValueError(
-            Message("`neighbors`[1] must hold finite distances of at least 0 (not squared, not similarities).")
-        )
+        raise ValueError("neighbors[1] must hold finite distances of at least 0 (not squared, not similarities).")
     if (longest := float(used.max(initial=0))) > 1e120:
-        raise ValueError(
-            Message(f"`neighbors`[1] must hold distances below 1e120; got {longest:.3g}. Scale them down.")
-        )
+        raise ValueError(f"neighbors[1] must hold distances below 1e120; got {longest:.3g}. Scale them down.")
 
 
 def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -131,9 +122,6 @@ def _tidy(indices: np.ndarray, distances: np.ndarray, n_neighbors: int | None) -
     longest = max(1, int((indices >= 0).sum(axis=1).max()))
     if n_neighbors is not None and n_neighbors > longest:
         raise ValueError(
-            Message(
-                f"`n_neighbors` must be at most {longest}, the longest list in neighbors; got {n_neighbors}. Leave it "
-                "out."
-            )
+            f"n_neighbors must be at most {longest}, the longest list in neighbors; got {n_neighbors}. Leave it out."
         )
     return indices[:, : n_neighbors or longest], distances[:, : n_neighbors or longest]

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.duplicates import DistinctRows
 from scalable_gpe.graph.recall import ExactSample, bin_centres
@@ -148,17 +147,17 @@ def _refuse(rows: InputRows, ids: np.ndarray, lost: np.ndarray, rounding: float,
     columns = [int(c) for c in np.argsort(-share, kind="stable")[:3] if share[c] > 0.1 * share.sum()]
     labels = ", ".join(str(c) if rows.feature_names is None else f"{c} ('{rows.feature_names[c]}')" for c in columns)
     text = (
-        f"`{name}` must keep the distances between near rows when it is rounded to float32; it changes them by "
+        f"{name} must keep the distances between near rows when it is rounded to float32; it changes them by "
         f"{rounding:.2g} where near rows are {scale:.2g} apart, in {checks.rows_named(ids)}. "
     )
     if rows.metric != "euclidean":
-        way_out = f"All rows point nearly one way: shift the columns of `{name}` by their means, or use another metric."
+        way_out = f"All rows point nearly one way: shift the columns of {name} by their means, or use another metric."
     else:
         way_out = (
             f"Most of it comes from column{'s' * (len(columns) > 1)} {labels}, whose values are too large beside their "
             "differences. Shift groups of rows that are far apart there nearer to each other (across such gaps the "
             "kernel is 0), or embed each group alone"
-            + (f"; sparse `{name}` is not shifted to its median, dense is." if rows.is_sparse else ".")
-            + f" If differences this small mean nothing, convert `{name}` to float32`!: {name}.astype('float32')`."
+            + (f"; sparse {name} is not shifted to its median, dense is." if rows.is_sparse else ".")
+            + f" If differences this small mean nothing, convert {name} to float32: {name}.astype('float32')."
         )
-    raise ValueError(Message(text + way_out))
+    raise ValueError(text + way_out)

@@ -58,8 +58,8 @@ def finish_graph(
         metadata = replace(metadata, recall=scan.recall, recall_error=scan.recall_error)
         if recall is not None and scan.recall + scan.recall_error < recall:
             text = (
-                f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below `recall={recall}`. "
-                "Raise `n_neighbors`, or choose `method='brute'`; missing_weight of the report says what it costs."
+                f"the neighbour lists hold {scan.recall:.3f} of the true neighbours, below recall={recall}. "
+                "Raise n_neighbors, or choose method='brute'; missing_weight of the report says what it costs."
             )
             metadata = replace(metadata, warning=warn(text, RecallWarning))
     unfinished.complete(name, store)

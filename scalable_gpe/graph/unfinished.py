@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scalable_gpe.errors import Message, StoreError, logger
+from scalable_gpe.errors import StoreError, logger
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.keys import input_name
@@ -68,11 +68,9 @@ def _start_over(begun: GraphInput | None, arrays: list[str], store: ArrayStore) 
     """Remove arrays of a graph that was never complete; refuse to replace one that was."""
     if begun is None or begun.complete:
         raise StoreError(
-            Message(
-                "the graph of the store is damaged, and cannot be repaired: it was made from another input, in larger "
-                "parts or with other versions of libraries. Pass another store, or `resume=False` to start over in "
-                "this one."
-            )
+            "the graph of the store is damaged, and cannot be repaired: it was made from another input, in larger "
+            "parts or with other versions of libraries. Pass another store, or resume=False to start over in "
+            "this one."
         )
     logger.warning("the unfinished graph has other rows, larger parts or other versions: starting over")
     for array in arrays:

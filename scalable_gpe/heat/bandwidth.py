@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.edges import Block
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -55,11 +54,9 @@ def _positive(squared: np.ndarray, rule: str) -> np.ndarray:
     positive: np.ndarray = squared[np.isfinite(squared) & (squared > 0)]
     if not positive.size:
         raise ValueError(
-            Message(
-                f"`epsilon={rule!r}` needs distances above 0; all distances in the neighbour lists are 0, or so small "
-                "beside the largest values of X that float32 loses their squares. Drop the rows with the largest "
-                "values, or pass a number."
-            )
+            f"epsilon={rule!r} needs distances above 0; all distances in the neighbour lists are 0, or so small "
+            "beside the largest values of X that float32 loses their squares. Drop the rows with the largest "
+            "values, or pass a number."
         )
     return positive
 
@@ -127,10 +124,8 @@ def check_resolution(graph: NeighborGraph, squared: np.ndarray, epsilon: float |
         return
     lost = math.ldexp(math.sqrt(_LEAST_SQUARE), -graph.exponent)
     raise ValueError(
-        Message(
-            f"`epsilon={epsilon!r}`: beside the largest values of X, float32 loses the squares of distances below "
-            f"{lost:.1g}, and the bandwidth is of their size. Drop the rows with the largest values."
-        )
+        f"epsilon={epsilon!r}: beside the largest values of X, float32 loses the squares of distances below "
+        f"{lost:.1g}, and the bandwidth is of their size. Drop the rows with the largest values."
     )
 
 

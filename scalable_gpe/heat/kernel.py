@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import DamageError, Message, TruncationWarning, warn
+from scalable_gpe.errors import DamageError, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.stages import complete_alone
@@ -193,9 +193,7 @@ def gaussian_kernel(graph: NeighborGraph, epsilon: Any = "auto") -> SparseKernel
     (0.01, (200, 200))
     """
     if not isinstance(graph, NeighborGraph):
-        raise TypeError(
-            Message(f"`graph` must be a NeighborGraph, as neighbor_graph returns it; got {type(graph).__name__}.")
-        )
+        raise TypeError(f"graph must be a NeighborGraph, as neighbor_graph returns it; got {type(graph).__name__}.")
     return complete_alone(KernelStage(graph, check_epsilon(epsilon)), graph.context, TruncationWarning)
 
 
@@ -254,8 +252,8 @@ def _make_kernel(graph: NeighborGraph, epsilon: float | str, context: Context, n
     lost, warning = _lost_mass(kernel), None
     if lost is not None and lost > 0.05 and (not isinstance(epsilon, str) or (intrinsic_dimension(graph) or 9) <= 3):
         warning = warn(
-            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at `epsilon={shown:g}`: distances are "
-            "those of the truncated kernel. Raise `n_neighbors` or lower epsilon.",
+            f"the truncated kernel misses {lost:.0%} of the dense kernel's mass at epsilon={shown:g}: distances are "
+            "those of the truncated kernel. Raise n_neighbors or lower epsilon.",
             TruncationWarning,
         )
     sigma = None if scales is None else scales.metadata

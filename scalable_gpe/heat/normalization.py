@@ -403,7 +403,7 @@ def _bistochastic(
     if not converged:
         warning = warn(
             f"the bistochastic scaling stopped after {max_iter} products at a residual of {residual:.1e} "
-            f"(`tol={tol:g}`). Raise max_iter, or use `normalization='symmetric'`.",
+            f"(tol={tol:g}). Raise max_iter, or use normalization='symmetric'.",
             ConvergenceWarning,
         )
     return scale, HeatMetadata("bistochastic", n_iter, residual, warning is None, warning), change

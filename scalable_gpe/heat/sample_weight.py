@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 
 _RANGE = (1e-12, 1e12)  # float32 holds their roots, and what is divided by them
 
@@ -30,17 +29,15 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
         return None
     values = np.asarray(sample_weight)
     if values.dtype.kind not in "fiu":
-        raise TypeError(Message(f"`sample_weight` must hold numbers, one per row; got dtype {values.dtype}."))
+        raise TypeError(f"sample_weight must hold numbers, one per row; got dtype {values.dtype}.")
     if values.shape != (n_rows,):
-        text = f"`sample_weight` must hold one number for each of the {n_rows} rows; got {values.shape}."
-        raise ValueError(Message(text))
+        text = f"sample_weight must hold one number for each of the {n_rows} rows; got {values.shape}."
+        raise ValueError(text)
     values = values.astype(np.float64)
     wrong = np.flatnonzero(~((values >= _RANGE[0]) & (values <= _RANGE[1])))
     if wrong.size:
         raise ValueError(
-            Message(
-                f"`sample_weight` must lie between {_RANGE[0]:g} and {_RANGE[1]:g}; others in "
-                f"{checks.rows_named(wrong)}. Drop rows without weight, or divide all weights by a constant."
-            )
+            f"sample_weight must lie between {_RANGE[0]:g} and {_RANGE[1]:g}; others in "
+            f"{checks.rows_named(wrong)}. Drop rows without weight, or divide all weights by a constant."
         )
     return None if (values == 1).all() else values

@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import (
     check_numeric,
     checked,
@@ -38,7 +37,7 @@ def read_zarr(path: str, key: str | None, storage_options: StorageOptions | None
     node: Any = open_node(path, storage_options)
     is_array = hasattr(node, "shape")
     if is_array and key is not None:
-        raise ValueError(Message(f"`key={key!r}`: {path!r} is one zarr array. Leave the key out."))
+        raise ValueError(f"key={key!r}: {path!r} is one zarr array. Leave the key out.")
     is_anndata = not is_array and "obs" in node
     key = choose_key(node, key, path) if is_anndata else key
     if key is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.io.anndata_parts import map_or_copy
 from scalable_gpe.io.annotations import FrameAnnotations
 from scalable_gpe.io.points import Points, first_names, name_array
@@ -29,7 +29,7 @@ def read_anndata(adata: Any, key: str | None = None) -> Points:
     values = _in_place(_element(adata, key))
     if key == "X" and _are_counts(values):
         warn(
-            "`X` of the AnnData object looks like raw counts, between which distances mean little. Normalise them and "
+            "X of the AnnData object looks like raw counts, between which distances mean little. Normalise them and "
             "take logarithms first: sc.pp.normalize_total, sc.pp.log1p, sc.pp.pca.",
             GPEWarning,
         )
@@ -56,10 +56,8 @@ def chosen_key(adata: Any, key: str | None) -> str:
         return f"obsm/{_PCA}"
     if adata.X is None:
         raise ValueError(
-            Message(
-                f"`X`: the AnnData object has no X and no obsm[{_PCA!r}]; its obsm holds {_names(adata.obsm)}. Choose "
-                "one with gpe.read_points(adata, use_rep=...)."
-            )
+            f"X: the AnnData object has no X and no obsm[{_PCA!r}]; its obsm holds {_names(adata.obsm)}. Choose "
+            "one with gpe.read_points(adata, use_rep=...)."
         )
     return "X"
 
@@ -74,11 +72,9 @@ def _element(adata: Any, key: str) -> Any:
     if part in ("obsm", "layers") and name in getattr(adata, part):
         return getattr(adata, part)[name]
     raise KeyError(
-        Message(
-            f"`use_rep` must be 'X' or a key of obsm, {sorted(adata.obsm)}; got {name or key!r}."
-            if part in ("obsm", "X")
-            else f"`key` must be 'X', 'raw/X', 'obsm/NAME' or 'layers/NAME' of the AnnData object; got {key!r}."
-        )
+        f"use_rep must be 'X' or a key of obsm, {sorted(adata.obsm)}; got {name or key!r}."
+        if part in ("obsm", "X")
+        else f"key must be 'X', 'raw/X', 'obsm/NAME' or 'layers/NAME' of the AnnData object; got {key!r}."
     )
 
 

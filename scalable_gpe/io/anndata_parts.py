@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.hdf5 import check_own
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import (
@@ -33,7 +32,7 @@ def map_or_copy(dataset: Any, path: str) -> np.ndarray:
     offset = dataset.id.get_offset()
     if offset is not None and dataset.chunks is None and _is_plain(dataset):
         if offset + dataset.nbytes > os.path.getsize(path):
-            raise ValueError(Message(f"`X`: {path!r} ends before the last row of its matrix. Copy it again."))
+            raise ValueError(f"X: {path!r} ends before the last row of its matrix. Copy it again.")
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     if len(dataset.shape) != 2:
         return np.empty(dataset.shape, dataset.dtype)  # refused later for its shape
@@ -97,9 +96,7 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
 
     kind = str(group.attrs.get("encoding-type", ""))
     if kind not in ("csr_matrix", "csc_matrix"):
-        raise TypeError(
-            Message(f"`X`: {key} of {path!r} is a group of type {kind or 'unknown'!r}; pass the key of a matrix.")
-        )
+        raise TypeError(f"X: {key} of {path!r} is a group of type {kind or 'unknown'!r}; pass the key of a matrix.")
     try:
         shape = tuple(int(size) for size in group.attrs["shape"])
         if max(shape, default=0) >= 2**48:  # scipy would make row pointers for all of them
@@ -108,9 +105,7 @@ def read_sparse(group: Any, key: str, path: str) -> Any:
         matrix = csr_matrix(parts, shape=shape) if kind == "csr_matrix" else csc_matrix(parts, shape=shape)
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(
-            Message(f"`X`: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.")
-        ) from None
+        raise ValueError(f"X: {key} of {path!r} is not a sound sparse matrix: {error}. Write it again.") from None
     return matrix.tocsr()
 
 
@@ -126,9 +121,9 @@ def _sparse_part(group: Any, name: str, path: str) -> np.ndarray:
 def check_numeric(item: Any, key: str, path: str) -> None:
     """Refuse what is not an array of real numbers."""
     if getattr(item, "shape", None) is None:
-        raise TypeError(Message(f"`X`: {key} of {path!r} is no array. Pass the key of a matrix."))
+        raise TypeError(f"X: {key} of {path!r} is no array. Pass the key of a matrix.")
     if item.dtype.kind not in "fiub":
-        raise TypeError(Message(f"`X`: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric."))
+        raise TypeError(f"X: {key} of {path!r} has dtype {item.dtype}; it must be real and numeric.")
 
 
 def checked(item: Any) -> Any:
@@ -154,7 +149,7 @@ def obs_values(file: Any, column: str | None, path: str) -> np.ndarray:
     obs = file.get("obs", {})
     if not hasattr(obs, "keys") or column is None or column not in obs:
         names = first_names(obs) if hasattr(obs, "keys") else "none"
-        raise ValueError(Message(f"`column=` must name one of obs of {path!r}: {names}; {got_column(column)}."))
+        raise ValueError(f"column= must name one of obs of {path!r}: {names}; {got_column(column)}.")
     return plain_values(anndata.io.read_elem(checked(obs[column])))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import DamageError, GPEWarning, Message, warn
+from scalable_gpe.errors import DamageError, GPEWarning, warn
 from scalable_gpe.io.anndata_parts import checked, obs_values, plain_values, row_names
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.optional import import_optional
@@ -60,7 +60,7 @@ class FrameAnnotations:
     def column(self, name: str) -> np.ndarray:
         """One column of obs."""
         if name not in self.obs:
-            raise ValueError(Message(f"`column=` must name one of obs: {first_names(self.obs.columns)}; got {name!r}."))
+            raise ValueError(f"column= must name one of obs: {first_names(self.obs.columns)}; got {name!r}.")
         values = self.obs[name]
         return plain_values(values.to_pandas() if hasattr(values, "to_pandas") else values)
 
@@ -212,5 +212,5 @@ def _copy(group: Any, name: str, file: Any, path: str) -> None:
     )
     for column in [index, *columns]:
         if column not in source:
-            raise ValueError(Message(f"{name} of {path!r} has no column {column!r}. Write the file again."))
+            raise ValueError(f"{name} of {path!r} has no column {column!r}. Write the file again.")
         _write(target, column, anndata.io.read_elem(source[column]))

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import MISSING, got_column, obs_values, plain_values, row_names
 from scalable_gpe.io.csv_files import open_csv, usual_separator
 from scalable_gpe.io.files import file_kind
@@ -40,7 +39,7 @@ def read_row_values(
     index; else they are in the order of the rows. A sentence about this is returned too, where it may surprise.
     """
     if index is not None and names is None:
-        raise ValueError(Message("`index`: the store has no names of rows. Embed with `index=`, or leave it out."))
+        raise ValueError("index: the store has no names of rows. Embed with index=, or leave it out.")
     values, texts = _read_table(path, column, index, names is not None)
     values = np.where(values == MISSING, missing, values) if values.dtype.kind == "U" else values
     if names is None:
@@ -51,17 +50,13 @@ def read_row_values(
     if not chosen:
         return values, f"{_IN_ORDER}: no column of it holds their names"
     if len(chosen) > 1:
-        raise ValueError(
-            Message(f"`index` must say which column of {path!r} holds the names of the rows: {first_names(chosen)}.")
-        )
+        raise ValueError(f"index must say which column of {path!r} holds the names of the rows: {first_names(chosen)}.")
     (name,) = chosen
     is_same = np.array_equal(texts[name], of_rows)
     if not is_same and name != index and np.array_equal(texts[name], np.arange(len(values)).astype(str)):
         raise ValueError(
-            Message(
-                f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
-                "`index=` if it does, or leave it out."
-            )
+            f"column {name!r} of {path!r} counts its rows, and may hold names of rows of the store: pass it as "
+            "index= if it does, or leave it out."
         )
     import pandas
 
@@ -79,11 +74,11 @@ def _are_names(texts: np.ndarray, names: np.ndarray) -> bool:
 def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Column:
     """The values of a column, and the names of the rows if they are `named`."""
     if not os.path.exists(path):
-        raise FileNotFoundError(Message(f"`color`: there is no file {path!r}. Check the path."))
+        raise FileNotFoundError(f"color: there is no file {path!r}. Check the path.")
     kind = file_kind(path)
     if kind == "npy":
         if index is not None:
-            raise ValueError(Message(f"`index`: {path!r} is a .npy file, which has no names of rows. Leave it out."))
+            raise ValueError(f"index: {path!r} is a .npy file, which has no names of rows. Leave it out.")
         return _Column(_numpy_column(map_npy(path), column, path), {})
     if kind == "csv":
         return _table_column(open_csv(path, usual_separator(path), header=True), column, index, named)
@@ -91,16 +86,14 @@ def _read_table(path: str, column: str | None, index: str | None, named: bool) -
         return _table_column(open_parquet(path), column, index, named)
     if kind == "h5ad":
         return _obs_column(column, path)
-    raise ValueError(Message(f"`color` must be a .npy, .csv, .parquet or .h5ad file; got {path!r}."))
+    raise ValueError(f"color must be a .npy, .csv, .parquet or .h5ad file; got {path!r}.")
 
 
 def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarray:
     if array.ndim == 1:
         return np.asarray(array)
     if array.ndim != 2 or column is None or not column.isdigit() or int(column) >= array.shape[1]:
-        raise ValueError(
-            Message(f"`color`: {path!r} has shape {array.shape}; `column=` must be the number of a column, from 0.")
-        )
+        raise ValueError(f"color: {path!r} has shape {array.shape}; column= must be the number of a column, from 0.")
     return np.asarray(array[:, int(column)])
 
 
@@ -124,7 +117,7 @@ def _name_columns(table: TableFile, value: int, index: str | None) -> list[int]:
 
     if index is not None:
         if table.names.count(index) != 1:
-            raise ValueError(Message(f"`index` must be one column of {table.path!r}: {first_names(table.names)}."))
+            raise ValueError(f"index must be one column of {table.path!r}: {first_names(table.names)}.")
         chosen = [table.names.index(index)]
     else:
         counts = Counter(table.names)
@@ -139,7 +132,7 @@ def _number(column: str | None, names: Sequence[str], path: str) -> int:
     found = [number for number, name in enumerate(names) if name == column or (column is None and len(names) == 1)]
     if len(found) != 1:
         raise ValueError(
-            Message(f"`column=` must name one of {first_names(names)} of {path!r}, and only one; {got_column(column)}.")
+            f"column= must name one of {first_names(names)} of {path!r}, and only one; {got_column(column)}."
         )
     return found[0]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import first_names
 from scalable_gpe.io.tables import TableFile, is_numeric, wrong_columns
@@ -45,7 +44,7 @@ class CsvTable(TableFile):
         if is_numeric(kind := self.type_of(column)) or types.is_null(kind):
             return None
         texts = [str(cell) for cell in self._first_rows.column(column).to_pylist() if cell is not None]
-        only = f" (cells end at {self.sep!r}; `sep=` is another character)" if len(self.names) == 1 else ""
+        only = f" (cells end at {self.sep!r}; sep= is another character)" if len(self.names) == 1 else ""
         return f"holds {next((text for text in texts if not _is_number(text)), texts[0])!r}{only}"
 
     def dtype(self, columns: Sequence[int]) -> type[np.floating[Any]]:
@@ -69,7 +68,7 @@ class CsvTable(TableFile):
             return pyarrow.csv.read_csv(self.path, *self._parsing, options)
         except (pyarrow.ArrowException, OSError) as error:
             text = f"is not a table with a header and {self.sep!r} between its cells: {error}"
-            raise ValueError(Message(f"`color`: {self.path!r} {text}")) from None
+            raise ValueError(f"color: {self.path!r} {text}") from None
 
     @cached_property
     def _first_rows(self) -> Any:
@@ -86,9 +85,9 @@ class CsvTable(TableFile):
             with pyarrow.input_stream(self.path, compression="detect") as stream:
                 yield from pyarrow.csv.open_csv(stream, *self._parsing, options)
         except pyarrow.ArrowInvalid as error:
-            raise TypeError(Message(f"`X`: {self.path!r} is not a table of numbers: {self._explain(error)}")) from None
+            raise TypeError(f"X: {self.path!r} is not a table of numbers: {self._explain(error)}") from None
         except OSError as error:  # of a damaged .gz
-            raise ValueError(Message(f"`X`: {self.path!r} cannot be read: {error}. Write it again.")) from None
+            raise ValueError(f"X: {self.path!r} cannot be read: {error}. Write it again.") from None
 
     @property
     def _parsing(self) -> tuple[Any, Any]:
@@ -105,7 +104,7 @@ class CsvTable(TableFile):
         if "invalid UTF8" in text:
             return f"{text}. Save it with the encoding UTF-8."
         if "CSV parse error: Expected" in text:
-            return f"{text}. Give each line as many cells as the first one, or pass `sep=`."
+            return f"{text}. Give each line as many cells as the first one, or pass sep=."
         found = re.search(r"column #(\d+): .*?invalid value '(.*?)'", text)
         return wrong_columns({int(found[1]): f"holds {found[2]!r}"}, self) if found else text
 
@@ -115,18 +114,16 @@ def open_csv(path: str, sep: str | None = None, header: bool | None = None) -> C
     import_optional("pyarrow.csv", "tables", "a .csv file")
     sep = usual_separator(path) if sep is None else sep
     if not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n' or not sep.isascii():
-        raise ValueError(Message(f"`sep` must be one character, such as ',' or a tab; got {sep!r}."))
+        raise ValueError(f"sep must be one character, such as ',' or a tab; got {sep!r}.")
     first, n_lines = _first_record(path, sep)
     header = _names_columns(first) if header is None else header
     if header is None:
         raise ValueError(
-            Message(
-                f"`X`: the first line of {path!r} ({first_names(first, 4)}) may name the columns or be a point. "
-                "Pass `header=True` if it names the columns, `header=False` if it is a point."
-            )
+            f"X: the first line of {path!r} ({first_names(first, 4)}) may name the columns or be a point. "
+            "Pass header=True if it names the columns, header=False if it is a point."
         )
     if not isinstance(header, bool):
-        raise TypeError(Message(f"`header` must be True, False or None (decided from the file); got {header!r}."))
+        raise TypeError(f"header must be True, False or None (decided from the file); got {header!r}.")
     names = first if header else [f"column {number}" for number in range(len(first))]
     source = path + (" below a header" if header else "")
     index = 0 if header and names[0] == "" else None  # pandas writes an index without a name so
@@ -146,18 +143,18 @@ def _first_record(path: str, sep: str) -> tuple[list[str], int]:
         with pyarrow.input_stream(path, compression="detect") as stream:
             data = stream.read(_FIRST_LINES)
     except (OSError, zlib.error) as error:
-        raise ValueError(Message(f"`X`: {path!r} cannot be read: {error}. Write it again.")) from None
+        raise ValueError(f"X: {path!r} cannot be read: {error}. Write it again.") from None
     text = data.decode("utf-8-sig", errors="replace")
     if len(data) == _FIRST_LINES and len(text.splitlines()) == 1:
         size = f"{_FIRST_LINES // 2**20} MiB"
-        raise ValueError(Message(f"`X`: the first line of {path!r} is longer than {size}. Is it a table?"))
+        raise ValueError(f"X: the first line of {path!r} is longer than {size}. Is it a table?")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
     try:
         first = next((cells for cells in lines if cells), None)
     except csv.Error as error:
-        raise ValueError(Message(f"`X`: {path!r} is not a table: {error}. Check its quotes.")) from None
+        raise ValueError(f"X: {path!r} is not a table: {error}. Check its quotes.") from None
     if first is None or not text.strip():
-        raise ValueError(Message(f"`X`: {path!r} is empty. Pass a table with one point per row."))
+        raise ValueError(f"X: {path!r} is empty. Pass a table with one point per row.")
     return [cell.strip() for cell in first], lines.line_num
 
 

@@ -4,7 +4,6 @@ import os
 import zipfile
 from typing import Any
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_parts import read_sparse
 from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.points import check_memory
@@ -13,11 +12,11 @@ from scalable_gpe.io.points import check_memory
 def read_distances(path: str, key: str = "obsp/distances") -> Any:
     """Read a sparse matrix of distances: scipy's .npz, or obsp/distances of an .h5ad file."""
     if not os.path.exists(path):
-        raise FileNotFoundError(Message(f"`neighbors`: there is no file {path!r}. Check the path."))
+        raise FileNotFoundError(f"neighbors: there is no file {path!r}. Check the path.")
     if path.endswith(".h5ad"):
         with open_hdf5(path) as file:
             if key not in file:
-                raise ValueError(Message(f"`neighbors`: {path!r} has no {key}. Run scanpy.pp.neighbors first."))
+                raise ValueError(f"neighbors: {path!r} has no {key}. Run scanpy.pp.neighbors first.")
             return read_sparse(file[key], key, path)
     return _read_npz(path)
 
@@ -42,5 +41,5 @@ def _read_npz(path: str) -> Any:
     except Exception as error:  # whatever zipfile, numpy and scipy raise for a file that is not sound
         text = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            Message(f"`neighbors`: {path!r} is not a sound sparse matrix: {text}. Save it with scipy.sparse.save_npz.")
+            f"neighbors: {path!r} is not a sound sparse matrix: {text}. Save it with scipy.sparse.save_npz."
         ) from None

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
 from scalable_gpe.io.csv_files import open_csv
 from scalable_gpe.io.npy import copy_npy, map_npy
@@ -90,9 +89,7 @@ def read_points(
     text = os.fspath(path) if is_url(path) else local_path(path)
     kind = _remote_kind(text) if is_url(text) else _local_kind(text)
     if key is not None and kind not in ("zarr", "h5ad", "parquet"):
-        raise ValueError(
-            Message(f"`key={key!r}` names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
-        )
+        raise ValueError(f"key={key!r} names an array of an .h5ad, .zarr or .parquet file; {text!r} has no such parts.")
     of_tables = {"index": index, "columns": columns, "drop": drop}
     _check_table(of_tables, kind in ("csv", "parquet"), ".csv, .tsv or .parquet", text, kind)
     _check_table({"header": header, "sep": sep}, kind == "csv", ".csv or .tsv", text, kind)
@@ -127,26 +124,26 @@ def _column_names(path: Any, sep: str | None, header: bool | None) -> Sequence[s
 
 def _check_representation(key: str | None, use_rep: str | None) -> str | None:
     if use_rep is not None and key is not None:
-        raise ValueError(Message(f"`key={key!r}` and `use_rep={use_rep!r}` both name an array. Pass one of them."))
+        raise ValueError(f"key={key!r} and use_rep={use_rep!r} both name an array. Pass one of them.")
     return key if use_rep is None else representation_key(use_rep)
 
 
 def _check_table(given: Mapping[str, object], applies: bool, kinds: str, path: str, of: str) -> None:
     for argument, value in given.items():
         if value is not None and not applies:
-            raise ValueError(Message(f"`{argument}` is about a {kinds} file; {path!r} is a {of} file. Leave it out."))
+            raise ValueError(f"{argument} is about a {kinds} file; {path!r} is a {of} file. Leave it out.")
 
 
 def _remote_kind(url: str) -> str:
     """A .npy file, else zarr: a URL of a zarr array may end in anything."""
     if url.endswith((".csv", ".tsv", ".parquet", ".h5ad")):
-        raise ValueError(Message(f"`X` must be .npy or .zarr behind a URL; got {url!r}. Copy the file here first."))
+        raise ValueError(f"X must be .npy or .zarr behind a URL; got {url!r}. Copy the file here first.")
     return "npy" if url.endswith(".npy") else "zarr"
 
 
 def _local_kind(path: str) -> str:
     if not os.path.exists(path):
-        raise FileNotFoundError(Message(f"`X`: there is no file {path!r}. Check the path."))
+        raise FileNotFoundError(f"X: there is no file {path!r}. Check the path.")
     return file_kind(path)
 
 
@@ -163,7 +160,7 @@ def file_kind(path: str) -> str:
     if os.path.exists(os.path.join(path, "zarr.json")) or os.path.exists(os.path.join(path, ".zgroup")):
         return "zarr"
     raise ValueError(
-        Message(f"`X` must be a path that ends in {ENDINGS}; got {path!r}. Convert it, for instance with numpy.save.")
+        f"X must be a path that ends in {ENDINGS}; got {path!r}. Convert it, for instance with numpy.save."
     )
 
 

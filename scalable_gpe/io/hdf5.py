@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 
 
@@ -25,7 +24,7 @@ def open_hdf5(path: str) -> Iterator[Any]:
     except (OSError, KeyError, RuntimeError) as error:  # what HDF5 raises for damaged content
         if getattr(error, "errno", None) or error.__cause__ is not None:
             raise
-        raise ValueError(Message(f"{path!r} is not a sound .h5ad file: {error}. Write it again.")) from None
+        raise ValueError(f"{path!r} is not a sound .h5ad file: {error}. Write it again.") from None
 
 
 def _refuse_other_files(file: Any, path: str) -> None:
@@ -57,7 +56,5 @@ def check_own(item: Any) -> None:
 
 def _elsewhere(path: str, name: str, why: str) -> ValueError:
     return ValueError(
-        Message(
-            f"{path!r}: {name!r} {why}, which is not followed. Copy the values into the file with h5repack or h5py."
-        )
+        f"{path!r}: {name!r} {why}, which is not followed. Copy the values into the file with h5repack or h5py."
     )

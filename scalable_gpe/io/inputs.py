@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.io.anndata_object import is_anndata
 from scalable_gpe.io.files import read_points
 from scalable_gpe.io.points import Points, as_whole_numbers, listed
@@ -73,11 +72,11 @@ def _array_source(X: Any, name: str) -> Source:
         _check_dtype(X.dtype, name)
         return Source(X, kind)
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError(Message(f"`{name}` has masked entries. Drop their rows, or fill them in with filled()."))
+        raise ValueError(f"{name} has masked entries. Drop their rows, or fill them in with filled().")
     try:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:  # rows of different lengths
-        raise TypeError(Message(f"`{name}` must be a numeric array; got {type(X).__name__} ({error}).")) from None
+        raise TypeError(f"{name} must be a numeric array; got {type(X).__name__} ({error}).") from None
     _check_dtype(array.dtype, name)
     is_file = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # a part does not know its place in it
     return Source(array, "mapped" if is_file else "numpy")
@@ -95,10 +94,7 @@ def _library(X: Any) -> str:
 def _check_dtype(dtype: Any, name: str) -> None:
     if np.dtype(dtype).kind not in "fiub":
         raise TypeError(
-            Message(
-                f"`{name}` must be real and numeric; got dtype {dtype}. Convert it to "
-                f"float32`!: {name}.astype('float32')`."
-            )
+            f"{name} must be real and numeric; got dtype {dtype}. Convert it to float32: {name}.astype('float32')."
         )
 
 
@@ -108,10 +104,8 @@ def _check_columns(frame: Any, name: str) -> None:
     if wrong or not len(frame.columns):
         they = "them" if len(wrong) > 1 else "it"
         raise TypeError(
-            Message(
-                f"`{name}` must be numeric; {listed(wrong) or 'it has no column of numbers'}. Drop or encode {they} "
-                f"before embedding{', or pass `numeric_only=True` to embed' * (name == 'X')}."
-            )
+            f"{name} must be numeric; {listed(wrong) or 'it has no column of numbers'}. Drop or encode {they} "
+            f"before embedding{', or pass numeric_only=True to embed' * (name == 'X')}."
         )
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.points import check_disk, spool
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 from scalable_gpe.storage.blocks import ranges
@@ -39,7 +38,7 @@ def copy_npy(url: str, storage_options: StorageOptions | None = None) -> np.ndar
     try:
         head = io.BytesIO(backend.read(name, 0, _HEADER))
     except FileNotFoundError as error:
-        raise FileNotFoundError(Message(f"`X`: there is no file {url!r}. Check the URL.")) from error
+        raise FileNotFoundError(f"X: there is no file {url!r}. Check the URL.") from error
     n_rows, n_columns, dtype = _read_header(head, url)
     first, row_bytes = head.tell(), max(1, n_columns * dtype.itemsize)
     check_disk(n_rows * row_bytes)
@@ -48,7 +47,7 @@ def copy_npy(url: str, storage_options: StorageOptions | None = None) -> np.ndar
         for start, stop in ranges(n_rows, max(1, _BYTES_AT_ONCE // row_bytes)):
             data = backend.read(name, first + start * row_bytes, first + stop * row_bytes)
             if len(data) != (stop - start) * row_bytes:
-                raise ValueError(Message(f"`X`: {url!r} ends before its last row. Copy it again."))
+                raise ValueError(f"X: {url!r} ends before its last row. Copy it again.")
             yield np.frombuffer(data, dtype).reshape(stop - start, n_columns)
 
     return spool(batches(), n_columns, dtype)
@@ -63,7 +62,5 @@ def _read_header(head: io.BytesIO, url: str) -> tuple[int, int, np.dtype[Any]]:
     except Exception as error:  # whatever numpy raises for a header that is not sound
         raise _not_npy(url) from error
     if len(shape) != 2 or columns_first or dtype.kind not in "fiub" or min(shape) < 0:
-        raise ValueError(
-            Message(f"`X`: {url!r} must hold a matrix of numbers in C order. Save numpy.ascontiguousarray(X).")
-        )
+        raise ValueError(f"X: {url!r} must hold a matrix of numbers in C order. Save numpy.ascontiguousarray(X).")
     return int(shape[0]), int(shape[1]), dtype

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import BATCH_ROWS, Points, check_disk, first_names, narrowest_float, spool
 from scalable_gpe.io.tables import NameColumn, TableFile, TableOptions, find_column, is_numeric, read_table
@@ -78,7 +77,7 @@ def _pandas_index(schema: Any, path: str) -> int | None:
     try:
         columns = (schema.pandas_metadata or {}).get("index_columns", [])
     except (ValueError, AttributeError, RecursionError):
-        raise ValueError(Message(f"`X`: {path!r} has metadata of pandas that is not sound. Write it again.")) from None
+        raise ValueError(f"X: {path!r} has metadata of pandas that is not sound. Write it again.") from None
     named = len(columns) == 1 and isinstance(columns[0], str)
     return find_column(columns[0], schema.names, "index", path) if named else None
 
@@ -87,9 +86,7 @@ def read_parquet(path: str, key: str | None, options: TableOptions) -> Points:
     """Read columns of numbers, or one column of equally long lists."""
     for name, given in (("columns", options.columns), ("drop", options.drop)):
         if key is not None and given is not None:
-            raise ValueError(
-                Message(f"`{name}` is about columns of numbers, `key` a column of lists. Pass one of them.")
-            )
+            raise ValueError(f"{name} is about columns of numbers, key a column of lists. Pass one of them.")
     table = open_parquet(path)
     index = table.index if options.index is None else find_column(options.index, table.names, "index", path)
     key = _only_lists(table, index) if key is None and options.columns is None else key
@@ -104,7 +101,7 @@ def parquet_files(path: str) -> list[str]:
         return [path]
     files = sorted(map(str, Path(path).rglob("*.parquet")), key=_by_numbers)
     if not files:
-        raise ValueError(Message(f"`X`: the folder {path!r} holds no .parquet file. Check the path."))
+        raise ValueError(f"X: the folder {path!r} holds no .parquet file. Check the path.")
     return files
 
 
@@ -121,9 +118,7 @@ def sound_parquet(path: str, argument: str = "X") -> Iterator[None]:
         yield
     except (pyarrow.ArrowException, OSError) as error:
         text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            Message(f"`{argument}`: {path!r} is not a sound .parquet file: {text}. Write it again.")
-        ) from None
+        raise ValueError(f"{argument}: {path!r} is not a sound .parquet file: {text}. Write it again.") from None
 
 
 # --- lists ------------------------------------------------------------------------------------------
@@ -147,11 +142,11 @@ def _copy_lists(table: ParquetTable, key: str, index: int | None) -> Points:
     path, schema = table.path, table.schema
     if key not in schema.names or not _is_list(schema.field(key).type):
         raise ValueError(
-            Message(f"`key` must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}.")
+            f"key must be a column of lists of {path!r}, which has {first_names(schema.names)}; got {key!r}."
         )
     inner = schema.field(key).type.value_type
     if not is_numeric(inner):
-        raise TypeError(Message(f"`X`: column {key!r} of {path!r} holds lists of {inner}; they must be of numbers."))
+        raise TypeError(f"X: column {key!r} of {path!r} holds lists of {inner}; they must be of numbers.")
     number, names, widths = table.names.index(key), NameColumn(index), set[int | None]()
 
     def rows() -> Iterator[np.ndarray]:
@@ -159,7 +154,7 @@ def _copy_lists(table: ParquetTable, key: str, index: int | None) -> Points:
             lists = batch.column(str(number))
             widths.update(lists.value_lengths().to_pylist())
             if len(widths) != 1 or None in widths:
-                raise ValueError(Message(f"`X`: column {key!r} of {path!r} must hold lists of one length."))
+                raise ValueError(f"X: column {key!r} of {path!r} must hold lists of one length.")
             names.add(batch)
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 

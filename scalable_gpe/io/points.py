@@ -11,7 +11,6 @@ import numpy.typing as npt
 import psutil
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 
 _PADDED = 2**28  # bytes of names that are never too many
 BATCH_ROWS = 65_536  # rows of a file that are converted at once
@@ -70,9 +69,7 @@ def check_memory(n_bytes: int, what: str) -> None:
     """Refuse what does not fit in memory, before it is read: a small file can claim any size."""
     available = psutil.virtual_memory().available
     if n_bytes > available:
-        raise ValueError(
-            Message(f"`X`: {what} needs {n_bytes:,} bytes of memory, {available:,} are available. Is it sound?")
-        )
+        raise ValueError(f"X: {what} needs {n_bytes:,} bytes of memory, {available:,} are available. Is it sound?")
 
 
 def check_disk(n_bytes: int) -> None:
@@ -81,24 +78,22 @@ def check_disk(n_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
         raise ValueError(
-            Message(
-                f"`X`: the temporary copy needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder "
-                "with more room, if this size is right."
-            )
+            f"X: the temporary copy needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder "
+            "with more room, if this size is right."
         )
 
 
 def check_names(names: np.ndarray | None, values: Any, path: str) -> None:
     """Refuse names that are not those of the rows."""
     if names is not None and len(names) != values.shape[0]:
-        raise ValueError(Message(f"`X`: {path!r} has {len(names)} names for {values.shape[0]} rows. Write it again."))
+        raise ValueError(f"X: {path!r} has {len(names)} names for {values.shape[0]} rows. Write it again.")
 
 
 def name_array(names: list[str]) -> np.ndarray:
     """Names of rows as one array, in which each takes the room of the longest."""
     padded = 4 * len(names) * max(map(len, names), default=0)
     if padded > max(_PADDED, 64 * 4 * sum(map(len, names))):
-        raise ValueError(Message(f"`X`: a row has a name of {max(map(len, names)):,} characters. Shorten it."))
+        raise ValueError(f"X: a row has a name of {max(map(len, names)):,} characters. Shorten it.")
     return np.array(names)
 
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.io.inputs import open_points
 from scalable_gpe.io.points import Annotations, Points, first_names
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
@@ -191,10 +190,8 @@ def choose_exponent(largest: float, name: str = "X") -> int:
         return 0
     if largest < 1 / _MOST:
         raise ValueError(
-            Message(
-                f"`{name}` must have values above 1e-120, because epsilon is in squared units; the largest is "
-                f"{largest:.3g}. Multiply `{name}` by a constant."
-            )
+            f"{name} must have values above 1e-120, because epsilon is in squared units; the largest is "
+            f"{largest:.3g}. Multiply {name} by a constant."
         )
     return _USUAL[1] - math.frexp(largest)[1]
 
@@ -240,9 +237,7 @@ def _without_missing(rows: InputRows) -> InputRows:
         return rows
     if empty.any():
         columns = np.flatnonzero(empty).astype(str) if rows.feature_names is None else rows.feature_names[empty]
-        raise ValueError(
-            Message(f"`{rows.name}`: no row has a value in column {first_names(columns.tolist(), 5)}. Leave it out.")
-        )
+        raise ValueError(f"{rows.name}: no row has a value in column {first_names(columns.tolist(), 5)}. Leave it out.")
     source, labels = replace(rows.source, dropped=dropped), rows.annotations
     names = None if rows.names is None else np.delete(rows.names, dropped)
     labels = None if labels is None else labels.take(source.numbers(np.arange(source.shape[0])))
@@ -310,7 +305,7 @@ def rows_at_once(n_features: int) -> int:
 
 def _check_shape(shape: tuple[int, ...], name: str, min_rows: int) -> None:
     if any(not size >= 0 for size in shape):  # NaN: dask does not know the lengths of its chunks
-        raise ValueError(Message(f"`{name}` has an unknown number of rows; call {name}.compute_chunk_sizes() first."))
+        raise ValueError(f"{name} has an unknown number of rows; call {name}.compute_chunk_sizes() first.")
     checks.check_shape(tuple(int(size) for size in shape), name, min_rows)
 
 
@@ -348,7 +343,7 @@ def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     """Rows divided by their lengths."""
     values = _scaled(values, ids, name)
     length = np.sqrt((values * values).sum(axis=1))
-    _refuse(length == 0, ids, "`metric='cosine'` has no meaning for rows of zeros; got {rows}. Drop them first.")
+    _refuse(length == 0, ids, "metric='cosine' has no meaning for rows of zeros; got {rows}. Drop them first.")
     unit: np.ndarray = values / length[:, None]
     return unit
 
@@ -357,7 +352,7 @@ def _centred_unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     """Rows minus their means, divided by their lengths."""
     values = _scaled(values, ids, name)
     constant = values.max(axis=1) == values.min(axis=1)
-    _refuse(constant, ids, "`metric='correlation'` has no meaning for constant rows; got {rows}. Drop them first.")
+    _refuse(constant, ids, "metric='correlation' has no meaning for constant rows; got {rows}. Drop them first.")
     return _unit(values - values.mean(axis=1)[:, None], ids, name)
 
 
@@ -377,7 +372,7 @@ def _shares(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 def _binary(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     """Rows of 0 and 1 as they are; their distances are computed elsewhere."""
     other = ((values != 0) & (values != 1)).any(axis=1)
-    text = f"`{name}` must hold 0 and 1 only (or bool) for this `metric`; got other values in {{rows}}."
+    text = f"{name} must hold 0 and 1 only (or bool) for this metric; got other values in {{rows}}."
     _refuse(other, ids, f"{text} Set a threshold first, or choose another metric.")
     return values
 
@@ -385,7 +380,7 @@ def _binary(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 def _refuse(wrong: np.ndarray, ids: np.ndarray, text: str) -> None:
     """Raise an error that names the wrong rows."""
     if wrong.any():
-        raise ValueError(Message(text.format(rows=checks.rows_named(ids[wrong]))))
+        raise ValueError(text.format(rows=checks.rows_named(ids[wrong])))
 
 
 _MAPS: dict[str, Callable[[np.ndarray, np.ndarray, str], np.ndarray]] = {

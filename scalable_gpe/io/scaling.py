@@ -114,9 +114,9 @@ class ColumnSpread:
             percent = np.floor(1e4 * share[first].sum()) / 100  # not 100 % unless it is all
             columns, have, decide = ("columns", "have", "decide") if len(first) > 1 else ("column", "has", "decides")
             texts.append(
-                f"{columns} {_named(first, names)} {have} {percent:g} % of the variance of `X`, and {decide} the "
+                f"{columns} {_named(first, names)} {have} {percent:g} % of the variance of X, and {decide} the "
                 "distances nearly alone. If the columns have different units, pass "
-                "`scale='standard'`; `scale='robust'` if only a few rows are far out."
+                "scale='standard'; scale='robust' if only a few rows are far out."
             )
         return texts
 

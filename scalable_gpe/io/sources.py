@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import Message
 from scalable_gpe.io.points import narrowest_float
 
 At = slice | np.ndarray  # a range of rows with both ends, or row numbers in any order
@@ -146,7 +145,7 @@ def _zarr_rows(array: Any, at: At) -> np.ndarray:
     except Exception as error:  # whatever zarr raises for a file that is not sound
         text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(
-            Message(f"`X`: rows of the zarr array {array_name(array)!r} cannot be read: {text}. Write it again.")
+            f"X: rows of the zarr array {array_name(array)!r} cannot be read: {text}. Write it again."
         ) from error
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import Message
 from scalable_gpe.io.points import Points, as_whole_numbers, first_names, listed, name_array, spool
 
 _LONGEST_NAME = 2**16
@@ -65,10 +64,10 @@ def read_table(table: TableFile, options: TableOptions) -> Points:
     kept = _kept_columns(options, table.names, index, path)
     faults = {column: fault for column in kept if (fault := table.fault(column)) is not None}
     if faults and not options.numeric_only:
-        raise TypeError(Message(f"`X`: {path!r} is not a table of numbers: {wrong_columns(faults, table)}"))
+        raise TypeError(f"X: {path!r} is not a table of numbers: {wrong_columns(faults, table)}")
     kept = [column for column in kept if column not in faults]
     if not kept:
-        raise ValueError(Message(f"`X`: {path!r} has no column of numbers beside the index. Pass at least one."))
+        raise ValueError(f"X: {path!r} has no column of numbers beside the index. Pass at least one.")
     names, titles, dtype = NameColumn(index), [table.names[column] for column in kept], table.dtype(kept)
 
     def rows() -> Iterator[np.ndarray]:
@@ -103,8 +102,8 @@ def wrong_columns(faults: Mapping[int, str], table: TableFile) -> str:
     """What is wrong with columns that do not hold numbers, and what to do about them."""
     text = listed(f"column {table.names[column]!r} {fault}" for column, fault in faults.items())
     return (
-        f"{text}. Pass the column that holds the names of the rows, if any, as `read_points(index=)`; leave others "
-        "out with `read_points(drop=)`, or all such columns with `numeric_only=True`."
+        f"{text}. Pass the column that holds the names of the rows, if any, as read_points(index=); leave others "
+        "out with read_points(drop=), or all such columns with numeric_only=True."
     )
 
 
@@ -116,7 +115,7 @@ def _matrix(batch: Any, columns: Sequence[int], titles: Sequence[str], dtype: np
         try:
             values = batch.column(str(column)).cast("float64")
         except pyarrow.ArrowInvalid as error:  # of whole numbers above 2**53
-            raise ValueError(Message(f"`X`: column {name!r}: {error}. Subtract its smallest value first.")) from None
+            raise ValueError(f"X: column {name!r}: {error}. Subtract its smallest value first.") from None
         out[:, place] = values.to_numpy(zero_copy_only=False)  # missing: NaN
     return out
 
@@ -161,9 +160,7 @@ def _texts(names: Any) -> Any:
     if types.is_string(texts.type) or types.is_large_string(texts.type):
         longest = pyarrow.compute.max(pyarrow.compute.binary_length(texts)).as_py() or 0
         if longest > _LONGEST_NAME:
-            raise ValueError(
-                Message(f"`X`: a row has a name of {longest:,} bytes. Choose another column with `index=`.")
-            )
+            raise ValueError(f"X: a row has a name of {longest:,} bytes. Choose another column with index=.")
     return names.cast(texts.type)
 
 
@@ -175,19 +172,17 @@ def find_column(column: Column | None, names: Sequence[str], argument: str, path
     if column is None:
         return None
     if isinstance(column, bool) or not isinstance(column, str | int | np.integer):
-        raise TypeError(Message(f"`{argument}`: a column is a name or a number from 0; got {column!r}."))
+        raise TypeError(f"{argument}: a column is a name or a number from 0; got {column!r}.")
     found = [number for number, name in enumerate(names) if name == column]
     if not found and (not isinstance(column, str) or column.isdecimal()):
         found = [int(column)] if 0 <= int(column) < len(names) else []
     if not found:
         raise ValueError(
-            Message(
-                f"`{argument}` must be one of the columns of {path!r}, by name or by number from 0: "
-                f"{first_names(names)}; got {column!r}."
-            )
+            f"{argument} must be one of the columns of {path!r}, by name or by number from 0: "
+            f"{first_names(names)}; got {column!r}."
         )
     if len(found) > 1:
-        raise ValueError(Message(f"`{argument}`: {path!r} has two columns named {column!r}. Choose by number, from 0."))
+        raise ValueError(f"{argument}: {path!r} has two columns named {column!r}. Choose by number, from 0.")
     return found[0]
 
 
@@ -199,22 +194,20 @@ def _kept_columns(options: TableOptions, names: Sequence[str], index: int | None
         dropped = {index, *([] if drop is None else _find_all(drop, names, "drop", path))}
         kept = [number for number in range(len(names)) if number not in dropped]
         if not kept:
-            raise ValueError(Message(f"`drop` and `index` leave no column of {path!r}."))
+            raise ValueError(f"drop and index leave no column of {path!r}.")
         return kept
     if drop is not None:
-        raise ValueError(Message("`columns` names the columns to keep, `drop` those to leave out. Pass one of them."))
+        raise ValueError("columns names the columns to keep, drop those to leave out. Pass one of them.")
     kept = _find_all(columns, names, "columns", path)
     if not kept or len(set(kept)) < len(kept) or index in kept:
-        raise ValueError(
-            Message(f"`columns` must name at least one column, each once, and not the index; got {list(columns)!r}.")
-        )
+        raise ValueError(f"columns must name at least one column, each once, and not the index; got {list(columns)!r}.")
     return kept
 
 
 def _find_all(columns: Sequence[Column], names: Sequence[str], argument: str, path: str) -> list[int]:
     """Numbers of some columns."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise TypeError(Message(f"`{argument}` must be a list of names or numbers; got {columns!r}."))
+        raise TypeError(f"{argument} must be a list of names or numbers; got {columns!r}.")
     return [number for column in columns if (number := find_column(column, names, argument, path)) is not None]
 
 
@@ -222,10 +215,8 @@ def _check_distinct(names: Sequence[str], path: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ValueError(
-            Message(
-                f"`X`: {path!r} has two columns of one name: {first_names(repeated, 5)}. Rename one, or choose by "
-                "number with `read_points(columns=)`."
-            )
+            f"X: {path!r} has two columns of one name: {first_names(repeated, 5)}. Rename one, or choose by "
+            "number with read_points(columns=)."
         )
 
 

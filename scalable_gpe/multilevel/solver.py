@@ -74,14 +74,14 @@ class SolverPlan:
         """What to tell the user about data on which the cycles converge slowly, or None."""
         if self.n_cycles == MOST_CYCLES:
             return (
-                f"all scales are not as exact as `tol` asks: {MOST_CYCLES} cycles leave an error of {self.error:.1e} "
-                "in distances. Pass a smaller `horizon`, or lower `epsilon`."
+                f"all scales are not as exact as tol asks: {MOST_CYCLES} cycles leave an error of {self.error:.1e} "
+                "in distances. Pass a smaller horizon, or lower epsilon."
             )
         if self.contraction < _SLOW:
             return None
         return (
             f"all scales need {self.n_cycles} cycles: each one reduces the error to {self.contraction:.0%} only. The "
-            "result is as exact as `tol` says, but takes longer. A smaller `horizon` needs fewer cycles."
+            "result is as exact as tol says, but takes longer. A smaller horizon needs fewer cycles."
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalable_gpe.errors import GPEWarning, Message, warn
+from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
@@ -62,13 +62,11 @@ def check_labels(labels: Any, n_rows: int, name: str = "labels", dropped: np.nda
     try:
         classes, codes = np.unique(_plain(values[rows]), return_inverse=True)
     except TypeError:
-        raise TypeError(
-            Message(f"`{name}` must be numbers or texts, not both. Convert them, such as with astype(str).")
-        ) from None
+        raise TypeError(f"{name} must be numbers or texts, not both. Convert them, such as with astype(str).") from None
     if len(classes) < 2:
         found = "there is none" if not len(rows) else f"all {len(rows)} labelled rows have {classes[0]!r}"
         raise ValueError(
-            Message(f"`{name}` must have rows of at least two classes; {found}. Rows without a label are -1 or None.")
+            f"{name} must have rows of at least two classes; {found}. Rows without a label are -1 or None."
         )
     _check_classes(classes, name)
     return GivenLabels(classes, rows, codes.astype(np.int32))
@@ -78,16 +76,14 @@ def _check_classes(classes: np.ndarray, name: str) -> None:
     """Refuse measurements; warn about classes that look like rows without a label."""
     if classes.dtype.kind == "f" and len(classes) > _MOST_FLOATS:
         raise ValueError(
-            Message(
-                f"`{name}` holds {len(classes)} different floats, which look like measurements, not classes. Convert "
-                "them to whole numbers or texts if they are classes."
-            )
+            f"{name} holds {len(classes)} different floats, which look like measurements, not classes. Convert "
+            "them to whole numbers or texts if they are classes."
         )
     unknown = [one for one in classes.tolist() if isinstance(one, str) and one.strip().lower() in _UNKNOWN]
     if unknown:
         they = "are classes" if len(unknown) > 1 else "is a class"
         warn(
-            f"{', '.join(map(repr, unknown))} {they} of `{name}` like any other: pass None, NaN or an empty text for "
+            f"{', '.join(map(repr, unknown))} {they} of {name} like any other: pass None, NaN or an empty text for "
             "rows without a label.",
             GPEWarning,
         )
@@ -135,13 +131,13 @@ def check_groups(
     for number, (group, given) in enumerate(groups.items()):
         rows = np.array([row_of(one) for one in _members(given, n_rows, names, name)])
         if not len(rows):
-            raise ValueError(Message(f"`{name}` must have a row in each group; {group!r} has none."))
+            raise ValueError(f"{name} must have a row in each group; {group!r} has none.")
         again = rows[(codes[rows] >= 0) | (np.bincount(rows)[rows] > 1)]
         if len(again):
-            raise ValueError(Message(f"`{name}` must name each row once; {group!r} has row {again[0]} again."))
+            raise ValueError(f"{name} must name each row once; {group!r} has row {again[0]} again.")
         codes[rows] = number
     if len(groups) < 2:
-        raise ValueError(Message(f"`{name}` must name two groups or more; got {len(groups)}."))
+        raise ValueError(f"{name} must name two groups or more; got {len(groups)}.")
     return Groups(list(groups), codes.astype(np.int32))
 
 
@@ -153,14 +149,12 @@ def _members(given: Any, n_rows: int, names: np.ndarray | None, name: str) -> It
     if values.dtype != np.bool_:
         if values.shape == (n_rows,) and len(np.unique(values)) < n_rows:
             raise ValueError(
-                Message(
-                    f"`{name}` must have numbers, names or masks; {n_rows} numbers look like a mask: use astype(bool)."
-                )
+                f"{name} must have numbers, names or masks; {n_rows} numbers look like a mask: use astype(bool)."
             )
         return given  # type: ignore[no-any-return]
     values = np.asarray(in_order_of(names, given, name))
     if values.shape != (n_rows,):
-        raise ValueError(Message(f"`{name}` must have masks of the {n_rows} rows; got one of {values.shape}."))
+        raise ValueError(f"{name} must have masks of the {n_rows} rows; got one of {values.shape}.")
     rows: list[int] = np.flatnonzero(values).tolist()
     return rows
 

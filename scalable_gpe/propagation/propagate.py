@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, warn
 from scalable_gpe.execution.cluster import on_cluster
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.panels import Panel, Panels
@@ -35,7 +35,7 @@ from scalable_gpe.storage.protocol import ArrayStore, read_whole, write_whole
 _TOL = {SPREADING: 1e-5}  # scikit-learn's LabelSpreading stops at 1e-3
 _TOL_OF_OTHERS = 1e-6  # labels are few, and far: small differences decide
 HORIZON = 100.0  # of spreading: alpha = .99, as Zhou et al. (2004)
-_REMEDIES = "Raise `tol`, or use `method='spreading'`.", "Raise `tol`, or pass a smaller `horizon`."
+_REMEDIES = "Raise tol, or use method='spreading'.", "Raise tol, or pass a smaller horizon."
 _ENTRIES = 2**20  # of a matrix that are normalised at once
 
 
@@ -161,7 +161,7 @@ def propagate(
     ([[1.0, 0.0], [0.0, 1.0]], 0)
     """
     if not isinstance(heat, HeatKernel):
-        raise TypeError(Message(f"`heat` must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}."))
+        raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     checks.check_choice(method, METHODS, "method")
     tol, horizon = _check_tol(tol, method), _check_horizon(horizon, method)
     graph = heat.kernel.graph
@@ -183,9 +183,9 @@ def _check_horizon(horizon: Any, method: str) -> float | None:
     if isinstance(horizon, str) and horizon == "auto":
         return HORIZON if method == SPREADING else None
     if not isinstance(horizon, Real) or isinstance(horizon, bool) or not 1 < float(horizon) < np.inf:
-        raise ValueError(Message(f"`horizon` must be a number above 1, or 'auto'; got {horizon!r}."))
+        raise ValueError(f"horizon must be a number above 1, or 'auto'; got {horizon!r}.")
     if method != SPREADING:
-        raise ValueError(Message(f"`horizon` is for `method='spreading'`; got {horizon!r} with {method!r}."))
+        raise ValueError(f"horizon is for method='spreading'; got {horizon!r} with {method!r}.")
     return float(horizon)
 
 
@@ -238,8 +238,8 @@ def _make(
     n_unreached = _publish(problem, solved, n_classes, context, name)
     if n_unreached > problem.reached.count_rows()[0]:
         text = (
-            f"walks of `horizon={horizon:g}` steps from {n_unreached} of {heat.shape[0]} rows meet a label too rarely "
-            "to tell its class: their probabilities are NaN. Raise `horizon`, or use `method='harmonic'`."
+            f"walks of horizon={horizon:g} steps from {n_unreached} of {heat.shape[0]} rows meet a label too rarely "
+            "to tell its class: their probabilities are NaN. Raise horizon, or use method='harmonic'."
         )
         warnings.append(warn(text, ConnectivityWarning))
     problem.clear()
@@ -256,7 +256,7 @@ def _make(
     if not metadata.converged:
         warn(
             f"the solution has a relative error of about {metadata.residual:.1e} after {metadata.iterations} steps, "
-            f"above the `tol` of {problem.tol:g}. {_REMEDIES[problem.method == SPREADING]}",
+            f"above the tol of {problem.tol:g}. {_REMEDIES[problem.method == SPREADING]}",
             ConvergenceWarning,
         )
     context.store.remove(f"{name}/scores")
@@ -270,12 +270,12 @@ def _warn_about(problem: Problem, n_rows: int) -> list[str]:
     if unreached:
         texts.append(
             f"{unreached} of {n_rows} rows are in components of the kernel without a label: their probabilities are "
-            "NaN. Label a row in each component, or raise `n_neighbors`."
+            "NaN. Label a row in each component, or raise n_neighbors."
         )
     if single:
         texts.append(
             f"{single} of {n_rows} rows are in components of the kernel with labels of one class only: they get it "
-            "with probability 1. Label rows of other classes there, or raise `n_neighbors`."
+            "with probability 1. Label rows of other classes there, or raise n_neighbors."
         )
     return [warn(text, ConnectivityWarning) for text in texts]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
-from scalable_gpe.errors import ConvergenceWarning, DamageError, GPEWarning, Message, VanishingWarning, warn
+from scalable_gpe.errors import ConvergenceWarning, DamageError, GPEWarning, VanishingWarning, warn
 from scalable_gpe.execution.context import Context, open_store
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.heat.normalization import HeatKernel
@@ -163,7 +163,7 @@ def warn_of_few(k: int) -> None:
     """Warn about k dimensions, once in a process."""
     warn(
         f"distances in {k} dimension{'s' * (k > 1)} have a relative error of {(2 / k) ** 0.5 / 2:.0%}, from the sketch "
-        "alone. Pass `n_sketch=128`, which keeps the principal axes of a wider sketch, or embed in 16 dimensions: "
+        "alone. Pass n_sketch=128, which keeps the principal axes of a wider sketch, or embed in 16 dimensions: "
         "its first two columns are the plane for pictures.",
         GPEWarning,
     )
@@ -300,9 +300,7 @@ def check_sketch(
 ) -> SketchParameters:
     """Check the parameters of a sketch; its columns stay as they are without `axes`, except with `n_sketch`."""
     if axes == AS_SKETCHED and n_sketch is not None:
-        raise ValueError(
-            Message("`axes='sketch'` keeps the columns of the sketch, `n_sketch` principal axes: pass one of them.")
-        )
+        raise ValueError("axes='sketch' keeps the columns of the sketch, n_sketch principal axes: pass one of them.")
     kept = checks.check_count(n_components, "n_components")
     kind, powers = checks.check_choice(sketch, KINDS, "sketch"), checks.check_powers(power)
     return SketchParameters(
@@ -321,8 +319,6 @@ def _check_n_sketch(n_sketch: Any, n_components: int) -> int:
     computed = checks.check_count(n_sketch, "n_sketch")
     if computed < n_components:
         raise ValueError(
-            Message(
-                f"`n_sketch` must be at least `n_components={n_components}`: that many axes are kept; got {computed}."
-            )
+            f"n_sketch must be at least n_components={n_components}: that many axes are kept; got {computed}."
         )
     return computed

@@ -77,7 +77,7 @@ class PowerPlan:
         if self.error < _NOTHING_LEFT:
             return None
         return (
-            f"`power={self.power}` leaves nothing of the data: differences between rows fall to {self.size or 0.0:.0e} "
+            f"power={self.power} leaves nothing of the data: differences between rows fall to {self.size or 0.0:.0e} "
             "of those of the sketch, below rounding. Choose a smaller one."
         )
 

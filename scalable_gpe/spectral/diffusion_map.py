@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, warn
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.heat.kernel import kernel_components, shared_components
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
@@ -72,15 +72,13 @@ def diffusion_map(heat: HeatKernel, n_components: int = 2, power: float = 1) -> 
     most = heat.kernel.edges.n_points - 1
     k = checks.check_count(n_components, "n_components")
     if k > most:
-        raise ValueError(
-            Message(f"`n_components` must be at most {most}, one less than the number of different rows; got {k}.")
-        )
+        raise ValueError(f"n_components must be at most {most}, one less than the number of different rows; got {k}.")
     power = checks.check_positive(power, "power")
     n_parts = heat.kernel.n_connected_components
     if n_parts > k:
         warn(
-            f"the kernel has {n_parts} connected components: all of the `n_components={k}` coordinates "
-            "only tell components apart. Raise `n_neighbors` or epsilon, leave isolated rows out, or map the "
+            f"the kernel has {n_parts} connected components: all of the n_components={k} coordinates "
+            "only tell components apart. Raise n_neighbors or epsilon, leave isolated rows out, or map the "
             "components one by one.",
             ConnectivityWarning,
         )
@@ -188,7 +186,7 @@ def _solve(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, 
         residual = max(mode.residual for mode in search.modes()[:k])
         warn(
             f"the eigensolver reached a residual of {residual:.1e} in {_MOST_STEPS} steps. Ask for fewer "
-            "`n_components`, raise `n_neighbors` or epsilon, or use gp_embedding: it needs no eigenvectors.",
+            "n_components, raise n_neighbors or epsilon, or use gp_embedding: it needs no eigenvectors.",
             ConvergenceWarning,
         )
     assert search.current is not None

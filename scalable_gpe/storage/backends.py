@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from scalable_gpe.errors import Message, StoreError
+from scalable_gpe.errors import StoreError
 from scalable_gpe.storage.lock import LOCK_FILE, LocalLock, Lock, ObjectLock
 
 StorageOptions = dict[str, Any]  # what fsspec needs to reach a URL: credentials, endpoint, ...
@@ -62,13 +62,10 @@ def check_options(storage_options: Any, store: Any, *paths: Any) -> None:
     if storage_options is None:
         return
     if not isinstance(storage_options, dict):
-        raise TypeError(Message(f"`storage_options` must be a dict; got {type(storage_options).__name__}."))
+        raise TypeError(f"storage_options must be a dict; got {type(storage_options).__name__}.")
     if storage_options and not any(is_url(path) for path in (store, *paths)):
         raise ValueError(
-            Message(
-                "`storage_options` is for URLs such as s3://bucket/run.zarr, and neither X nor store is one. Leave it "
-                "out."
-            )
+            "storage_options is for URLs such as s3://bucket/run.zarr, and neither X nor store is one. Leave it out."
         )
 
 
@@ -77,10 +74,8 @@ def check_new_store(path: Any) -> None:
     name = PurePosixPath(str(path) if is_url(path) else local_path(path))
     if _FILE.fullmatch(name.suffix):
         raise ValueError(
-            Message(
-                f"`store` is a folder, and must not end like a file; got {str(path)!r}. Pass a name such as "
-                f"{name.stem + '.zarr'!r}, and write {name.name!r} with export afterwards."
-            )
+            f"store is a folder, and must not end like a file; got {str(path)!r}. Pass a name such as "
+            f"{name.stem + '.zarr'!r}, and write {name.name!r} with export afterwards."
         )
 
 
@@ -116,10 +111,8 @@ class _Backend:
                 raise
             text = " ".join(str(getattr(error, "strerror", None) or error).split())
             raise StoreError(
-                Message(
-                    f"{what or f'store {str(self)!r}'}: {text.rstrip('.') or type(error).__name__}. Finished results "
-                    f"are kept; {self._way_out}, and run the same call again to resume."
-                )
+                f"{what or f'store {str(self)!r}'}: {text.rstrip('.') or type(error).__name__}. Finished results "
+                f"are kept; {self._way_out}, and run the same call again to resume."
             ) from error
 
 
@@ -285,7 +278,7 @@ class FsspecBackend(_Backend):
 
     network = True
     request_bytes = 2**22
-    _way_out = "check the URL, `storage_options`, credentials and network"
+    _way_out = "check the URL, storage_options, credentials and network"
 
     def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
         self.url = url.rstrip("/")

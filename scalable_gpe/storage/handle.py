@@ -10,7 +10,7 @@ from typing import Any
 
 import zarr
 
-from scalable_gpe.errors import DamageError, Message, StoreError
+from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.storage.backends import StorageBackend
 from scalable_gpe.storage.codec import ZarrArray, with_checks
 from scalable_gpe.storage.lock import Lock
@@ -44,10 +44,8 @@ class StoreHandle:
         """Raise if the store was opened for reading."""
         if self.read_only:
             raise StoreError(
-                Message(
-                    f"store {str(self)!r} was opened for reading, and this would write to it. Pass `store=` for the "
-                    "result, or call embed with this store."
-                )
+                f"store {str(self)!r} was opened for reading, and this would write to it. Pass store= for the "
+                "result, or call embed with this store."
             )
 
     def lock(self) -> None:

@@ -293,7 +293,7 @@ def _map_file(folder: str, n_bytes: int, *, reserved: bool, filled: bool) -> mma
         except (OSError, OverflowError) as error:
             raise StoreError(
                 f"arrays that do not fit in memory need a file of {n_bytes / 1e9:.3g} GB in {folder!r}: {error}. Free "
-                "some space, or raise `memory_limit`."
+                "some space, or raise memory_limit."
             ) from None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.errors import ConnectivityWarning, GPEWarning, Message, warn
+from scalable_gpe.errors import ConnectivityWarning, GPEWarning, warn
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
@@ -85,7 +85,7 @@ def warn_if_far(n_far: int, n_rows: int) -> None:
         warn(
             f"{n_far} of {n_rows} new rows are far from all training rows: even the nearest one would have a weight "
             f"below {_LEAST_WEIGHT:g}. They are placed next to their nearest training rows, so their "
-            "coordinates are unreliable. `!Embedding.transform(X_new, return_distance=True) returns the distances.`",
+            "coordinates are unreliable. Embedding.transform(X_new, return_distance=True) returns the distances.",
             ConnectivityWarning,
         )
 
@@ -253,10 +253,8 @@ def _open_new(
     rows = open_rows(X, metric, name="X_new", min_rows=1, storage_options=storage_options, missing=missing)
     if rows.n_features != n_features:
         raise ValueError(
-            Message(
-                f"`X_new` must have the {n_features} features of the training rows; got {rows.n_features}. Pass the "
-                "same columns in the same order."
-            )
+            f"X_new must have the {n_features} features of the training rows; got {rows.n_features}. Pass the "
+            "same columns in the same order."
         )
     return in_stored_units(rows, graph.metadata)
 
@@ -267,14 +265,12 @@ def _check_key(found: Annotations | None, key: str | None, is_chosen: bool) -> N
         return
     if key is None:
         raise ValueError(
-            Message(
-                "`X_new` is an AnnData object or file, and the training rows were an array: pass the matrix that was "
-                "embedded`!, such as adata.obsm['X_pca'], or gpe.read_points(path, key='obsm/X_pca')`."
-            )
+            "X_new is an AnnData object or file, and the training rows were an array: pass the matrix that was "
+            "embedded, such as adata.obsm['X_pca'], or gpe.read_points(path, key='obsm/X_pca')."
         )
-    text = f"`X_new` was read from {found.source}, the training rows from {key}. Read it with `key={key!r}`."
+    text = f"X_new was read from {found.source}, the training rows from {key}. Read it with key={key!r}."
     if not is_chosen:
-        raise ValueError(Message(text))
+        raise ValueError(text)
     warn(text, GPEWarning)
 
 
@@ -290,7 +286,7 @@ def _select(X: Any, names: list[str], storage_options: StorageOptions | None) ->
         return X
     if lacking:
         raise ValueError(
-            Message(f"`X_new` must have the columns of the training rows; it lacks {first_names(lacking)}. Add them.")
+            f"X_new must have the columns of the training rows; it lacks {first_names(lacking)}. Add them."
         )
     return X.iloc[:, [at[name] for name in names]]
 
@@ -301,23 +297,19 @@ def _check_features(found: np.ndarray | None, expected: np.ndarray | None) -> No
         return
     at = int(np.flatnonzero(found != expected)[0])
     raise ValueError(
-        Message(
-            f"`X_new` must have the columns of the training rows, in their order; column {at} is '{found[at]}' instead "
-            f"of '{expected[at]}'. Select them by name (Embedding.feature_names), or pass an array without names."
-        )
+        f"X_new must have the columns of the training rows, in their order; column {at} is '{found[at]}' instead "
+        f"of '{expected[at]}'. Select them by name (Embedding.feature_names), or pass an array without names."
     )
 
 
 def _check_points(graph: NeighborGraph, metric: str) -> Rows:
     """Return the points in storage order; raise if there are none, or if the lists hold other distances."""
     if metric in ("jaccard", PRECOMPUTED):
-        raise ValueError(Message(f"transform does not know `metric={metric!r}`. Embed old and new rows together."))
+        raise ValueError(f"transform does not know metric={metric!r}. Embed old and new rows together.")
     if graph.points is None:
         raise ValueError(
-            Message(
-                "transform needs the training points; this embedding was made from `neighbors=` alone. Pass X to "
-                "embed as well, or to open for a store."
-            )
+            "transform needs the training points; this embedding was made from neighbors= alone. Pass X to "
+            "embed as well, or to open for a store."
         )
     if graph.method == "precomputed":
         rows = np.unique(np.linspace(0, graph.storage_order.n_points - 1, 64).astype(np.int64))
@@ -327,9 +319,7 @@ def _check_points(graph: NeighborGraph, metric: str) -> Rows:
         wrong = (lists >= 0) & (np.abs(expected - lengths) > 1e-3 * (expected + lengths))
         if wrong.any():
             raise ValueError(
-                Message(
-                    "transform measures straight-line distances in X; the distances in `neighbors=` differ from them. "
-                    "Embed again without `neighbors=`, or embed old and new rows together."
-                )
+                "transform measures straight-line distances in X; the distances in neighbors= differ from them. "
+                "Embed again without neighbors=, or embed old and new rows together."
             )
     return graph.points

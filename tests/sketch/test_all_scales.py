@@ -170,7 +170,6 @@ def test_the_solver_error_of_narrow_panels_is_that_of_all_columns():
         assert narrow[name] == pytest.approx(whole[name], rel=1e-3)
 
 
-
 def test_isolated_rows_do_not_hide_the_error_of_the_others():
     rng = np.random.default_rng(0)
     strays = 30 * (1 + np.arange(12))[:, None] * np.array([[1.0, 1.0]])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.errors import Message
 from scalable_gpe.execution import problem_size
 
 _READ_BYTES = 2**23  # one streaming read
@@ -83,11 +82,9 @@ class SearchPlan:
 def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: int | None = None) -> SearchPlan:
     """Choose the sizes of a search; without `part_rows` all rows are one part."""
     if n_rows >= 2**31:
-        raise ValueError(Message(f"`n_rows` must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}."))
+        raise ValueError(f"n_rows must be below 2**31 = {2**31} (row numbers are int32); got {n_rows}.")
     if not 1 <= n_neighbors < n_rows:
-        raise ValueError(
-            Message(f"`n_neighbors` must be between 1 and `n_rows` - 1 = {n_rows - 1}; got {n_neighbors}.")
-        )
+        raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
     leaf_rows = max(512, 8 * (n_neighbors + 1))
     part_rows = _equal_parts(n_rows, min(n_rows, max(part_rows or n_rows, 2 * leaf_rows)))
     list_length = min(problem_size.list_length(n_neighbors), min(part_rows, n_rows) - 1)
