@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from scalable_gpe.io.export import (
     DenseBlocks,
     RowLabels,
     check_installed,
+    check_replaceable,
     component_names,
     replacing,
     write_anndata,
@@ -42,7 +44,7 @@ def export(
 ) -> Path:
     r"""Write an embedding for other tools, by the ending of the path.
 
-    ``.h5ad`` is AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
+    ``.h5ad`` and ``.zarr`` are AnnData: ``obsm["X_gpe"]`` is the embedding, ``obsp["distances"]`` holds the neighbour
     lists, ``obsp["connectivities"]`` the kernel without its diagonal,
 
     .. math:: K_{ij} = \exp(-|x_i - x_j|^2 / \epsilon), \quad i \ne j,
@@ -60,7 +62,7 @@ def export(
     embedding : Embedding
         Of `embed` or `open`.
     path : path
-        The file.
+        The file (or folder, for .zarr).
     power : int or "all", optional
         Which power of an embedding of several. By default "all" if it is there, or the largest: the log says which, and
         so does ``uns["gpe"]["power"]`` of AnnData, which gets each of them as ``obsm["X_gpe_<power>"]``.
@@ -139,14 +141,10 @@ def export_probabilities(
 
 def _check(path: Any, endings: Sequence[str], overwrite: bool) -> tuple[Path, str]:
     """Check that a file can be written, in a format that its path names, before the work."""
-    target = check_target(path)
+    target = check_target(path, folder=os.fspath(path).lower().endswith(".zarr"))
     ending = check_choice(target.suffix.lower(), endings, "the ending of the path")
     check_installed(ending)
-    if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
-            "replace it with overwrite=True."
-        )
+    check_replaceable(target, overwrite=overwrite)
     return target, ending
 
 

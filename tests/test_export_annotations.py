@@ -1,5 +1,6 @@
 """An export of an embedding keeps obs and var of its AnnData input: of an object, a file, or a store."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -43,7 +44,7 @@ def embed(X, **more):
 
 
 def read(path):
-    return anndata.read_h5ad(path)
+    return anndata.read_h5ad(path) if path.suffix == ".h5ad" else anndata.read_zarr(path)
 
 
 def check_obs(found, adata):
@@ -61,8 +62,15 @@ def check(found, adata, result):
     assert {found.uns[key]["params"]["use_rep"] for key in ("neighbors", "gpe")} == {"X_gpe"}  # X_pca is not exported
 
 
-@pytest.mark.parametrize("source", ["object", "cells.h5ad", "cells.zarr", "lazy"])
-def test_every_input(source, tmp_path):
+QUICK = [("object", "out.h5ad"), ("cells.h5ad", "out.zarr"), ("lazy", "out.h5ad")]
+EVERY = itertools.product(("object", "cells.h5ad", "cells.zarr", "lazy"), ("out.h5ad", "out.zarr"))
+OTHERS = [pair for pair in EVERY if pair not in QUICK]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [*QUICK, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
+)
+def test_every_input_and_format(source, target, tmp_path):
     adata = some_object()
     adata.write_h5ad(tmp_path / "cells.h5ad")
     adata.write_zarr(tmp_path / "cells.zarr")
@@ -73,7 +81,7 @@ def test_every_input(source, tmp_path):
     else:
         given = adata if source == "object" else tmp_path / source
     result = embed(given)
-    check(read(gpe.export(result, tmp_path / "out.h5ad")), adata, result)
+    check(read(gpe.export(result, tmp_path / target)), adata, result)
 
 
 @pytest.mark.parametrize("source", [pytest.param("object", marks=pytest.mark.slow), "cells.h5ad"])
@@ -86,7 +94,7 @@ def test_a_store_keeps_them(source, tmp_path):
     result = embed(adata if source == "object" else tmp_path / source, store=store)
     if source == "cells.h5ad":
         (tmp_path / source).unlink()
-    check(read(gpe.export(gpe.open(store), tmp_path / "again.h5ad")), adata, result)
+    check(read(gpe.export(gpe.open(store), tmp_path / "out.zarr")), adata, result)
     assert main(["export", str(store), str(tmp_path / "out.h5ad"), "--quiet"]) == 0
     check(read(tmp_path / "out.h5ad"), adata, result)
 
@@ -151,16 +159,16 @@ def test_what_cannot_be_kept_does_not_stop_a_run(tmp_path):
 
 def test_columns_of_a_file_are_read_one_at_a_time(tmp_path, monkeypatch):
     """A large obs is never in memory at once."""
-    adata, written = some_object(), []
+    adata = some_object()
     adata.write_h5ad(tmp_path / "cells.h5ad")
-    adata.write_zarr(tmp_path / "cells.zarr")
+    result, written = embed(tmp_path / "cells.h5ad"), []
     write = annotations._write
     monkeypatch.setattr(
         annotations, "_write", lambda file, name, value: written.append(name) or write(file, name, value)
     )
-    gpe.export(embed(tmp_path / "cells.h5ad"), tmp_path / "out.h5ad")
+    gpe.export(result, tmp_path / "out.h5ad")
     assert not written  # HDF5 copies its own tables
-    gpe.export(embed(tmp_path / "cells.zarr"), tmp_path / "again.h5ad")
+    gpe.export(result, tmp_path / "out.zarr")
     assert written == ["_index", *adata.obs.columns, "_index", *adata.var.columns]
 
 
@@ -177,4 +185,15 @@ def test_a_column_of_an_earlier_embedding_is_replaced(tmp_path):
     adata = some_object()
     adata.obs["gpe_component"] = pandas.Categorical(["old"] * N_ROWS)
     adata.write_h5ad(tmp_path / "cells.h5ad")
-    check_obs(read(gpe.export(embed(tmp_path / "cells.h5ad"), tmp_path / "out.h5ad")), some_object())
+    for name in ("out.h5ad", "out.zarr"):
+        check_obs(read(gpe.export(embed(tmp_path / "cells.h5ad"), tmp_path / name)), some_object())
+
+
+def test_links_to_other_files_are_not_followed(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    adata = some_object()
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    with h5py.File(tmp_path / "cells.h5ad", "a") as file:
+        file["obs/stolen"] = h5py.ExternalLink("other.h5", "secret")
+    with pytest.raises(ValueError, match="'obs/stolen' is a link to another file"):
+        embed(tmp_path / "cells.h5ad")

@@ -33,7 +33,7 @@ def result(request, tmp_path_factory):
 
 def read(path):
     anndata = pytest.importorskip("anndata")
-    return anndata.read_h5ad(path)
+    return anndata.read_h5ad(path) if path.suffix == ".h5ad" else anndata.read_zarr(path)
 
 
 def expected_graph(result):
@@ -47,10 +47,11 @@ def expected_graph(result):
     return kernel, sp.csr_matrix((graph.distances.ravel(), (rows, graph.indices.ravel())), shape=kernel.shape)
 
 
-def test_anndata(result, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
+def test_anndata(result, tmp_path, name, monkeypatch):
     pytest.importorskip("anndata")
     monkeypatch.setattr(MemoryPlan, "exported_entries", lambda plan: 500)  # several pieces
-    adata = read(gpe.export(result, tmp_path / "cells.h5ad"))
+    adata = read(gpe.export(result, tmp_path / name))
     assert adata.obs_names.tolist() == NAMES
     assert set(adata.obsm) == {"X_gpe", "X_gpe_4", "X_gpe_16"}
     for key, power in (("X_gpe", 16), ("X_gpe_4", 4), ("X_gpe_16", 16)):
@@ -67,7 +68,7 @@ def test_anndata(result, tmp_path, monkeypatch):
     # the graph is that of the input, not of the embedding
     assert neighbors["params"]["n_neighbors"] == 9 and neighbors["params"]["use_rep"] == "X_gpe"
     assert json.loads(adata.uns["gpe"]["report"])["n_rows"] == 600
-    assert [path.name for path in tmp_path.iterdir()] == ["cells.h5ad"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def dense_graph(result, X):
@@ -186,10 +187,12 @@ def test_files_are_overwritten_only_with_overwrite(result, tmp_path):
 def test_mistakes(result, tmp_path):
     store = tmp_path / "run.zarr"
     gpe.embed(gpe.datasets.circle(50), n_components=2, power=2, store=store)
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(FileExistsError, match="holds something else"):
         gpe.export(result, store, overwrite=True)
     assert gpe.open(store).points.shape == (50, 2)
-    with pytest.raises(ValueError, match=r"ending of the path must be one of '.h5ad', '.npy', '.parquet', '.csv'"):
+    with pytest.raises(
+        ValueError, match=r"ending of the path must be one of '.h5ad', '.zarr', '.npy', '.parquet', '.csv'"
+    ):
         gpe.export(result, tmp_path / "cells.txt")
     with pytest.raises(ValueError, match=r"power must be one of \[4, 16\]"):
         gpe.export(result, tmp_path / "cells.npy", power=5)

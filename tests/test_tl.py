@@ -157,13 +157,15 @@ def test_pseudotime_of_some_cells_is_that_of_all(view):
         gpe.tl.pseudotime(some, 0)
 
 
+@pytest.mark.filterwarnings("ignore:Writing zarr v2")
 @pytest.mark.parametrize("graph", [True, False])
-def test_an_export_is_like_an_object_that_was_embedded(graph, tmp_path):
-    adata, path = some_object(), tmp_path / "cells.h5ad"
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_an_export_is_like_an_object_that_was_embedded(ending, graph, tmp_path):
+    adata, path = some_object(), tmp_path / f"cells.{ending}"
     adata.obsm["X_pca"][:50] += 100
     given = {"n_components": 16, "n_sketch": 32, "power": [4, "all"], "epsilon": "global", "progress": False}
     gpe.export(gpe.embed(adata, **given), path, graph=graph)
-    found = anndata.read_h5ad(path)
+    found = getattr(anndata, f"read_{ending}")(path)
     gpe.tl.embed(adata, **given)
     assert adata.obs["gpe_component"].tolist() == found.obs["gpe_component"].tolist() == [0] * 50 + [1] * 350
     kept, expected = found.uns["gpe"], adata.uns["gpe"]

@@ -125,7 +125,7 @@ def report(path: str, audit: bool, **given: Any) -> None:
 
 @command(
     *RUN,
-    Argument("path", "OUT", "the file; its ending chooses the format: .h5ad, .npy, .parquet or .csv"),
+    Argument("path", "OUT", "the file; its ending chooses the format: .h5ad, .zarr, .npy, .parquet or .csv"),
     option("--power", "P", "which power of several (all, or the largest; AnnData: each)", type=count_or("all")),
     switch_off("graph", "leave out distances and connectivities"),
     OVERWRITE,
@@ -135,7 +135,7 @@ def report(path: str, audit: bool, **given: Any) -> None:
     ),
 )
 def export(path: str, **given: Any) -> None:
-    """Write the embedding of a store for other tools: AnnData (.h5ad), .npy, .parquet or .csv."""
+    """Write the embedding of a store for other tools: AnnData (.h5ad, .zarr), .npy, .parquet or .csv."""
     import scalable_gpe as gpe
 
     show_written(gpe.export(open_run(**take(given, RUN)), path, **given))

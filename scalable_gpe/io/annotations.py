@@ -52,7 +52,7 @@ class FrameAnnotations:
         return replace(self, obs=obs.iloc[rows])
 
     def write(self, file: Any) -> None:
-        """Write obs and var into an open .h5ad file."""
+        """Write obs and var into an open .h5ad file or zarr group."""
         for name in _FRAMES:
             frame = getattr(self, name)
             _write(file, name, frame.to_memory() if _is_lazy(frame) else frame)
@@ -94,7 +94,7 @@ class FileAnnotations:
         return FrameAnnotations(self.source, obs.iloc[rows], var)
 
     def write(self, file: Any) -> None:
-        """Write obs and var into an open .h5ad file."""
+        """Write obs and var into an open .h5ad file or zarr group."""
         with self._open() as group:
             for name in _FRAMES:
                 if name in group:
@@ -198,7 +198,7 @@ def _copy(group: Any, name: str, file: Any, path: str) -> None:
     source = checked(group[name])
     attributes = source.attrs
     plain = hasattr(source, "keys") and attributes.get("encoding-version") == "0.2.0"
-    if plain and not hasattr(group, "store"):  # not zarr
+    if plain and not (hasattr(group, "store") or hasattr(file, "store")):  # neither is zarr
         file.copy(source, name)
         return
     anndata = import_optional("anndata", "anndata", "AnnData")

@@ -1,8 +1,10 @@
-"""Files for other tools: .npy, tables and AnnData (.h5ad), written block by block and replaced only whole."""
+"""Files for other tools: .npy, tables and AnnData (.h5ad, .zarr), written block by block and replaced only whole."""
 
 import contextlib
 import itertools
+import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +19,8 @@ from scalable_gpe.io.points import Annotations
 from scalable_gpe.storage.blocks import ranges
 
 TABLES = (".npy", ".parquet", ".csv")  # one matrix
-FORMATS = (".h5ad", *TABLES)
-_AT_ONCE = 2**22  # row pointers that are converted at a time
+FORMATS = (".h5ad", ".zarr", *TABLES)
+_CHUNK = 2**22  # entries of one chunk of a zarr array: few files
 _TEXT_ROWS = 2**11  # rows that are written as text at a time: a number takes 128 bytes until then
 
 
@@ -74,19 +76,63 @@ def check_installed(ending: str) -> None:
     """Check that the packages of a format are installed."""
     if ending in (".csv", ".parquet"):
         import_optional("pyarrow" if ending == ".parquet" else "pandas", "tables", ending)
-    elif ending == ".h5ad":
+    elif ending in (".h5ad", ".zarr"):
         import_optional("anndata", "anndata", "AnnData")
+
+
+def check_replaceable(target: Path, *, overwrite: bool) -> None:
+    """Refuse to overwrite without `overwrite`, and to replace a folder that is not AnnData: it may be a run."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(
+            f"{str(target)!r} exists already, and what is written holds results alone. Choose another name, or "
+            "replace it with overwrite=True."
+        )
+    if target.is_dir() and not _is_anndata(target):
+        raise FileExistsError(f"path {str(target)!r} is a folder that holds something else. Choose another name.")
+
+
+def _is_anndata(folder: Path) -> bool:
+    for name in ("zarr.json", ".zattrs"):
+        if (folder / name).exists():
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+            if found.get("attributes", found).get("encoding-type") == "anndata":
+                return True
+    return False
 
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a path to write to; what is written there replaces the target once it is complete."""
-    unfinished = target.with_name(f".unfinished-{uuid.uuid4().hex[:12]}{target.suffix}")
+    unfinished = _beside(target)
     try:
         yield unfinished
-        os.replace(unfinished, target)
+        if not target.is_dir():
+            os.replace(unfinished, target)
+            return
+        old = _beside(target)
+        os.rename(target, old)  # a folder is replaced only by two renames
+        try:
+            os.rename(unfinished, target)
+        except BaseException:
+            os.rename(old, target)
+            raise
+        _remove(old)
     finally:
-        unfinished.unlink(missing_ok=True)
+        _remove(unfinished)
+
+
+def _beside(target: Path) -> Path:
+    """A name in the folder of a target that no other export uses."""
+    return target.with_name(f".unfinished-{uuid.uuid4().hex[:12]}{target.suffix}")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # --- arrays and tables ----------------------------------------------------------------------------
@@ -149,15 +195,28 @@ def _frames(matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | Non
 
 
 def write_anndata(path: Path, content: AnnDataContent) -> None:
-    """Write an .h5ad file: its frame by anndata itself, the matrices block by block in its format."""
-    import h5py
-
-    with h5py.File(path, "w") as file:
+    """Write an AnnData file: its frame by anndata itself, the matrices block by block in its format."""
+    with _open_new(path) as file:
         _write_frame(file, content)
         for name, matrix in content.obsm.items():
             _write_dense(file["obsm"], name, matrix)
         for name, pieces in content.obsp.items():
             _write_csr(file["obsp"], name, pieces)
+
+
+@contextlib.contextmanager
+def _open_new(path: Path) -> Iterator[Any]:
+    """Open a new .h5ad file or .zarr folder."""
+    if path.suffix.lower() == ".h5ad":
+        import h5py
+
+        with h5py.File(path, "w") as file:
+            yield file
+    else:
+        import anndata
+        import zarr
+
+        yield zarr.open_group(str(path), mode="w", zarr_format=anndata.settings.zarr_write_format)
 
 
 def _write_frame(file: Any, content: AnnDataContent) -> None:
@@ -204,7 +263,7 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
     group = parent.create_group(name)
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_rows]})
     pointers = _new_array(group, "indptr", matrix.indptr.shape, counts)
-    for start, stop in ranges(n_rows + 1, _AT_ONCE):
+    for start, stop in ranges(n_rows + 1, _CHUNK):
         pointers[start:stop] = matrix.indptr[start:stop].astype(counts)
     columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype)
     start = 0
@@ -215,7 +274,11 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
 
 
 def _new_array(group: Any, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
-    """Make an empty array in one piece."""
-    made = group.create_dataset(name, shape=shape, dtype=dtype)
+    """Make an empty array of an .h5ad file (in one piece) or of a zarr group (in large chunks)."""
+    if hasattr(group, "create_array"):
+        chunk_rows = max(1, min(_CHUNK // int(np.prod(shape[1:], dtype=np.int64)), shape[0]))
+        made = group.create_array(name, shape=shape, dtype=dtype, chunks=(chunk_rows, *shape[1:]))
+    else:
+        made = group.create_dataset(name, shape=shape, dtype=dtype)
     made.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
     return made

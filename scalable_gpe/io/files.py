@@ -164,13 +164,13 @@ def file_kind(path: str) -> str:
     )
 
 
-def check_target(path: Any) -> Path:
-    """Check, before the work it is for, that a file of this name can be written."""
+def check_target(path: Any, *, folder: bool = False) -> Path:
+    """Check, before the work it is for, that a file (or a folder) of this name can be written."""
     target = Path(os.fspath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"there is no folder {str(target.parent)!r} to write {target.name!r} into. Make it first."
         )
-    if target.is_dir():
+    if target.is_dir() and not folder:
         raise IsADirectoryError(f"{str(target)!r} is a folder. Name a file in it.")
     return target
