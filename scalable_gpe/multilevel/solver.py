@@ -93,29 +93,30 @@ class SolveState:
     change: LastChange | None = None
 
 
-def solve(
-    basis: CoarseBasis,
-    plan: SolverPlan,
-    start: Callable[[], Panel],
-    panels: Panels,
-    purpose: str,
-    state: SolveState,
-    saved: dict[str, Panel],
-) -> tuple[Panel, Panel]:
-    """The solutions of (I - cA) X = B after all cycles, and after one cycle less; `saved` are those of `state`."""
-    right, shares = start(), plan.acceleration.steps(plan.n_cycles)
-    cycle = Cycle(basis, 1 - 1 / plan.horizon, panels, purpose)
-    now, before = saved.get("now"), saved.get("before")
-    for step in range(state.step, plan.n_cycles):
-        target = panels.new(right.shape, right.dtype) if before is None else before
-        # the vectors before the first two steps are zero
-        used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
-        now, before = cycle.apply(now, right, target, used), now
-        panels.offer(SolveState(step + 1), {"now": now} | ({} if before is None else {"before": before}))
-    cycle.retire()
-    right.retire()
-    assert now is not None and before is not None  # there are two cycles or more
-    return now, before
+@dataclass(frozen=True)
+class HeatSolver:
+    """Solves (I - cA) X = B for panels B, as a plan says."""
+
+    basis: CoarseBasis
+    plan: SolverPlan
+    panels: Panels
+    purpose: str = "sketch"
+
+    def solve(self, start: Callable[[], Panel], state: SolveState, saved: dict[str, Panel]) -> tuple[Panel, Panel]:
+        """The solutions after all cycles, and after one cycle less; `start` makes B, `saved` are those of `state`."""
+        right, shares = start(), self.plan.acceleration.steps(self.plan.n_cycles)
+        cycle = Cycle(self.basis, 1 - 1 / self.plan.horizon, self.panels, self.purpose)
+        now, before = saved.get("now"), saved.get("before")
+        for step in range(state.step, self.plan.n_cycles):
+            target = self.panels.new(right.shape, right.dtype) if before is None else before
+            # the vectors before the first two steps are zero
+            used = shares[step] if step > 1 else (shares[step][0], shares[step][1] if step else 0.0, 0.0)
+            now, before = cycle.apply(now, right, target, used), now
+            self.panels.offer(SolveState(step + 1), {"now": now} | ({} if before is None else {"before": before}))
+        cycle.retire()
+        right.retire()
+        assert now is not None and before is not None  # there are two cycles or more
+        return now, before
 
 
 def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:

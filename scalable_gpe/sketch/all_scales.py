@@ -15,7 +15,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.cycle import CoarseBasis
 from scalable_gpe.multilevel.errors import LastChange, SampledPairs
 from scalable_gpe.multilevel.horizon import Horizon, measure_horizon
-from scalable_gpe.multilevel.solver import SolverPlan, SolveState, measure_plan, solve
+from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, SolveState, measure_plan
 from scalable_gpe.sketch.powers import multiply
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.keys import horizon_name
@@ -91,7 +91,7 @@ class AllScales:
         n_cycles, heat = plan.solver.n_cycles, self._heat
         state, saved = panels.load(SolveState, lambda state: True) or (SolveState(0), dict[str, Panel]())
         if state.change is None:
-            now, before = solve(self.basis, plan.solver, start, panels, purpose, state, saved)
+            now, before = HeatSolver(self.basis, plan.solver, panels, purpose).solve(start, state, saved)
             pairs = SampledPairs.of(self.basis)
             change = pairs.change(pairs.images(now), pairs.images(before))
             before.retire()

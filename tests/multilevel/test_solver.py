@@ -11,7 +11,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.aggregates import _aggregate_range, aggregate_matrix, row_ranges
 from scalable_gpe.multilevel.coarse import Acceleration, coarse_solver
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
-from scalable_gpe.multilevel.solver import SolveState, measure_plan, solve
+from scalable_gpe.multilevel.solver import HeatSolver, SolveState, measure_plan
 from scalable_gpe.storage.mapped import empty_in_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -38,7 +38,7 @@ def solution(heat: HeatKernel, basis: CoarseBasis, plan, B: np.ndarray) -> np.nd
     """S B for the symmetric matrix S that the solver stands for."""
     root = np.sqrt(np.asarray(heat.step_scale[:]))[:, None]
     panels = Panels(heat.context)
-    return solve(basis, plan, lambda: panels.of(root * B), panels, "test", SolveState(0), {})[0].whole() / root
+    return HeatSolver(basis, plan, panels).solve(lambda: panels.of(root * B), SolveState(0), {})[0].whole() / root
 
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])
