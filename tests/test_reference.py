@@ -32,11 +32,11 @@ INTERNAL = {
     },
     "SparseKernel": {
         "context", "name", "storage_order", "edges", "scales", "warning", "counted_components", "open", "summary",
-        "stored_epsilon", "weights", "diagonal",
+        "stored_epsilon", "diagonal",
     },
     "HeatKernel": {
-        "context", "name", "scale_points", "warning", "given_weight", "open", "summary", "is_centred", "isolated",
-        "step_scale", "total_weight", "weights", "diagonal", "last_change", "n_isolated_points",
+        "context", "name", "scale_points", "warning", "open", "summary", "is_centred", "isolated",
+        "step_rows", "step_scale", "total_weight", "weights", "diagonal", "last_change", "n_isolated_points",
     },
 }  # fmt: skip
 
