@@ -430,7 +430,7 @@ def test_workers_on_other_hosts_need_a_store(client, torus, monkeypatch):
         with pytest.raises(ValueError, match=r"run on other hosts.*Pass store="):
             gpe.embed(torus, client=client, **HOW)
         report = gpe.embed(persisted(torus, client), **HOW).report
-    assert report["cluster"] is None and "without `store`" in report["reasons"]["cluster"]
+    assert report["cluster"] is None and "without store" in report["reasons"]["cluster"]
 
 
 def test_the_memory_of_the_workers_counts(client, torus, monkeypatch, tmp_path):

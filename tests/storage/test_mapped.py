@@ -100,7 +100,7 @@ def test_no_file_is_left(arrays, tmp_path):
 
 
 def test_a_full_disk_is_an_error_before_any_work(arrays, tmp_path):
-    with pytest.raises(StoreError, match=r"need a file of .* GB .*(No space|too large).*raise `memory_limit`"):
+    with pytest.raises(StoreError, match=r"need a file of .* GB .*(No space|too large).*raise memory_limit"):
         arrays.empty(str(tmp_path), (2**50,), np.float64, KEPT)
 
 
