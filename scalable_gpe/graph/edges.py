@@ -13,7 +13,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import Empty
+from scalable_gpe.storage.mapped import Empty, mapped
 from scalable_gpe.storage.protocol import Ragged, Table
 
 _CHUNKS = 8  # of the room for a block, which is about twice its length; those of padding are not stored
@@ -179,6 +179,7 @@ class Edges:
                 row = int(points[i]) - block.first
                 at = slice(block.indptr[row], block.indptr[row + 1])
                 yield int(i), block.indices[at], block.values[at]
+            mapped.trim()
 
     def __getstate__(self) -> object:
         state = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.multilevel.cycle import CoarseBasis
+from scalable_gpe.storage.mapped import take_rows
 
 _SAMPLED = 500  # pairs of rows, near and far
 _SEED = 0x5EED_0F_E
@@ -74,12 +75,12 @@ class SampledPairs:
         values = np.concatenate([heat.scale_points[points[i]] * weights for i, _, weights in rows])
         indptr = np.cumsum([0, *(len(columns) for _, columns, _ in rows)])
         matrix = csr_array((values, at, indptr), shape=(len(points), len(columns)))
-        top = basis.top.whole(points)[points] / np.sqrt(heat.weights[points])
+        top = take_rows(basis.top.whole(points), points) / np.sqrt(heat.weights[points])
         return SampledPairs(basis, top, matrix, columns, ((one, neighbour), (one, other)))
 
     def images(self, panel: Panel) -> np.ndarray:
         """``s (K Z)`` of the rows, without what lies along the top eigenvector."""
-        products = self.matrix @ panel.whole(self.columns)[self.columns].astype(np.float64)
+        products = self.matrix @ take_rows(panel.whole(self.columns), self.columns).astype(np.float64)
         _, along = self.basis.rows.along_top(panel)
         out: np.ndarray = products - self.top[:, None] * along
         return out

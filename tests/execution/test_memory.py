@@ -93,6 +93,22 @@ def test_peak_of_a_million_points(tmp_path, limit):
     assert peak <= limit
 
 
+@pytest.mark.slow
+def test_all_scales_of_a_million_points_keep_the_limit(tmp_path):
+    """To state its error, the solver reads rows all over its panels, which are in files."""
+    import scalable_gpe as gpe
+
+    gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.torus, 1_000_000)
+    script = SCRIPT.replace("n_neighbors=12, n_components=16, power=24, ", "")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "X.npy"), str(tmp_path / "run.zarr"), str(500 * 10**6)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["peak"] <= 500 * 10**6
+
+
 def disk_used(store):
     """Bytes of the files of a store, and of unnamed files of this process."""
     files = {os.path.join(folder, name) for folder, _, names in os.walk(store) for name in names}
