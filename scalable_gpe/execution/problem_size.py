@@ -21,7 +21,7 @@ _MANY_ROWS = 2**21  # from which the coarse level is smaller
 
 def coarse_share(n_rows: int) -> float:
     """Entries of the coarse matrix of the solver for each entry of K, at most."""
-    return 0.01 if n_rows > _MANY_ROWS else 0.05
+    return 0.01 if n_rows > _MANY_ROWS else 0.08
 
 
 @dataclass(frozen=True)

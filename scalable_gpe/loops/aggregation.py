@@ -6,113 +6,135 @@ from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.row_product import row_product
 
 _FREE = -1
-_WEAK = 1e-3  # share of the strongest coupling of a row below which a neighbour is not one
 _STRONG = 0.2  # share from which an aggregate begins with a neighbour
 
 
-def aggregate_rows(indptr, indices, coupling, n_strong):
+def aggregate_rows(indptr, indices, coupling, least, n_strong):
     """Cut the rows of a symmetric matrix into aggregates of neighbours; return their labels and the number of them.
 
     Rows are visited in order. A row whose strong neighbours are all free makes an aggregate with them: the `n_strong`
-    ones that it is coupled with most, without those that it is coupled with far less than with the first. A row that is
-    left joins the neighbour that it is coupled with most. What is still left makes aggregates of its own. Entries of a
-    row with itself do not count; a row without neighbours gets the label -1.
+    ones that it is coupled with most, unless either side has far stronger couplings. (A stray row between two groups
+    has its strongest couplings with both, but they are weak for these groups, which it must not join.) A row that is
+    left joins the aggregate that it is coupled with most. What is still left makes aggregates of its own. A row joins
+    others only by couplings of `least[i]` or more: what is weaker than those with rows that are not in the matrix.
+    Entries of a row with itself do not count; a row without neighbours gets the label -1.
     """
     n_rows = len(indptr) - 1
     labels, joined = np.full(n_rows, _FREE, np.int32), np.full(n_rows, _FREE, np.int32)
-    weakest = np.empty(n_rows)
-    _find_weakest(indptr, indices, coupling, n_strong, np.empty(n_strong), weakest)
-    count = _begin(indptr, indices, coupling, weakest, labels)
-    _join(indptr, indices, coupling, labels, joined)
-    return labels, _finish(indptr, indices, coupling, weakest, labels, joined, count)
+    weakest, strongest = np.empty(n_rows), np.empty(n_rows)
+    _find_strong(indptr, indices, coupling, least, np.empty(n_strong), weakest, strongest)
+    bounds = weakest, np.maximum(least, _STRONG * strongest)
+    count = _begin(indptr, indices, coupling, bounds, labels)
+    _join(indptr, indices, coupling, least, labels, np.zeros(count), joined)
+    return labels, _finish(indptr, indices, coupling, bounds, labels, joined, count)
 
 
 @njit(nogil=True, cache=True)
-def _find_weakest(indptr, indices, coupling, n_strong, strongest, weakest):
-    """The weakest of the strong couplings of each row, `n_strong` at most; infinity for a row without any."""
+def _find_strong(indptr, indices, coupling, least, strong, weakest, strongest):
+    """The weakest of the strong couplings of each row, infinity for a row without any, and the strongest one."""
     for i in range(len(weakest)):
-        strongest[:] = 0.0
+        strong[:] = 0.0
         for e in range(indptr[i], indptr[i + 1]):
-            if indices[e] != i and coupling[e] > strongest[-1]:
-                at = n_strong - 1
-                while at > 0 and strongest[at - 1] < coupling[e]:
-                    strongest[at] = strongest[at - 1]
+            j = indices[e]
+            if j != i and coupling[e] > strong[-1] and coupling[e] >= max(least[i], least[j]):
+                at = len(strong) - 1
+                while at > 0 and strong[at - 1] < coupling[e]:
+                    strong[at] = strong[at - 1]
                     at -= 1
-                strongest[at] = coupling[e]
-        weakest[i] = np.inf
-        for value in strongest:
-            if value > _STRONG * strongest[0]:
+                strong[at] = coupling[e]
+        weakest[i], strongest[i] = np.inf, strong[0]
+        for value in strong:
+            if value > _STRONG * strong[0]:
                 weakest[i] = value
 
 
 @njit(nogil=True, cache=True)
-def _begin(indptr, indices, coupling, weakest, labels):
-    """Aggregates around rows whose neighbours are all free."""
+def _begin(indptr, indices, coupling, bounds, labels):
+    """Aggregates around rows whose strong neighbours are all free."""
+    weakest, needed = bounds
     count = 0
     for i in range(len(labels)):
-        free = labels[i] == _FREE and weakest[i] < np.inf
+        free, n_neighbors = labels[i] == _FREE, 0
         e = indptr[i]
         while free and e < indptr[i + 1]:
-            free = coupling[e] < weakest[i] or labels[indices[e]] == _FREE
+            j = indices[e]
+            if j != i and coupling[e] >= max(weakest[i], needed[j]):
+                free = labels[j] == _FREE
+                n_neighbors += 1
             e += 1
-        if free:
-            labels[i] = count
-            for e in range(indptr[i], indptr[i + 1]):
-                if coupling[e] >= weakest[i]:
-                    labels[indices[e]] = count
+        if free and n_neighbors > 0:
+            _take(indptr, indices, coupling, bounds, labels, i, count)
             count += 1
     return count
 
 
 @njit(nogil=True, cache=True)
-def _join(indptr, indices, coupling, labels, joined):
-    """Rows that are left join the neighbour with a label that they are coupled with most."""
-    for i in range(len(labels)):
-        if labels[i] != _FREE:
-            continue
-        strongest = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            if labels[indices[e]] != _FREE and coupling[e] > strongest:
-                strongest = coupling[e]
-                joined[i] = labels[indices[e]]
+def _take(indptr, indices, coupling, bounds, labels, i, label):
+    """Row i and its strong neighbours that are free make an aggregate."""
+    weakest, needed = bounds
+    labels[i] = label
+    for e in range(indptr[i], indptr[i + 1]):
+        j = indices[e]
+        if labels[j] == _FREE and coupling[e] >= max(weakest[i], needed[j]):
+            labels[j] = label
 
 
 @njit(nogil=True, cache=True)
-def _finish(indptr, indices, coupling, weakest, labels, joined, count):
+def _join(indptr, indices, coupling, least, labels, sums, joined):
+    """Rows that are left join the aggregate that they are coupled with most; `sums` are zeros for each aggregate."""
+    for i in range(len(labels)):
+        if labels[i] != _FREE:
+            continue
+        most = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            label = labels[indices[e]]
+            if label != _FREE:
+                sums[label] += coupling[e]
+                if sums[label] > most and sums[label] >= least[i]:
+                    most, joined[i] = sums[label], label
+        for e in range(indptr[i], indptr[i + 1]):
+            if labels[indices[e]] != _FREE:
+                sums[labels[indices[e]]] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def _finish(indptr, indices, coupling, bounds, labels, joined, count):
     """Rows that neither began nor joined an aggregate make their own with free neighbours."""
     for i in range(len(labels)):
         if labels[i] == _FREE:
             labels[i] = joined[i]
     for i in range(len(labels)):
-        if labels[i] != _FREE or weakest[i] == np.inf:
-            continue
-        labels[i] = count
-        for e in range(indptr[i], indptr[i + 1]):
-            if labels[indices[e]] == _FREE and coupling[e] >= weakest[i]:
-                labels[indices[e]] = count
-        count += 1
+        if labels[i] == _FREE and bounds[0][i] < np.inf:
+            _take(indptr, indices, coupling, bounds, labels, i, count)
+            count += 1
     return count
 
 
 @njit(nogil=True, cache=True)
-def select_inside(indptr, indices, data, first, stop, root, inside, columns, coupling):
-    """Entries of A between the rows `first` to `stop`, whose root scales are `root`; columns count from `first`.
+def select_inside(indptr, indices, data, first, stop, weight, weak, inside, columns, coupling, flow, least):
+    """Couplings ``weight_i K_ij weight_j`` between the rows `first` to `stop`; columns count from `first`.
 
-    Those far below the row's strongest are left out: groups that are almost apart must not share an aggregate.
+    `flow` is the sum of all couplings of a row, and `least` the share `weak` of its strongest one, rows outside
+    included. Couplings that are less than that for both sides are left out.
     """
     kept = 0
     for i in range(len(indptr) - 1):
-        strongest = 0.0
+        strongest, total = 0.0, 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            if indices[e] != first + i:
+                value = weight[first + i] * data[e] * weight[indices[e]]
+                strongest = max(strongest, value)
+                total += value
+        flow[i], least[i] = total, weak * strongest
+    for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             j = indices[e]
-            if first <= j < stop and j - first != i:
-                strongest = max(strongest, root[i] * data[e] * root[j - first])
-        for e in range(indptr[i], indptr[i + 1]):
-            j = indices[e]
-            if first <= j < stop and root[i] * data[e] * root[j - first] >= _WEAK * strongest:
-                columns[kept] = j - first
-                coupling[kept] = root[i] * data[e] * root[j - first]
-                kept += 1
+            if first <= j < stop and j != first + i:
+                value = weight[first + i] * data[e] * weight[j]
+                if value > 0 and value >= min(least[i], least[j - first]):
+                    columns[kept] = j - first
+                    coupling[kept] = value
+                    kept += 1
         inside[i + 1] = kept
     return kept
 

@@ -19,9 +19,12 @@ from scalable_gpe.multilevel.coarse import DENSE
 from scalable_gpe.storage.blocks import ranges
 
 RANGE = 16_384  # rows: a power of two
-N_STRONG, _N_LATER = 8, 3  # neighbours that an aggregate begins with, and those of aggregates that are joined again
+N_STRONG, _N_LATER = 8, 2  # neighbours that an aggregate begins with, and those of aggregates that are joined again
+_WEAK = 0.01  # share of the strongest coupling of a row below which a neighbour is not one
+_LEAST = 1 / 64  # share of the heat that leaves an aggregate below which it joins no other
+_CLOSED = 0.1  # share of the heat of its rows that leaves an aggregate: with less, it joins no other
 _SAMPLED = 4  # ranges whose part of the coarse matrix is measured first
-_MOST_ROUNDS = 6
+_MOST_ROUNDS = 7
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     pieces = row_ranges(edges.n_points)
     sampled = pieces[:: -(-len(pieces) // _SAMPLED)]
     most = coarse_share(edges.n_points) * sum(int(edges.degree.read(*piece).sum(dtype=np.int64)) for piece in sampled)
-    for n_rounds in range(_first_rounds(heat, sampled[len(sampled) // 2], len(pieces)), _MOST_ROUNDS + 1):
-        aggregates = _aggregate(heat, panels, n_rounds)
+    for n_rounds in range(_first_rounds(heat, weight, sampled[(len(sampled) - 1) // 2], len(pieces)), _MOST_ROUNDS + 1):
+        aggregates = _aggregate(heat, panels, weight, n_rounds)
         measured = _coarse_rows(heat, aggregates, weight, sampled)
         if sum(part.nnz for part in measured) <= most or aggregates.count <= DENSE:
             break
@@ -92,18 +95,18 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
     return aggregates, vstack([by_piece[piece] for piece in pieces], format="csr")
 
 
-def _first_rounds(heat: HeatKernel, piece: tuple[int, int], n_pieces: int) -> int:
+def _first_rounds(heat: HeatKernel, weight: Panel, piece: tuple[int, int], n_pieces: int) -> int:
     """The number of rounds after which the part of the coarse matrix inside one range is small."""
-    inside = _inside(heat.kernel.edges, piece, np.sqrt(heat.step_scale[slice(*piece)]))
-    most = coarse_share(heat.kernel.edges.n_points) * inside.nnz
+    inside = _inside(heat.kernel.edges, weight, piece)
+    most = coarse_share(heat.kernel.edges.n_points) * int(heat.kernel.edges.degree.read(*piece).sum(dtype=np.int64))
     for n_rounds in range(1, _MOST_ROUNDS):
-        own, count = _aggregate_range(inside, n_rounds)
-        if _joined(inside, own, count).nnz <= most or count * n_pieces <= DENSE:
+        own, count = _aggregate_range(*inside, n_rounds)
+        if _joined(inside[0], own, count).nnz <= most or count * n_pieces <= DENSE:
             return n_rounds
     return _MOST_ROUNDS
 
 
-def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
+def _aggregate(heat: HeatKernel, panels: Panels, weight: Panel, n_rounds: int) -> Aggregates:
     """Aggregate the rows of each range, then the aggregates, as many times as `n_rounds` says."""
     n_points, edges = heat.kernel.edges.n_points, heat.kernel.edges
     labels = panels.new((n_points,), np.int32)
@@ -111,9 +114,9 @@ def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
     def aggregate(piece: tuple[int, int]) -> list[int]:
         out, counts = labels.room(*piece), []
         for _, start, stop in ranges_in(*piece):
-            inside = _inside(edges, (start, stop), np.sqrt(heat.step_scale[start:stop]))
-            own, count = _aggregate_range(inside, n_rounds)
-            alone = (own < 0) & (edges.degree.read(start, stop) > 1)  # all neighbours are in other ranges
+            inside, flow, least = _inside(edges, weight, (start, stop))
+            own, count = _aggregate_range(inside, flow, least, n_rounds)
+            alone = (own < 0) & (flow > 0)  # all neighbours are in other ranges
             own[alone] = count + np.arange(alone.sum())
             out[start - piece[0] : stop - piece[0]] = own
             counts.append(count + int(alone.sum()))
@@ -124,37 +127,43 @@ def _aggregate(heat: HeatKernel, panels: Panels, n_rounds: int) -> Aggregates:
     return Aggregates(labels, np.concatenate([[0], np.cumsum(np.concatenate(counts))]))
 
 
-def _aggregate_range(inside: csr_array, n_rounds: int) -> tuple[np.ndarray, int]:
+def _aggregate_range(inside: csr_array, flow: np.ndarray, least: np.ndarray, n_rounds: int) -> tuple[np.ndarray, int]:
     """Labels of the rows of one range, and the number of its aggregates."""
-    own, count = aggregate_matrix(inside)
+    own, count = aggregate_matrix(inside, least)
     joining = own  # labels of the rows of `inside`, which are the aggregates of the round before
     for _ in range(n_rounds - 1):
         inside = _joined(inside, joining, count)
-        joining, count = aggregate_matrix(inside, _N_LATER)
+        flow = np.bincount(joining[joining >= 0], flow[joining >= 0], count)
+        leaving = flow - inside.diagonal()
+        least = np.where(leaving < _CLOSED * flow, np.inf, _LEAST * leaving)
+        joining, count = aggregate_matrix(inside, least, _N_LATER)
         alone = joining < 0  # aggregates without neighbours stay as they are
         joining[alone] = count + np.arange(alone.sum())
         own, count = np.where(own < 0, own, joining[own]), count + int(alone.sum())
     return own, count
 
 
-def aggregate_matrix(coupling: csr_array, n_strong: int = N_STRONG) -> tuple[np.ndarray, int]:
+def aggregate_matrix(coupling: csr_array, least: np.ndarray, n_strong: int = N_STRONG) -> tuple[np.ndarray, int]:
     """Aggregate the rows of a symmetric matrix of couplings; return their labels and the number of aggregates."""
     from scalable_gpe.loops import aggregation
 
     indptr, indices = coupling.indptr.astype(np.int64), coupling.indices.astype(np.int32)
-    labels, count = aggregation.aggregate_rows(indptr, indices, coupling.data, n_strong)
+    labels, count = aggregation.aggregate_rows(indptr, indices, coupling.data, least, n_strong)
     return labels, int(count)
 
 
-def _inside(edges: Edges, piece: tuple[int, int], root: np.ndarray) -> csr_array:
-    """The entries of A between the rows of a range."""
+def _inside(edges: Edges, weight: Panel, piece: tuple[int, int]) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    """The couplings between the rows of a range, the flow of heat out of each row, and its least coupling."""
     from scalable_gpe.loops import aggregation
 
     rows, n_rows = rows_of(edges, *piece), piece[1] - piece[0]
     indptr = np.zeros(n_rows + 1, np.int64)
     columns, coupling = np.empty(len(rows.indices), np.int32), np.empty(len(rows.indices))
-    n_used = aggregation.select_inside(rows.indptr, rows.indices, rows.values, *piece, root, indptr, columns, coupling)
-    return csr_array((coupling[:n_used], columns[:n_used], indptr), shape=(n_rows, n_rows))
+    flow, least = np.empty(n_rows), np.empty(n_rows)
+    matrix = rows.indptr, rows.indices, rows.values
+    values = weight.whole(rows.indices)
+    n_used = aggregation.select_inside(*matrix, *piece, values, _WEAK, indptr, columns, coupling, flow, least)
+    return csr_array((coupling[:n_used], columns[:n_used], indptr), shape=(n_rows, n_rows)), flow, least
 
 
 def _joined(coupling: csr_array, labels: np.ndarray, count: int) -> csr_array:

@@ -80,7 +80,7 @@ class Inverse:
         """Invert a positive matrix; directions without a share in it, such as a constant if c is 1, are left out."""
         with process.one_blas_thread():
             values, vectors = np.linalg.eigh(matrix)
-            kept = values > _SINGULAR * values[-1]
+            kept = values > _SINGULAR * values.max(initial=0.0)
             inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
         return Inverse(csr_array(inverse))
 
@@ -138,13 +138,12 @@ def coarse_solver(matrix: csr_array) -> Solver:
     if matrix.shape[0] <= DENSE:
         return Inverse.of(matrix.toarray())
     diagonal = matrix.diagonal()
+    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
     root = np.sqrt(1 / diagonal)
     strength = -matrix.data
     strength *= np.repeat(root, np.diff(matrix.indptr))
     strength *= root[matrix.indices]
-    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
-    labels, count = aggregation.aggregate_rows(indptr, indices, strength, N_STRONG)
-    del strength
+    labels, count = aggregation.aggregate_rows(indptr, indices, strength, np.zeros(len(root)), N_STRONG)
     joined = labels >= 0
     prolongation = csr_array(
         (np.ones(joined.sum()), (np.flatnonzero(joined), labels[joined])), shape=(matrix.shape[0], count)
