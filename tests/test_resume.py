@@ -17,7 +17,7 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.storage.backends import open_backend
 from scalable_gpe.storage.zarr_store import ZarrStore
 

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from scalable_gpe.errors import GPEError, logger
-from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_block_sizes
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.memory_plan import BlockSizes, block_sizes, current_block_sizes
+from scalable_gpe.execution.panels import cached_panels
 from scalable_gpe.execution.process import process
-from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import Item, Placement, Result, Workers, task_name
+from scalable_gpe.execution.workers import Item, Placement, Progress, Result, Workers, task_name
 from scalable_gpe.storage.mapped import mapped
 
 _ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
@@ -254,7 +254,7 @@ class Cluster(Workers):
         """End the threads and leave the cluster; the client stays open, because it is the user's."""
         super().close()
         self._here.close()
-        process.panels.clear()
+        cached_panels.clear()
         self._on_workers(_forget)
         self._client = None
 
@@ -370,6 +370,7 @@ class _Task:
 
 def _forget() -> None:
     """Free what a worker keeps between tasks."""
+    cached_panels.clear()
     process.forget()
 
 
@@ -436,3 +437,20 @@ def shared_store(workers: Workers, store: Any) -> Any:
         store = os.path.join(folder, "run.zarr")
     workers.progress.say(f"scalable_gpe: running on the dask cluster ({workers.describe()}), store {store}")
     return store
+
+
+def dask_rows(matrix: Any, rows: int) -> Any:
+    """Dask array for users: CSR blocks of `rows` rows each."""
+    import dask
+    import dask.array as da
+
+    blocks = [
+        da.from_delayed(
+            dask.delayed(matrix[start : start + rows]),
+            shape=(min(rows, matrix.shape[0] - start), matrix.shape[1]),
+            dtype=matrix.dtype,
+            meta=matrix[:0],
+        )
+        for start in range(0, matrix.shape[0], rows)
+    ]
+    return da.concatenate(blocks, axis=0)

@@ -4,17 +4,50 @@ It is made before the run and passed to all stages. Every size that depends on m
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from scalable_gpe.errors import MemoryLimitError
-from scalable_gpe.execution.allocator import kept_by_allocator
-from scalable_gpe.execution.block_sizes import current_block_sizes
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.resources import WORKER_SHARE, Resources
+from scalable_gpe.execution.process import kept_by_allocator
+from scalable_gpe.execution.resources import WORKER_SHARE, ProblemSize, Resources
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Sizes that override those from the number of rows and the memory plan; None overrides nothing."""
+
+    block_rows: int | None = None
+    panel_columns: int | None = None
+    resident_bytes: int | None = None
+    save_seconds: float | None = None
+    maps_arrays: bool | None = None
+    n_parts: int | None = None
+
+
+_DEFAULT = BlockSizes()
+_sizes: ContextVar[BlockSizes] = ContextVar("block_sizes", default=_DEFAULT)
+
+
+@contextmanager
+def block_sizes(**changes: Any) -> Iterator[None]:
+    """Use other sizes inside the block."""
+    token = _sizes.set(replace(_sizes.get(), **changes))
+    try:
+        yield
+    finally:
+        _sizes.reset(token)
+
+
+def current_block_sizes() -> BlockSizes:
+    """The sizes in force."""
+    return _sizes.get()
+
 
 BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba, and its compiler while loops are compiled
 _COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no reader of tables is imported

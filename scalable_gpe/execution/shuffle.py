@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.storage.protocol import ArrayStore
+from scalable_gpe.storage.store import ArrayStore
 
 ENTRY_BYTES = 12
 _FIELDS = 3

@@ -13,7 +13,7 @@ from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import find_axes, principal_axes, save_axes, write_rotated
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_ascending
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.store import Table
 
 
 def publish(

@@ -22,7 +22,7 @@ import zarr
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, GPEError, GPEWarning, MemoryLimitError
 from scalable_gpe.execution import cluster as engine
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.storage.backends import open_backend
@@ -516,7 +516,7 @@ def test_damage_between_stages_is_repaired(client, torus, tmp_path):
 def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
     """A worker finds the damage; damage that keeps coming back ends the run."""
     have(client, 2)
-    monkeypatch.setattr("scalable_gpe.run_store._REPAIRS", 1)
+    monkeypatch.setattr("scalable_gpe.runs._REPAIRS", 1)
 
     def damage(stage, done, total):
         if stage == "heat" and not done:

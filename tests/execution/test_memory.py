@@ -14,11 +14,9 @@ import numpy as np
 import pytest
 
 from scalable_gpe.execution import resources
-from scalable_gpe.execution.allocator import kept_by_allocator
-from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.resources import Resources
+from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
+from scalable_gpe.execution.process import kept_by_allocator
+from scalable_gpe.execution.resources import ProblemSize, Resources
 
 SCRIPT = """
 import json, sys
@@ -209,7 +207,7 @@ def test_a_store_in_memory_counts_against_the_limit(tmp_path):
         assert peak + disk_used(embedding.parents[2]) <= limit
 
 
-@pytest.mark.parametrize("missing", ["storage.mapped._STATM", "execution.allocator._LIBRARY"])
+@pytest.mark.parametrize("missing", ["storage.mapped._STATM", "execution.process._LIBRARY"])
 def test_a_limit_that_cannot_be_held_is_called_a_plan(missing, monkeypatch):
     import scalable_gpe as gpe
 
@@ -264,7 +262,7 @@ def test_pages_of_freed_arrays_are_used_again():
     """Arrays of 8 MB, one after the other: each gets new pages, or all the same ones."""
     script = (
         "import resource, sys, numpy as np\n"
-        "from scalable_gpe.execution.allocator import map_large_arrays\n"
+        "from scalable_gpe.execution.process import map_large_arrays\n"
         "map_large_arrays(int(sys.argv[1]))\n"
         "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "first = np.ones(2**20); del first; before = faults()\n"

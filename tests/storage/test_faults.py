@@ -20,7 +20,7 @@ from zarr.storage import LocalStore
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.storage import backends
 from scalable_gpe.storage.zarr_store import ZarrStore
 

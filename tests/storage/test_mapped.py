@@ -12,9 +12,8 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
-from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context
-from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
 from scalable_gpe.graph import duplicates, search
 from scalable_gpe.graph.duplicates import distinct_rows
 from scalable_gpe.storage import mapped as module

@@ -9,7 +9,7 @@ import zarr
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -268,7 +268,7 @@ def test_a_store_of_other_versions_warns_and_opens(tmp_path):
     from dataclasses import replace
 
     from scalable_gpe.errors import GPEWarning
-    from scalable_gpe.run_log import RunRecord
+    from scalable_gpe.runs import RunRecord
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     X = gpe.datasets.circle(200)
