@@ -20,7 +20,7 @@ from typing import Any
 
 from scalable_gpe.errors import GPEError, logger
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.memory_plan import BlockSizes, block_sizes, current_block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes, current_block_sizes
 from scalable_gpe.execution.panels import cached_panels
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Item, Placement, Progress, Result, Workers, task_name
@@ -184,7 +184,7 @@ class Cluster(Workers):
             if not left:
                 break
             if attempt:
-                logger.warning("%s: workers were lost; %d tasks are run again", task_name(function), len(left))
+                logger.warning("%s: workers were lost; %d tasks run again", task_name(function), len(left))
 
             def finished(number: int) -> None:
                 if done is not None:
@@ -266,25 +266,19 @@ class _Batch:
     """Tasks that were submitted together; iterating yields number and future of each task as it ends.
 
     A task prefers the worker of its piece, and may run on another if that one is gone. Dask forgets this permission
-    if at some moment there is no worker at all: such tasks are submitted again, for any worker.
+    if at some moment there is no worker at all: such tasks are dropped, and submitted again with the next batch.
     """
 
     def __init__(self, client: Any, task: "_Task", pieces: dict[int, Any], addresses: list[str]) -> None:
-        self._client, self._task, self._pieces = client, task, pieces
-        self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
-        self.futures: dict[int, Any] = {}
-        self._submit(list(pieces), addresses)
-
-    def _submit(self, numbers: list[int], addresses: list[str]) -> None:
         import dask
 
-        suffix = "" if addresses else "-anywhere"
-        keys = [f"{self._task.name}-{number}{suffix}" for number in numbers]
+        self._client, self._prefers = client, bool(addresses)
+        self._waiting: set[int] = set()  # tasks that were seen on no worker
+        keys = [f"{task.name}-{number}" for number in pieces]
         where = {key: [address] for key, address in zip(keys, addresses, strict=False)}
         with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
-            pieces = [self._pieces[number] for number in numbers]
-            futures = self._client.map(self._task, pieces, key=keys, pure=False, batch_size=_TOGETHER)
-        self.futures.update(zip(numbers, futures, strict=True))
+            futures = client.map(task, list(pieces.values()), key=keys, pure=False, batch_size=_TOGETHER)
+        self.futures = dict(zip(pieces, futures, strict=True))
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         from distributed import wait
@@ -301,7 +295,7 @@ class _Batch:
             if ended:
                 looked = time.monotonic()
             elif time.monotonic() - looked > _LOOK_SECONDS:
-                self._look()
+                left -= self._drop_forgotten(left)
                 looked = time.monotonic()
 
     def results(self) -> dict[int, Any]:
@@ -310,19 +304,17 @@ class _Batch:
             return dict.fromkeys(self.futures)
         return dict(zip(self.futures, self._client.gather(list(self.futures.values())), strict=True))
 
-    def _look(self) -> None:
-        """Submit tasks again that no worker had in two checks in a row, although there are workers."""
-        left = {future.key: number for number, future in self.futures.items() if not future.done()}
-        at_work = self._client.processing()
-        waiting = set(left).difference(*at_work.values()) if at_work else set()
-        again = [left[key] for key in waiting & self._waiting if not key.endswith("-anywhere")]
-        self._waiting = waiting
-        if again:
-            old = [self.futures[number] for number in again]
-            self._submit(again, [])
-            self._client.cancel(old)
-            for future in old:
-                future.release()
+    def _drop_forgotten(self, left: set[int]) -> set[int]:
+        """Drop tasks that no worker had in two checks in a row, although there are workers."""
+        at_work = self._client.processing() if self._prefers else {}
+        held = {key for keys in at_work.values() for key in keys}
+        waiting = {number for number in left if self.futures[number].key not in held} if at_work else set()
+        forgotten, self._waiting = waiting & self._waiting, waiting
+        if forgotten:
+            self._client.cancel([self.futures[number] for number in forgotten])
+        for number in forgotten:
+            self.drop(number)
+        return forgotten
 
     def drop(self, number: int) -> None:
         """Forget a task."""
@@ -362,7 +354,7 @@ class _Task:
     def _run(self, piece: Any) -> Any:
         function, sizes = process.once(("task", self.name), lambda: pickle.loads(self.content))
         try:
-            with contextlib.nullcontext() if sizes == BlockSizes() else block_sizes(**vars(sizes)):
+            with block_sizes(**vars(sizes)):
                 return function(piece)
         finally:
             mapped.trim()

@@ -20,7 +20,7 @@ from zarr.buffer.cpu import NDBuffer
 from zarr.codecs import Crc32cCodec, ShardingCodec
 
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.storage.backends import StorageBackend
+from scalable_gpe.storage.backends import FsspecBackend
 
 if TYPE_CHECKING:
     from scalable_gpe.storage.commits import Commits
@@ -353,7 +353,7 @@ def chunk_name(index: Sequence[int]) -> str:
     return "/".join(["c", *map(str, index)])
 
 
-def chunk_checksum(backend: StorageBackend, key: str, n_inner: int) -> str:
+def chunk_checksum(backend: FsspecBackend, key: str, n_inner: int) -> str:
     """Checksum of the checksums that end a chunk, or the first and the last of the `n_inner` chunks of a shard.
 
     Few bytes are read. It tells a chunk from all others, and from its own earlier content; "missing" if there is none.

@@ -20,7 +20,7 @@ import zarr
 
 from scalable_gpe.errors import METADATA, NUMBERS, DamageError, StoreError
 from scalable_gpe.storage.arrays import StoredArray, ZarrArray, chunk_checksum, chunk_name, with_checks
-from scalable_gpe.storage.backends import StorageBackend
+from scalable_gpe.storage.backends import FsspecBackend
 from scalable_gpe.storage.lock import Lock
 from scalable_gpe.storage.records import Record, from_json, to_json
 
@@ -50,7 +50,7 @@ class Commits:
     lock, also for writing.
     """
 
-    def __init__(self, backend: StorageBackend, *, read_only: bool) -> None:
+    def __init__(self, backend: FsspecBackend, *, read_only: bool) -> None:
         self.backend, self.read_only = backend, read_only
         self.held_lock: Lock | None = None
 
