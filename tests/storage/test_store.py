@@ -248,22 +248,6 @@ def test_an_interrupted_run_resumes(X, store, stage):
         assert bytes_of(gpe.open(store).points) == bytes_of(resumed.points)
 
 
-# --- single stages in a store ---------------------------------------------------------------------
-
-
-def test_a_stored_graph_of_other_points_is_not_mixed_up(X, store):
-    """Two graphs of one shape in one store: the second is refused, or right."""
-    other = X[::-1].copy() * 2
-    first = gpe.gaussian_kernel(gpe.neighbor_graph(X, 6, store=store))
-    assert (first.to_scipy() != gpe.gaussian_kernel(gpe.neighbor_graph(X, 6)).to_scipy()).nnz == 0
-    expected = gpe.gaussian_kernel(gpe.neighbor_graph(other, 6)).to_scipy()
-    try:
-        second = gpe.gaussian_kernel(gpe.neighbor_graph(other, 6, store=store))
-    except StoreError:
-        return
-    assert (second.to_scipy() != expected).nnz == 0
-
-
 def test_a_store_of_other_versions_warns_and_opens(tmp_path):
     from dataclasses import replace
 
