@@ -1,9 +1,7 @@
 """Arrays in unnamed files: they are arrays, they leave memory when they are too large, and nothing stays on disk."""
 
 import gc
-import mmap
 import os
-import resource
 import sys
 import threading
 
@@ -103,10 +101,6 @@ def test_a_full_disk_is_an_error_before_any_work(arrays, tmp_path):
         arrays.empty(str(tmp_path), (2**50,), np.float64, KEPT)
 
 
-def test_an_array_without_entries(arrays, tmp_path):
-    assert arrays.empty(str(tmp_path), (0, 4), np.int32, KEPT).shape == (0, 4)
-
-
 def test_the_inverse_of_an_order():
     order = np.random.default_rng(0).permutation(2**18 + 77)
     np.testing.assert_array_equal(inverse_order(order)[order], np.arange(len(order)))
@@ -186,26 +180,6 @@ def test_a_row_brings_few_pages_under_a_tight_limit(arrays, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems map pages one by one")
-def test_rows_that_will_change_are_mapped_once(arrays, tmp_path):
-    """Pages that are read before they are changed would be mapped twice, the second time one by one."""
-
-    def faults(change):
-        found.madvise(mmap.MADV_DONTNEED)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        if change:
-            arrays.will_change(values[: 2**21])
-        values[: 2**21] += 1.0
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    values = arrays.empty(str(tmp_path), (2**22,), np.float32, MappedBytes(MOST, 150 * 10**6))
-    (found,) = arrays._maps
-    alone, together = faults(change=False), faults(change=True)
-    np.testing.assert_array_equal(values[: 2**21], 2.0)
-    assert together < 0.97 * alone or alone < 2000  # fewer: this file system maps pages for writing at once
-    arrays.will_change(np.zeros(10))  # in memory: nothing to do
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems map pages one by one")
 def test_what_a_task_is_changing_stays_when_another_one_ends(arrays, tmp_path):
     """Until its own end."""
 
@@ -232,6 +206,7 @@ def test_what_a_task_is_changing_stays_when_another_one_ends(arrays, tmp_path):
 
 
 def test_arrays_of_any_use_are_zeros(arrays, tmp_path):
+    assert arrays.empty(str(tmp_path), (0, 4), np.int32, KEPT).shape == (0, 4)
     for how in ({}, {"in_order": True}, {"reserved": False}):
         values = arrays.empty(str(tmp_path), (100_003,), np.int64, MappedBytes(MOST, 150 * 10**6), **how)
         assert len(values) == 100_003 and not values.any()
