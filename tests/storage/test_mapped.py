@@ -1,7 +1,9 @@
 """Arrays in unnamed files: they are arrays, they leave memory when they are too large, and nothing stays on disk."""
 
 import gc
+import mmap
 import os
+import resource
 import sys
 import threading
 
@@ -177,6 +179,26 @@ def test_a_row_brings_few_pages_under_a_tight_limit(arrays, tmp_path):
     before = in_memory()
     assert values[:: 2**19].sum() == 32
     assert in_memory() - before <= 32 * 2**17
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems map pages one by one")
+def test_rows_that_will_change_are_mapped_once(arrays, tmp_path):
+    """Pages that are read before they are changed would be mapped twice, the second time one by one."""
+
+    def faults(change):
+        found.madvise(mmap.MADV_DONTNEED)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        if change:
+            arrays.will_change(values[: 2**21])
+        values[: 2**21] += 1.0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    values = arrays.empty(str(tmp_path), (2**22,), np.float32, MappedBytes(MOST, 150 * 10**6))
+    (found,) = arrays._maps
+    alone, together = faults(change=False), faults(change=True)
+    np.testing.assert_array_equal(values[: 2**21], 2.0)
+    assert together < 0.97 * alone or alone < 2000  # fewer: this file system maps pages for writing at once
+    arrays.will_change(np.zeros(10))  # in memory: nothing to do
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems map pages one by one")
