@@ -24,7 +24,6 @@ from scalable_gpe.storage.mapped import (
     mapped,
     number_leaders,
     pieces,
-    take_ascending,
     take_rows,
 )
 
@@ -143,7 +142,7 @@ def test_groups_are_numbered_by_their_leaders():
 
 def test_rows_in_any_order():
     values, rows = np.random.default_rng(1).random((5000, 3)), np.random.default_rng(2).integers(0, 5000, 40_000)
-    np.testing.assert_array_equal(take_ascending(values, rows), values[rows])
+    np.testing.assert_array_equal(module._take_ascending(values, rows), values[rows])
 
 
 def test_rows_of_a_matrix_of_numbers(arrays, monkeypatch, tmp_path):
@@ -167,7 +166,7 @@ def test_rows_that_are_far_apart_do_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(mapped, "trim", lambda: held.append(in_memory()) or trim())
     rows = np.random.default_rng(0).permutation(np.arange(0, len(values), 1024, dtype=np.int32))
     before = in_memory()
-    np.testing.assert_array_equal(take_ascending(values, rows), np.repeat(rows[:, None], 16, axis=1))
+    np.testing.assert_array_equal(module._take_ascending(values, rows), np.repeat(rows[:, None], 16, axis=1))
     assert max(held) - before < 80 * 10**6
 
 
