@@ -28,6 +28,9 @@ from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import empty_in_lines, mapped, pieces
 from scalable_gpe.storage.store import ArrayStore, MemoryStore, Table, read_whole
 
+Result = TypeVar("Result", covariant=True)
+Warned = TypeVar("Warned", bound=Any)  # keeps the warning that was given when it was made
+
 
 @dataclass(frozen=True)
 class Context:
@@ -156,10 +159,6 @@ class StoredResult:
 
 def _open_by_name(kind: Any, context: Context, name: str, made_from: Any) -> Any:
     return process.once((context.token, name), lambda: kind.open(context, name, made_from))
-
-
-Result = TypeVar("Result", covariant=True)
-Warned = TypeVar("Warned", bound=Any)  # keeps the warning that was given when it was made
 
 
 class Stage(Protocol[Result]):

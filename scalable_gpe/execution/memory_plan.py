@@ -17,6 +17,21 @@ from scalable_gpe.execution.resources import WORKER_SHARE, ProblemSize, Resource
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
+BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba, and its compiler while loops are compiled
+_COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no reader of tables is imported
+_WORKER = 60 * 10**6  # what a worker of a cluster needs beside
+_COMPILING = 60 * 10**6  # what a process still needs for them after most imports
+_SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
+_FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
+PART_BYTES = 4 * 10**9  # rows and lists of one part of a search, at most: more parts take longer and find less
+_ROOM_STEP = 2**28  # bytes that this process holds count in steps: then the parts are the same in most processes
+_BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
+_FREED = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
+_LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
+_LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
+_MODE_COLUMNS = 8 * 13  # columns in double precision of the search for slow modes: eight of each panel
+_LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
+
 
 @dataclass(frozen=True)
 class BlockSizes:
@@ -47,22 +62,6 @@ def block_sizes(**changes: Any) -> Iterator[None]:
 def current_block_sizes() -> BlockSizes:
     """The sizes in force."""
     return _sizes.get()
-
-
-BASE = 300 * 10**6  # interpreter, numpy, scipy, zarr, numba, and its compiler while loops are compiled
-_COMPILED_BASE = 220 * 10**6  # the same where all loops are on disk, and no reader of tables is imported
-_WORKER = 60 * 10**6  # what a worker of a cluster needs beside
-_COMPILING = 60 * 10**6  # what a process still needs for them after most imports
-_SAFETY = 32 * 2**20  # bytes for temporary objects of the interpreter; at least 5 % of the limit
-_FREE_SHARE = 0.6  # of the free memory of the machine, where the user gave no limit
-PART_BYTES = 4 * 10**9  # rows and lists of one part of a search, at most: more parts take longer and find less
-_ROOM_STEP = 2**28  # bytes that this process holds count in steps: then the parts are the same in most processes
-_BLOCKS_TOUCHED = 17  # blocks whose rows a block of K names, itself included, as measured in four dimensions
-_FREED = 64 * 2**20  # freed memory of tasks beside mapped arrays that the allocator keeps
-_LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return to the system when they are freed
-_LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
-_MODE_COLUMNS = 8 * 13  # columns in double precision of the search for slow modes: eight of each panel
-_LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
 
 
 @dataclass(frozen=True)

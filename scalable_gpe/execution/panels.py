@@ -26,6 +26,8 @@ from scalable_gpe.storage.records import Record, from_json, to_json
 from scalable_gpe.storage.store import StoredRows, Table
 
 _OTHERS = 2  # panels that a process keeps besides those that a sweep uses
+RowValues = Callable[[int, int], Any]
+_BETWEEN_SAVES = 20  # how many times as long as a save takes
 
 
 class CachedPanel:
@@ -119,11 +121,6 @@ def _empty(table: StoredRows, mapped_bytes: MappedBytes | None) -> np.ndarray:
 
 
 cached_panels = PanelCache()
-
-
-RowValues = Callable[[int, int], Any]
-
-_BETWEEN_SAVES = 20  # how many times as long as a save takes
 
 
 class Panel:

@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
 _SMALL_LIMIT = 10**9
 _LIBRARY = "libc.so.6"
+_PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
+_MOST_OPENED = 16
 
 
 def release_freed_memory() -> None:
@@ -69,9 +71,6 @@ def _set_thresholds(large: int, kept: int) -> None:
         libc.mallopt(_MMAP_THRESHOLD, large)
 
 
-_PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
-
-
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that affect results, or "unknown"."""
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
@@ -83,9 +82,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # a vendored or frozen copy has no metadata
         return "unknown"
-
-
-_MOST_OPENED = 16
 
 
 class ProcessState:

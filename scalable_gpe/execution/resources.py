@@ -23,6 +23,8 @@ SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to wor
 _AGGREGATED = 20  # bytes per row of aggregates and the top eigenvector
 _COARSE_ENTRY = 40  # bytes per entry of the coarse matrix while its levels are made
 _MANY_ROWS = 2**21  # from which the coarse level is smaller
+WORKER_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
+_UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
 
 
 def coarse_share(n_rows: int) -> float:
@@ -139,10 +141,6 @@ def part_row_bytes(n_features: int, n_neighbors: int) -> int:
     lists = 8 * (longest_list(n_neighbors) + most_sampled(n_neighbors))
     in_bytes = n_features if n_features > WIDE else 0
     return 4 * n_features + in_bytes + lists + 40
-
-
-WORKER_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
-_UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from scalable_gpe.storage.mapped import mapped
 Callback = Callable[[str, int, int], Any]
 
 _SWEEPS = {"heat", "interval", "sketch", "audit"}  # stages whose pieces are sweeps over K
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Progress:
@@ -91,10 +93,6 @@ def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return type(shell).__name__ == "ZMQInteractiveShell"
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def count_jobs(n_jobs: int | None) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from scalable_gpe.storage.commits import Commits
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
+_RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each, in a run of a scratch table
+_ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold: it is all zeros
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,6 @@ def _with_checks(codec: Any, checked: CheckedCodec) -> Any:
         inner, index = _replaced(codec.codecs, checked), _replaced(codec.index_codecs, checked)
         return replace(codec, codecs=inner, index_codecs=index)
     return checked if isinstance(codec, Crc32cCodec) else codec
-
-
-_RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each, in a run of a scratch table
-_ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold: it is all zeros
 
 
 class StoredArray:

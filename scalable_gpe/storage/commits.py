@@ -25,6 +25,7 @@ from scalable_gpe.storage.lock import Lock
 from scalable_gpe.storage.records import Record, from_json, to_json
 
 NOTES = ".damaged"  # the file that names arrays which a reader found damaged
+_MOST_MISSING = 100  # missing chunks of one array that are listed
 
 
 class Commit(NamedTuple):
@@ -340,9 +341,6 @@ def _reopened(kind: type[Commits], backend: bytes, writer: bool) -> Commits:
     if not writer and not store.backend.exists("zarr.json"):
         raise FileNotFoundError(f"store {str(store)!r} no longer exists. Restore it, or open a copy of it.")
     return store
-
-
-_MOST_MISSING = 100  # missing chunks of one array that are listed
 
 
 def _layout(content: bytes) -> tuple[tuple[int, ...], int]:

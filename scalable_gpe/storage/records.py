@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
+GROUPS = (
+    *("runs", "embedding", "labels", "sketch", "heat", "kernel", "graph", "inputs"),
+    *("names", "feature_names", "annotations"),
+)
+RUNS, NAMES, FEATURE_NAMES, ANNOTATIONS = "runs", "names", "feature_names", "annotations"
 
 
 def to_json(record: object) -> dict[str, Any]:
@@ -103,13 +108,6 @@ def _short(value: object) -> str:
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
-
-
-GROUPS = (
-    *("runs", "embedding", "labels", "sketch", "heat", "kernel", "graph", "inputs"),
-    *("names", "feature_names", "annotations"),
-)
-RUNS, NAMES, FEATURE_NAMES, ANNOTATIONS = "runs", "names", "feature_names", "annotations"
 
 
 def _digest(*parts: Any) -> str:
