@@ -76,7 +76,7 @@ class Cluster(Workers):
         process.calls = True
         self._client = client
         self._here = Workers(n_jobs, self.progress)
-        self._known: dict[str, int] = {}
+        self._threads: dict[str, int] = {}  # of each worker
         self._looked = -_LOOK_SECONDS
 
     @property
@@ -241,13 +241,8 @@ class Cluster(Workers):
         """The worker of each piece: neighbouring pieces together, in proportion to the threads of each worker."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
-            threads = self._client.nthreads()
-            new = [address for address in threads if address not in self._known]
-            # a new worker takes over the pieces of a departed one; the others keep theirs
-            workers = [address if address in threads or not new else new.pop() for address in self._known]
-            self._known = {address: threads[address] for address in [*workers, *new] if address in threads}
-            self._looked = now
-        slots = [address for address, n_threads in self._known.items() for _ in range(n_threads)]
+            self._threads, self._looked = self._client.nthreads(), now
+        slots = [address for address, n_threads in self._threads.items() for _ in range(n_threads)]
         return [slots[number * len(slots) // n_pieces] for number in range(n_pieces)] if slots else []
 
     def close(self) -> None:

