@@ -181,7 +181,7 @@ class FsspecBackend:
     def size(self, prefix: str) -> int:
         """Bytes of all files below a prefix."""
         with self.io():
-            return int(self._fs.du(self._path(prefix)))
+            return sum(entry["size"] for entry in self._fs.find(self._path(prefix), detail=True).values())
 
     def length(self, key: str) -> int:
         """Bytes of one file."""
