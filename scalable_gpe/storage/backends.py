@@ -285,9 +285,11 @@ class LocalBackend(FsspecBackend):
 
     def remove(self, prefix: str) -> None:
         """Remove everything below a prefix, its zarr.json first."""
-        self.delete(f"{prefix}/zarr.json")
-        with self.io(), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._path(prefix))
+        folder = self._path(prefix)
+        if os.path.exists(folder):
+            self.delete(f"{prefix}/zarr.json")
+            with self.io():
+                shutil.rmtree(folder)
 
     def flush(self, prefix: str, *, deep: bool = True) -> None:
         """Fsync the files of a folder (with `deep`, of its subfolders too), so that no commit precedes its data.

@@ -10,7 +10,6 @@ import hashlib
 import json
 import types
 import typing
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
@@ -186,7 +185,7 @@ def embedding_name(power: int | str, key: str = "") -> str:
     return f"embedding/{power}-{key}" if key else f"embedding/{power}"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Keys:
     """Names of all results of a run, and the fingerprint of its input."""
 
