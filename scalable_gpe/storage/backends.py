@@ -285,8 +285,8 @@ class LocalBackend(FsspecBackend):
 
     def remove(self, prefix: str) -> None:
         """Remove everything below a prefix, its zarr.json first."""
-        folder = self._path(prefix)
-        if os.path.exists(folder):
+        folder = Path(self._path(prefix))
+        if folder.exists():
             self.delete(f"{prefix}/zarr.json")
             with self.io():
                 shutil.rmtree(folder)
