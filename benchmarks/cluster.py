@@ -24,8 +24,8 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, show, timed
-from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.cluster import Cluster, active_client
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.loops import sparse
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.zarr_store import ZarrStore
@@ -212,7 +212,7 @@ def _peak() -> int:
 
 
 def _bytes_read() -> int:
-    from scalable_gpe.execution.panel_cache import CachedPanel  # that of the worker: this function is sent by its code
+    from scalable_gpe.execution.panels import CachedPanel  # that of the worker: this function is sent by its code
 
     return CachedPanel.bytes_read
 

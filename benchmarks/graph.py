@@ -20,7 +20,7 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, show, timed
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")  # Debian: dataset-fashion-mnist
 _K = 15

@@ -9,7 +9,7 @@ import numpy as np
 
 import scalable_gpe as gpe
 from measure import Row, best_of
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.panels import Panel
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.heat.normalization import HeatKernel, row_sums

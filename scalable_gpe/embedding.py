@@ -31,7 +31,7 @@ from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
 from scalable_gpe.spectral.filters import Filter
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import RUNS
+from scalable_gpe.storage.records import RUNS
 from scalable_gpe.transform.new_points import Extension, NewPoints, NewRows
 
 _READ_ROWS = 65_536

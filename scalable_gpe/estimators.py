@@ -22,7 +22,7 @@ from scalable_gpe.io.rows import open_rows
 from scalable_gpe.pipeline import embed
 from scalable_gpe.spectral.diffusion_map import diffusion_map
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.memory import MemoryTable
+from scalable_gpe.storage.store import MemoryTable
 from scalable_gpe.transform.new_points import Extension
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from scalable_gpe.estimators import validated
 from scalable_gpe.graph.build import neighbor_graph
 from scalable_gpe.graph.nearest_rows import nearest_rows, own_row_first
 from scalable_gpe.graph.neighbors import NeighborGraph
-from scalable_gpe.storage.protocol import read_whole
+from scalable_gpe.storage.store import read_whole
 from scalable_gpe.transform.new_points import nearest_points
 
 # scikit-learn's distance is this multiple of our squared distance

@@ -11,15 +11,12 @@ import numpy as np
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, warn
-from scalable_gpe.execution.allocator import share_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
-from scalable_gpe.execution.context import Context, make_context, open_store
+from scalable_gpe.execution.context import Context, complete, make_context, open_store
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.execution.problem_size import ProblemSize, live_panels
-from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.resources import measure_resources
-from scalable_gpe.execution.stages import complete
-from scalable_gpe.execution.workers import Workers, count_jobs
+from scalable_gpe.execution.process import share_freed_memory
+from scalable_gpe.execution.resources import ProblemSize, live_panels, measure_resources
+from scalable_gpe.execution.workers import Progress, Workers, count_jobs
 from scalable_gpe.graph.build import GraphStage, check_neighbors
 from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -32,13 +29,21 @@ from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
 from scalable_gpe.row_values import check_row_values, in_order_of
-from scalable_gpe.run_log import RunLog, check_same_input, choose_run, embedding_names
-from scalable_gpe.run_store import check_writable, nothing_left, open_sound, opened, with_repairs
+from scalable_gpe.runs import (
+    RunLog,
+    check_same_input,
+    check_writable,
+    choose_run,
+    embedding_names,
+    nothing_left,
+    open_sound,
+    opened,
+    with_repairs,
+)
 from scalable_gpe.sketch.gaussian_process import SketchResult, SketchStage, warn_if_few
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.keys import Keys, heat_name, kernel_name, run_key
-from scalable_gpe.storage.protocol import Table
-from scalable_gpe.storage.records import to_json
+from scalable_gpe.storage.records import Keys, heat_name, kernel_name, run_key, to_json
+from scalable_gpe.storage.store import Table
 
 
 def embed(

@@ -10,8 +10,7 @@ from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.execution.cluster import workers_for
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.execution.problem_size import ProblemSize, live_panels
-from scalable_gpe.execution.resources import Resources, parse_bytes, worker_limit
+from scalable_gpe.execution.resources import ProblemSize, Resources, live_panels, parse_bytes, worker_limit
 from scalable_gpe.graph.neighbors import check_n_neighbors
 from scalable_gpe.graph.search import choose_method
 from scalable_gpe.io.rows import InputRows, open_rows

@@ -7,21 +7,18 @@ from typing import Any, NamedTuple
 
 from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import Workers
+from scalable_gpe.execution.workers import Progress, Workers
 from scalable_gpe.graph.build import GraphStage, Source
 from scalable_gpe.graph.duplicates import content, hash_rows
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
 from scalable_gpe.io.rows import InputRows
 from scalable_gpe.pipeline import open_input, plan_memory, run_stages
 from scalable_gpe.report import Report
-from scalable_gpe.run_log import RunRecord
-from scalable_gpe.run_store import with_repairs
+from scalable_gpe.runs import RunRecord, with_repairs
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.commits import Damage
-from scalable_gpe.storage.keys import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, Keys, input_name
-from scalable_gpe.storage.protocol import read_whole
-from scalable_gpe.storage.records import from_json, to_json
+from scalable_gpe.storage.records import ANNOTATIONS, FEATURE_NAMES, NAMES, RUNS, Keys, from_json, input_name, to_json
+from scalable_gpe.storage.store import read_whole
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 

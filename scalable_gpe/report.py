@@ -10,8 +10,7 @@ import numpy as np
 
 from scalable_gpe.checks import Power
 from scalable_gpe.errors import ConnectivityWarning, RecallWarning, VanishingWarning, warn
-from scalable_gpe.execution import allocator
-from scalable_gpe.execution.versions import versions
+from scalable_gpe.execution.process import is_controlled, versions
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel
 from scalable_gpe.heat.local import ScaleMetadata
@@ -19,7 +18,7 @@ from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.parameters import AUTO, Parameters
 from scalable_gpe.sketch.gaussian_process import SketchResult
 from scalable_gpe.storage import mapped
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.store import Table
 
 STAGES = ("graph", "kernel", "heat", "sketch", "write")
 _SAMPLED = 4096  # rows that are looked at
@@ -173,7 +172,7 @@ def _reasons(
 ) -> dict[str, str]:
     """Why a figure of the report is None, or how to read it."""
     reasons = {"cluster": heat.context.workers.placement.reason}
-    if heat.context.plan.resources.given and not (mapped.is_measured() and allocator.is_controlled()):
+    if heat.context.plan.resources.given and not (mapped.is_measured() and is_controlled()):
         reasons["peak_memory"] = (
             "memory_limit is a plan here: the run cannot be held to it without /proc/self/statm and glibc's malloc_trim"
         )

@@ -16,7 +16,7 @@ import warnings
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import GPEWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.storage import lock
 
 RUNS = {

@@ -8,7 +8,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import ConnectivityWarning, VanishingWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 QUIET = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 

@@ -8,8 +8,7 @@ import scipy.sparse as sp
 
 import scalable_gpe as gpe
 from scalable_gpe import graph_matrices
-from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
 
 pd = pytest.importorskip("pandas")
 pytestmark = [

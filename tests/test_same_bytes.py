@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 RELAXED = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True

@@ -12,7 +12,7 @@ import numpy as np
 
 from scalable_gpe.checks import Power
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.problem_size import live_panels
+from scalable_gpe.execution.resources import live_panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.solver import measure_plan

@@ -10,7 +10,7 @@ from scalable_gpe.errors import StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines
 
 if TYPE_CHECKING:
-    from scalable_gpe.run_log import RunRecord
+    from scalable_gpe.runs import RunRecord
     from scalable_gpe.storage.backends import StorageOptions
     from scalable_gpe.storage.zarr_store import ZarrStore
 
@@ -24,7 +24,7 @@ def info(store: str, verify: bool, storage_options: "StorageOptions | None" = No
     """Print what a store holds: parameters, finished stages, sizes, reports."""
     from scalable_gpe.io.labels import stored_feature_names
     from scalable_gpe.io.points import first_names
-    from scalable_gpe.storage.keys import FEATURE_NAMES
+    from scalable_gpe.storage.records import FEATURE_NAMES
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     stored = ZarrStore(store, read_only=True, storage_options=storage_options)
@@ -54,7 +54,7 @@ def last_stages(stored: "ZarrStore") -> dict[str, bool]:
 
 def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:
     """The runs of a store, the last used one last."""
-    from scalable_gpe.run_log import read_runs
+    from scalable_gpe.runs import read_runs
 
     runs = sorted(read_runs(stored).items(), key=lambda one: one[1].last_used)
     return [_describe(name, record) for name, record in runs]

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from scalable_gpe.errors import GPEError, logger
-from scalable_gpe.execution.block_sizes import BlockSizes, block_sizes, current_block_sizes
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.memory_plan import block_sizes, current_block_sizes
+from scalable_gpe.execution.panels import cached_panels
 from scalable_gpe.execution.process import process
-from scalable_gpe.execution.progress import Progress
-from scalable_gpe.execution.workers import Item, Placement, Result, Workers, task_name
+from scalable_gpe.execution.workers import Item, Placement, Progress, Result, Workers, task_name
 from scalable_gpe.storage.mapped import mapped
 
 _ATTEMPTS = 100  # how often the tasks of dead workers are submitted again
@@ -76,7 +76,7 @@ class Cluster(Workers):
         process.calls = True
         self._client = client
         self._here = Workers(n_jobs, self.progress)
-        self._known: dict[str, int] = {}
+        self._threads: dict[str, int] = {}  # of each worker
         self._looked = -_LOOK_SECONDS
 
     @property
@@ -184,7 +184,7 @@ class Cluster(Workers):
             if not left:
                 break
             if attempt:
-                logger.warning("%s: workers were lost; %d tasks are run again", task_name(function), len(left))
+                logger.warning("%s: workers were lost; %d tasks run again", task_name(function), len(left))
 
             def finished(number: int) -> None:
                 if done is not None:
@@ -241,20 +241,15 @@ class Cluster(Workers):
         """The worker of each piece: neighbouring pieces together, in proportion to the threads of each worker."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
-            threads = self._client.nthreads()
-            new = [address for address in threads if address not in self._known]
-            # a new worker takes over the pieces of a departed one; the others keep theirs
-            workers = [address if address in threads or not new else new.pop() for address in self._known]
-            self._known = {address: threads[address] for address in [*workers, *new] if address in threads}
-            self._looked = now
-        slots = [address for address, n_threads in self._known.items() for _ in range(n_threads)]
+            self._threads, self._looked = self._client.nthreads(), now
+        slots = [address for address, n_threads in self._threads.items() for _ in range(n_threads)]
         return [slots[number * len(slots) // n_pieces] for number in range(n_pieces)] if slots else []
 
     def close(self) -> None:
         """End the threads and leave the cluster; the client stays open, because it is the user's."""
         super().close()
         self._here.close()
-        process.panels.clear()
+        cached_panels.clear()
         self._on_workers(_forget)
         self._client = None
 
@@ -266,25 +261,19 @@ class _Batch:
     """Tasks that were submitted together; iterating yields number and future of each task as it ends.
 
     A task prefers the worker of its piece, and may run on another if that one is gone. Dask forgets this permission
-    if at some moment there is no worker at all: such tasks are submitted again, for any worker.
+    if at some moment there is no worker at all: such tasks are dropped, and submitted again with the next batch.
     """
 
     def __init__(self, client: Any, task: "_Task", pieces: dict[int, Any], addresses: list[str]) -> None:
-        self._client, self._task, self._pieces = client, task, pieces
-        self._waiting: set[str] = set()  # keys of tasks that were seen on no worker
-        self.futures: dict[int, Any] = {}
-        self._submit(list(pieces), addresses)
-
-    def _submit(self, numbers: list[int], addresses: list[str]) -> None:
         import dask
 
-        suffix = "" if addresses else "-anywhere"
-        keys = [f"{self._task.name}-{number}{suffix}" for number in numbers]
+        self._client, self._prefers = client, bool(addresses)
+        self._waiting: set[int] = set()  # tasks that were seen on no worker
+        keys = [f"{task.name}-{number}" for number in pieces]
         where = {key: [address] for key, address in zip(keys, addresses, strict=False)}
         with dask.annotate(**({"workers": where.__getitem__, "allow_other_workers": True} if where else {})):
-            pieces = [self._pieces[number] for number in numbers]
-            futures = self._client.map(self._task, pieces, key=keys, pure=False, batch_size=_TOGETHER)
-        self.futures.update(zip(numbers, futures, strict=True))
+            futures = client.map(task, list(pieces.values()), key=keys, pure=False, batch_size=_TOGETHER)
+        self.futures = dict(zip(pieces, futures, strict=True))
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         from distributed import wait
@@ -301,7 +290,7 @@ class _Batch:
             if ended:
                 looked = time.monotonic()
             elif time.monotonic() - looked > _LOOK_SECONDS:
-                self._look()
+                left -= self._drop_forgotten(left)
                 looked = time.monotonic()
 
     def results(self) -> dict[int, Any]:
@@ -310,19 +299,17 @@ class _Batch:
             return dict.fromkeys(self.futures)
         return dict(zip(self.futures, self._client.gather(list(self.futures.values())), strict=True))
 
-    def _look(self) -> None:
-        """Submit tasks again that no worker had in two checks in a row, although there are workers."""
-        left = {future.key: number for number, future in self.futures.items() if not future.done()}
-        at_work = self._client.processing()
-        waiting = set(left).difference(*at_work.values()) if at_work else set()
-        again = [left[key] for key in waiting & self._waiting if not key.endswith("-anywhere")]
-        self._waiting = waiting
-        if again:
-            old = [self.futures[number] for number in again]
-            self._submit(again, [])
-            self._client.cancel(old)
-            for future in old:
-                future.release()
+    def _drop_forgotten(self, left: set[int]) -> set[int]:
+        """Drop tasks that no worker had in two checks in a row, although there are workers."""
+        at_work = self._client.processing() if self._prefers else {}
+        held = {key for keys in at_work.values() for key in keys}
+        waiting = {number for number in left if self.futures[number].key not in held} if at_work else set()
+        forgotten, self._waiting = waiting & self._waiting, waiting
+        if forgotten:
+            self._client.cancel([self.futures[number] for number in forgotten])
+        for number in forgotten:
+            self.drop(number)
+        return forgotten
 
     def drop(self, number: int) -> None:
         """Forget a task."""
@@ -362,7 +349,7 @@ class _Task:
     def _run(self, piece: Any) -> Any:
         function, sizes = process.once(("task", self.name), lambda: pickle.loads(self.content))
         try:
-            with contextlib.nullcontext() if sizes == BlockSizes() else block_sizes(**vars(sizes)):
+            with block_sizes(**vars(sizes)):
                 return function(piece)
         finally:
             mapped.trim()
@@ -370,6 +357,7 @@ class _Task:
 
 def _forget() -> None:
     """Free what a worker keeps between tasks."""
+    cached_panels.clear()
     process.forget()
 
 
@@ -436,3 +424,20 @@ def shared_store(workers: Workers, store: Any) -> Any:
         store = os.path.join(folder, "run.zarr")
     workers.progress.say(f"scalable_gpe: running on the dask cluster ({workers.describe()}), store {store}")
     return store
+
+
+def dask_rows(matrix: Any, rows: int) -> Any:
+    """Dask array for users: CSR blocks of `rows` rows each."""
+    import dask
+    import dask.array as da
+
+    blocks = [
+        da.from_delayed(
+            dask.delayed(matrix[start : start + rows]),
+            shape=(min(rows, matrix.shape[0] - start), matrix.shape[1]),
+            dtype=matrix.dtype,
+            meta=matrix[:0],
+        )
+        for start in range(0, matrix.shape[0], rows)
+    ]
+    return da.concatenate(blocks, axis=0)

@@ -1,29 +1,35 @@
-"""The context of one computation: its store, its workers, its memory plan."""
+"""The context of one computation (its store, workers and memory plan), and the stages that run in it.
+
+The graph, the kernel, the heat kernel and the sketch are stages. `embed` runs them one after the other; the functions
+for single stages (`neighbor_graph`, `gaussian_kernel`, `heat_kernel`, `gp_embedding`) run the same stages, so that each
+finds the results of the others.
+"""
 
 import itertools
 import tempfile
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from scalable_gpe.execution.allocator import map_large_arrays
-from scalable_gpe.execution.block_sizes import current_block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.process import process
-from scalable_gpe.execution.resources import measure_resources
+from scalable_gpe.errors import GPEWarning, warn
+from scalable_gpe.execution.memory_plan import MemoryPlan, current_block_sizes
+from scalable_gpe.execution.process import map_large_arrays, process, release_freed_memory
+from scalable_gpe.execution.resources import ProblemSize, measure_resources
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.formatting import in_time
 from scalable_gpe.markup import card, card_or_text
 from scalable_gpe.storage.backends import StorageOptions, is_url
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import empty_in_lines, mapped, pieces
-from scalable_gpe.storage.memory import MemoryStore
-from scalable_gpe.storage.protocol import ArrayStore, Table, read_whole
+from scalable_gpe.storage.store import ArrayStore, MemoryStore, Table, read_whole
+
+Result = TypeVar("Result", covariant=True)
+Warned = TypeVar("Warned", bound=Any)  # keeps the warning that was given when it was made
 
 
 @dataclass(frozen=True)
@@ -153,3 +159,42 @@ class StoredResult:
 
 def _open_by_name(kind: Any, context: Context, name: str, made_from: Any) -> Any:
     return process.once((context.token, name), lambda: kind.open(context, name, made_from))
+
+
+class Stage(Protocol[Result]):
+    """A step of the pipeline: its inputs, its parameters, and the name of its result.
+
+    ``find`` returns the complete result of that name, or None; ``make`` computes and commits it.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def find(self, context: Context) -> Result | None: ...
+    def make(self, context: Context) -> Result: ...
+
+
+def complete(stage: Stage[Result], context: Context) -> Result:
+    """Find or make the result of a stage; the caller holds the lock of the store."""
+    limited = context.plan.resources.limit is not None
+    if limited:  # what the stage before has freed would count against the limit
+        release_freed_memory()
+        context.tune_memory()
+    result = stage.find(context)
+    if result is None:
+        began = time.perf_counter()
+        result = stage.make(context)
+        context.seconds[stage.name] = time.perf_counter() - began
+        if limited:
+            release_freed_memory()
+    return result
+
+
+def complete_alone(stage: Stage[Warned], context: Context, category: type[GPEWarning]) -> Warned:
+    """Find or make the result of a stage outside of a run; the store is locked only to make it."""
+    result = stage.find(context)
+    if result is not None:
+        if result.warning is not None:  # as when it was made
+            warn(result.warning, category)
+        return result
+    with context.store.exclusive():
+        return complete(stage, context)

@@ -4,15 +4,16 @@ It is made before the run and passed to all stages. Every size that depends on m
 that stay resident, parts of the search at once, ...) is a method here, and `estimate` prints the same plan.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from scalable_gpe.errors import MemoryLimitError
-from scalable_gpe.execution.allocator import kept_by_allocator
-from scalable_gpe.execution.block_sizes import current_block_sizes
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.resources import WORKER_SHARE, Resources
+from scalable_gpe.execution.process import kept_by_allocator
+from scalable_gpe.execution.resources import WORKER_SHARE, ProblemSize, Resources
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import MappedBytes
 
@@ -30,6 +31,37 @@ _LEAST_LARGE, _MOST_LARGE = 4 * 2**20, 32 * 2**20  # bytes of arrays that return
 _LEAST_MAPPED = 16 * 2**20  # pages of mapped arrays that a run holds in any case
 _MODE_COLUMNS = 8 * 13  # columns in double precision of the search for slow modes: eight of each panel
 _LEAST_ENTRIES = 2**20  # smallest number of entries of K that an export holds at once
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Sizes that override those from the number of rows and the memory plan; None overrides nothing."""
+
+    block_rows: int | None = None
+    panel_columns: int | None = None
+    resident_bytes: int | None = None
+    save_seconds: float | None = None
+    maps_arrays: bool | None = None
+    n_parts: int | None = None
+
+
+_DEFAULT = BlockSizes()
+_sizes: ContextVar[BlockSizes] = ContextVar("block_sizes", default=_DEFAULT)
+
+
+@contextmanager
+def block_sizes(**changes: Any) -> Iterator[None]:
+    """Use other sizes inside the block."""
+    token = _sizes.set(replace(_sizes.get(), **changes))
+    try:
+        yield
+    finally:
+        _sizes.reset(token)
+
+
+def current_block_sizes() -> BlockSizes:
+    """The sizes in force."""
+    return _sizes.get()
 
 
 @dataclass(frozen=True)

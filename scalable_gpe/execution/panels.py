@@ -5,7 +5,10 @@ scratch table in the store: each process reads the rows that its blocks need onc
 sweep writes a new table, so that a task which runs twice gives the same bytes.
 """
 
+import tempfile
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,18 +17,110 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import DamageError
-from scalable_gpe.execution.block_sizes import current_block_sizes
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panel_cache import CachedPanel
+from scalable_gpe.execution.memory_plan import current_block_sizes
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.sums import row_pieces
-from scalable_gpe.storage.mapped import MappedBytes, pieces
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.mapped import MappedBytes, empty_in_lines, mapped, pieces
 from scalable_gpe.storage.records import Record, from_json, to_json
+from scalable_gpe.storage.store import StoredRows, Table
 
+_OTHERS = 2  # panels that a process keeps besides those that a sweep uses
 RowValues = Callable[[int, int], Any]
-
 _BETWEEN_SAVES = 20  # how many times as long as a save takes
+
+
+class CachedPanel:
+    """A stored panel in the memory of one process, and which runs of its rows are present."""
+
+    bytes_read = 0  # of all panels, since the process began
+
+    def __init__(self, table: StoredRows, values: np.ndarray) -> None:
+        self.values = values
+        self._table, self._run_rows = table, table.run_rows
+        self._present = np.zeros(-(-len(values) // self._run_rows), np.bool_)
+        self._reading = threading.Lock()
+
+    def need(self, indices: np.ndarray | None = None) -> None:
+        """Read the rows `indices` (by default all) that are not present, in runs; one thread at a time reads."""
+        from scalable_gpe.loops import sparse
+
+        wanted = np.full(len(self._present), indices is None)
+        if indices is not None:
+            sparse.touched(indices, self._run_rows, wanted)
+        with self._reading:
+            missing = np.flatnonzero(wanted & ~self._present)
+            if len(missing):
+                self._read(missing)
+
+    def _read(self, missing: np.ndarray) -> None:
+        """Read some runs, those that are near each other in a shard in one request."""
+        gap = self._table.store.backend.request_bytes // self.values[: self._run_rows].nbytes
+        shards = missing * self._run_rows // self._table.shard_rows
+        is_cut = (np.diff(missing) > max(1, gap)) | (np.diff(shards) > 0)
+        for runs in np.split(missing, np.flatnonzero(is_cut) + 1):
+            rows = slice(int(runs[0]) * self._run_rows, (int(runs[-1]) + 1) * self._run_rows)
+            self._table.read_into(rows.start, self.values[rows])
+            self._present[runs[0] : runs[-1] + 1] = True
+            CachedPanel.bytes_read += self.values[rows].nbytes
+
+    def keep(self, start: int, values: np.ndarray) -> None:
+        """Keep rows that this process has written, because it is likely to read them next."""
+        if not np.may_share_memory(values, self.values):
+            self.values[start : start + len(values)] = values
+        self._present[self._runs(start, start + len(values))] = True
+
+    def copy(self, start: int, stop: int) -> np.ndarray | None:
+        """Return a copy of some rows, or None if not all of them are present."""
+        return self.values[start:stop].copy() if self._present[self._runs(start, stop)].all() else None
+
+    def _runs(self, start: int, stop: int) -> slice:
+        return slice(start // self._run_rows, -(-stop // self._run_rows))
+
+
+class PanelCache:
+    """The panels that a process keeps; the least recently used one is evicted first."""
+
+    def __init__(self) -> None:
+        self._panels: OrderedDict[tuple[str, str], CachedPanel] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def get(self, table: StoredRows, n_live: int, mapped_bytes: MappedBytes | None = None) -> CachedPanel:
+        """Return the cached panel, evicting old ones; `n_live` panels of its shape are in use at a time.
+
+        With `mapped_bytes`, panels are mapped files, of which so many bytes may be in memory.
+        """
+        key = str(table.store), table.name
+        with self._guard:
+            if key not in self._panels:
+                self._evict(table, n_live)
+                self._panels[key] = CachedPanel(table, _empty(table, mapped_bytes))
+            self._panels.move_to_end(key)
+            return self._panels[key]
+
+    def _evict(self, table: StoredRows, n_live: int) -> None:
+        """Drop the panels that were used longest ago, to make room for one like `table`."""
+        kind = tuple(table.shape), table.dtype
+        alike = [key for key, panel in self._panels.items() if (panel.values.shape, panel.values.dtype) == kind]
+        for key in alike[: max(0, len(alike) + 1 - n_live)]:
+            del self._panels[key]
+        while len(self._panels) >= n_live + _OTHERS:
+            self._panels.popitem(last=False)
+
+    def clear(self) -> None:
+        """Drop all panels."""
+        with self._guard:
+            self._panels.clear()
+
+
+def _empty(table: StoredRows, mapped_bytes: MappedBytes | None) -> np.ndarray:
+    """Memory for a panel; a worker reads only the shards that its blocks touch."""
+    if mapped_bytes is None:
+        return empty_in_lines(table.shape, table.dtype)
+    return mapped.empty(tempfile.gettempdir(), table.shape, table.dtype, mapped_bytes, reserved=False)
+
+
+cached_panels = PanelCache()
 
 
 class Panel:
@@ -84,7 +179,7 @@ class StoredPanel(Panel):
 
     @property
     def _cached(self) -> CachedPanel:
-        return process.panels.get(self.table, self.n_live, self._mapped_bytes)
+        return cached_panels.get(self.table, self.n_live, self._mapped_bytes)
 
     def whole(self, indices: np.ndarray | None = None) -> np.ndarray:
         """All rows, of which `indices` (by default all) have been read, in runs."""

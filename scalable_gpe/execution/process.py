@@ -1,28 +1,97 @@
-"""State that this process keeps between tasks: one object instead of several module globals."""
+"""State and settings of this process: opened results, BLAS threads, the allocator, versions of libraries."""
 
+import contextlib
+import ctypes
 import os
+import platform
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from weakref import WeakValueDictionary
 
-from scalable_gpe.execution.allocator import keep_freed_memory, release_freed_memory
-from scalable_gpe.execution.panel_cache import PanelCache
-
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
+_SMALL_LIMIT = 10**9
+_LIBRARY = "libc.so.6"
+_PACKAGES = ("scalable_gpe", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask")
 _MOST_OPENED = 16
 
 
+def release_freed_memory() -> None:
+    """Return freed memory to the system: glibc keeps it, and it would count against the limit."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(_LIBRARY).malloc_trim(0)
+
+
+def is_controlled() -> bool:
+    """Whether freed memory can be returned to the system: glibc alone can be told."""
+    with contextlib.suppress(OSError):
+        return hasattr(ctypes.CDLL(_LIBRARY), "malloc_trim")
+    return False
+
+
+def kept_by_allocator(large: int) -> int:
+    """Bytes of freed memory that glibc keeps after `map_large_arrays`."""
+    return 2 * large
+
+
+def map_large_arrays(large: int) -> None:
+    """Make glibc map arrays of `large` bytes separately, so that they return to the system when they are freed.
+
+    By default glibc raises this limit up to 32 MB, and keeps the holes between smaller arrays: a third of the memory of
+    a search. Once the limit is set, glibc keeps only 128 kB at the end of its memory, unless it is told to keep more.
+    """
+    _set_thresholds(large, kept_by_allocator(large))
+
+
+def share_freed_memory(limit: int | None) -> None:
+    """Make new threads use the memory that others have freed, if the limit is small.
+
+    By default glibc keeps it apart, so that threads never wait for each other: 50 MB and more in a run.
+    """
+    if limit is None or limit >= _SMALL_LIMIT:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(_LIBRARY).mallopt(_ARENA_MAX, 1)
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep up to 32 MB of freed memory: dask's nanny makes it return everything at once."""
+    _set_thresholds(32 * 2**20, 32 * 2**20)
+
+
+def _set_thresholds(large: int, kept: int) -> None:
+    """Set the bytes of the smallest array that is mapped separately, and of the freed memory that is kept."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(_LIBRARY)
+        libc.mallopt(_TRIM_THRESHOLD, kept)
+        libc.mallopt(_MMAP_THRESHOLD, large)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that affect results, or "unknown"."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+
+
+@cache  # looking one up takes 10 ms
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a vendored or frozen copy has no metadata
+        return "unknown"
+
+
 class ProcessState:
-    """Opened results, cached panels, and whether this process is a worker of a cluster, or calls one.
+    """Opened results, and whether this process is a worker of a cluster, or calls one.
 
     `keeps_panels`: a worker keeps what its tasks write, because it is likely to read it next. `calls`: this process is
     the user's own, even if workers are threads of it; what lasts is not set there.
     """
 
     def __init__(self) -> None:
-        self.panels = PanelCache()
         self.keeps_panels = self.calls = False
         self._opened: OrderedDict[Hashable, Any] = OrderedDict()
         self._opening = threading.RLock()
@@ -85,7 +154,6 @@ class ProcessState:
         """Free everything that is kept between tasks."""
         with self._opening:
             self._opened.clear()
-        self.panels.clear()
         release_freed_memory()
 
 

@@ -1,12 +1,12 @@
 """The shuffle: entries of a sparse matrix, sorted into buckets of rows, in memory or through scratch files."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.storage.protocol import ArrayStore
+from scalable_gpe.storage.store import ArrayStore
 
 ENTRY_BYTES = 12
 _FIELDS = 3
@@ -37,13 +37,13 @@ class Shuffled:
     def __init__(self, n_buckets: int, store: ArrayStore) -> None:
         self.counts = np.zeros(n_buckets, np.int64)
         self._store = store
-        self._held: list[list[Sorted]] = []
+        self._held: list[Sorted] = []
         self._stored: list[tuple[str, np.ndarray]] = []
 
     def hold(self, group: list[Sorted]) -> None:
         """Keep a group of sources in memory."""
         self.counts += _counts(group)
-        self._held.append(group)
+        self._held += group
 
     def keep(self, name: str, counts: np.ndarray) -> None:
         """Register a group of sources that is in the store."""
@@ -52,11 +52,11 @@ class Shuffled:
 
     def entries(self, bucket: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, columns and values of one bucket; entries of one source stay together, in their order."""
-        packed = [_pack(group, bucket) for group in self._held]
-        stored = [(name, _FIELDS * int(counts[bucket])) for name, counts in self._stored if counts[bucket]]
-        packed += [_scratch(self._store, name, bucket, length).read(0, length) for name, length in stored]
-        fields = [np.split(entries, _FIELDS) for entries in packed] or [[np.empty(0, np.int32)] * _FIELDS]
-        rows, columns, values = (np.concatenate([split[number] for split in fields]) for number in range(_FIELDS))
+        parts = [[np.empty(0, np.int32)] * _FIELDS, *(source.packed(bucket) for source in self._held)]
+        for name, counts in self._stored:
+            if length := _FIELDS * int(counts[bucket]):
+                parts.append(np.split(_scratch(self._store, name, bucket, length).read(0, length), _FIELDS))
+        rows, columns, values = map(np.concatenate, zip(*parts, strict=True))
         return rows, columns, values.view(np.float32)
 
     def clear(self) -> None:
@@ -90,9 +90,10 @@ def shuffle(
     def sort_group(number: int) -> np.ndarray:
         group = [sort(source) for source in groups[number]]
         counts = _counts(group)
-        for bucket in np.flatnonzero(counts):
-            packed = _pack(group, int(bucket))
-            _scratch(context.store, names[number], int(bucket), len(packed)).write(0, packed)
+        for bucket in np.flatnonzero(counts).tolist():
+            parts = [source.packed(bucket) for source in group]
+            packed = np.concatenate([part[field] for field in range(_FIELDS) for part in parts])
+            _scratch(context.store, names[number], bucket, len(packed)).write(0, packed)
         return counts
 
     for number, counts in enumerate(context.workers.map(sort_group, range(n_stored), count=False)):
@@ -105,13 +106,7 @@ def _scratch(store: ArrayStore, name: str, bucket: int, length: int) -> Any:
     return store.scratch_table(f"{name}/{bucket}", (length,), np.int32, length)
 
 
-def _counts(group: Iterable[Sorted]) -> np.ndarray:
+def _counts(group: list[Sorted]) -> np.ndarray:
     """Entries of each bucket."""
     counts: np.ndarray = np.sum([np.diff(source.offsets) for source in group], axis=0)
     return counts
-
-
-def _pack(group: list[Sorted], bucket: int) -> np.ndarray:
-    """All rows of one bucket, then all columns, then the bits of all values."""
-    parts = [source.packed(bucket) for source in group]
-    return np.concatenate([part[number] for number in range(_FIELDS) for part in parts])

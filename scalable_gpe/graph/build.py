@@ -8,13 +8,11 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import GPEWarning, StoreError, warn
-from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
-from scalable_gpe.execution.context import Context, make_context, open_store
+from scalable_gpe.execution.context import Context, complete, make_context, open_store
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.resources import parse_bytes
-from scalable_gpe.execution.stages import complete
+from scalable_gpe.execution.process import release_freed_memory
+from scalable_gpe.execution.resources import ProblemSize, parse_bytes
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.duplicates import (
@@ -45,8 +43,8 @@ from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_ro
 from scalable_gpe.io.scaling import ColumnSpread
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import graph_name
-from scalable_gpe.storage.protocol import ArrayStore, write_whole
+from scalable_gpe.storage.records import graph_name
+from scalable_gpe.storage.store import ArrayStore, write_whole
 
 _FEW = 10  # different rows that are too few to learn from, of ten times as many
 

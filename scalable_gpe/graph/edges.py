@@ -14,7 +14,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import Empty, mapped
-from scalable_gpe.storage.protocol import Ragged, Table
+from scalable_gpe.storage.store import Ragged, Table
 
 _CHUNKS = 8  # of the room for a block, which is about twice its length; those of padding are not stored
 _SAMPLED, _RUN_ROWS = 8, 1024  # blocks whose neighbours are counted, in runs of so many rows

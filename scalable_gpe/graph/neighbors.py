@@ -18,7 +18,7 @@ from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import METRICS, InputRows, Rows
 from scalable_gpe.io.scaling import SCALES
-from scalable_gpe.storage.protocol import Table, read_whole
+from scalable_gpe.storage.store import Table, read_whole
 
 _MOST_ROWS = 2**31 - 1
 _DEFAULT_NEIGHBORS = 32

@@ -17,7 +17,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.store import Table
 
 N_SAMPLES = 256
 _LANES = 128  # samples that are compared together

@@ -9,8 +9,8 @@ import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.problem_size import TREE_FEATURES, TREE_ROWS
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.resources import TREE_FEATURES, TREE_ROWS
 from scalable_gpe.graph.brute import AllPairs
 from scalable_gpe.graph.products import Jaccard, Products, SparseRows, list_squares, nearest
 from scalable_gpe.graph.recall import ExactSample

@@ -22,7 +22,7 @@ from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.blocks import block_rows, ranges
 from scalable_gpe.storage.mapped import inverse_order, take_rows
-from scalable_gpe.storage.protocol import Table, write_whole
+from scalable_gpe.storage.store import Table, write_whole
 
 
 def finish_graph(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scalable_gpe.errors import StoreError, logger
-from scalable_gpe.execution.versions import versions
+from scalable_gpe.execution.process import versions
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import input_name
-from scalable_gpe.storage.protocol import ArrayStore
+from scalable_gpe.storage.records import input_name
+from scalable_gpe.storage.store import ArrayStore
 
 
 @dataclass(frozen=True)

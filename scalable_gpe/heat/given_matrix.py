@@ -9,8 +9,8 @@ from scalable_gpe.execution.context import local_context
 from scalable_gpe.graph.edges import Edges
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
-from scalable_gpe.storage.keys import matrix_name
-from scalable_gpe.storage.protocol import write_whole
+from scalable_gpe.storage.records import matrix_name
+from scalable_gpe.storage.store import write_whole
 
 _LEAST = 1e-25  # of the diagonal: weights far below it must not underflow
 

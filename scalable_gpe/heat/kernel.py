@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.errors import DamageError, TruncationWarning, warn
-from scalable_gpe.execution.context import Context, StoredResult
+from scalable_gpe.execution.context import Context, StoredResult, complete_alone
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.graph.components import component_roots, count_components
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.graph.neighbors import NeighborGraph
@@ -27,8 +26,8 @@ from scalable_gpe.heat.bandwidth import (
 from scalable_gpe.heat.local import LocalScales, ScaleMetadata, make_scales
 from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.io.rows import Rows
-from scalable_gpe.storage.keys import kernel_name
-from scalable_gpe.storage.protocol import read_whole
+from scalable_gpe.storage.records import kernel_name
+from scalable_gpe.storage.store import read_whole
 
 JOINED = 1e-12  # weights below this share of the diagonal do not connect rows
 
@@ -158,7 +157,7 @@ class SparseKernel(StoredResult):
 
     def to_dask(self) -> Any:
         """Return the matrix as a dask array of scipy CSR blocks, rows and columns in the user's order."""
-        from scalable_gpe.execution.dask_array import dask_rows
+        from scalable_gpe.execution.cluster import dask_rows
 
         return dask_rows(self.to_scipy(), self.edges.block_rows)
 

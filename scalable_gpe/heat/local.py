@@ -16,7 +16,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.bandwidth import effective_epsilon
 from scalable_gpe.storage.mapped import Empty, pieces
-from scalable_gpe.storage.protocol import Table, read_whole, write_whole
+from scalable_gpe.storage.store import Table, read_whole, write_whole
 
 RANK = 7  # r; docs/developers/parameter-measurements.md has the measurements
 _SAMPLED = 16_384  # points that c and the quantiles of sigma are found from

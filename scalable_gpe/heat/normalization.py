@@ -8,16 +8,15 @@ import numpy as np
 
 from scalable_gpe import checks
 from scalable_gpe.errors import ConvergenceWarning, DamageError, warn, wrong_numbers
-from scalable_gpe.execution.context import Context, StoredResult
+from scalable_gpe.execution.context import Context, StoredResult, complete_alone
 from scalable_gpe.execution.panels import Panels, replaced
-from scalable_gpe.execution.stages import complete_alone
 from scalable_gpe.heat.given_matrix import from_scipy
 from scalable_gpe.heat.kernel import SparseKernel, apply, to_scipy
 from scalable_gpe.heat.sample_weight import check_sample_weight, weight_checksum
 from scalable_gpe.heat.sweep import RowSums, SinkhornStep, sweep
-from scalable_gpe.storage.keys import heat_name
 from scalable_gpe.storage.mapped import pieces
-from scalable_gpe.storage.protocol import write_whole
+from scalable_gpe.storage.records import heat_name
+from scalable_gpe.storage.store import write_whole
 
 NORMALIZATIONS = ("bistochastic", "symmetric")
 SINKHORN_TOL, SINKHORN_PRODUCTS = 1e-8, 1000

@@ -15,7 +15,7 @@ from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.heat.kernel import shared_components
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import pieces, take_ascending
+from scalable_gpe.storage.mapped import pieces, take_rows
 
 LEAST_SHARE = 0.01  # of the rows that a shape lives on
 
@@ -27,7 +27,7 @@ def ordinary_rows(heat: HeatKernel) -> np.ndarray:
     components are so small, they are not isolated.
     """
     mask, position = _ordinary_points(heat), heat.kernel.storage_order.position
-    return heat.context.filled(len(position), np.bool_, lambda a, b: take_ascending(mask, position[a:b]))
+    return heat.context.filled(len(position), np.bool_, lambda a, b: take_rows(mask, position[a:b]))
 
 
 def _ordinary_points(heat: HeatKernel) -> np.ndarray:

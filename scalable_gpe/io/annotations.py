@@ -20,8 +20,8 @@ from scalable_gpe.io.hdf5 import open_hdf5
 from scalable_gpe.io.optional import import_optional
 from scalable_gpe.io.points import Annotations, first_names
 from scalable_gpe.storage.backends import StorageOptions
-from scalable_gpe.storage.keys import ANNOTATIONS
-from scalable_gpe.storage.protocol import ArrayStore, Table
+from scalable_gpe.storage.records import ANNOTATIONS
+from scalable_gpe.storage.store import ArrayStore, Table
 
 _FRAMES = ("obs", "var")
 _TABLE = f"{ANNOTATIONS}/h5ad"

@@ -8,8 +8,8 @@ from scalable_gpe.errors import DamageError
 from scalable_gpe.io.annotations import open_annotations, save_annotations
 from scalable_gpe.io.points import Annotations
 from scalable_gpe.io.rows import InputRows
-from scalable_gpe.storage.keys import FEATURE_NAMES, NAMES
-from scalable_gpe.storage.protocol import ArrayStore, write_whole
+from scalable_gpe.storage.records import FEATURE_NAMES, NAMES
+from scalable_gpe.storage.store import ArrayStore, write_whole
 
 
 @dataclass(frozen=True)

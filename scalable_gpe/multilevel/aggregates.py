@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, vstack
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.problem_size import coarse_share
+from scalable_gpe.execution.resources import coarse_share
 from scalable_gpe.graph.edges import Block, Edges
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.coarse import DENSE

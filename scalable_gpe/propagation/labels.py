@@ -17,7 +17,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.row_values import check_row_values, in_order_of
-from scalable_gpe.storage.mapped import take_ascending
+from scalable_gpe.storage.mapped import take_rows
 
 _UNKNOWN = ("unknown", "unassigned", "unlabeled", "unlabelled", "missing", "nan", "none", "na", "n/a", "<na>", "-1")
 _MOST_FLOATS = 100  # different floats that may be classes
@@ -173,7 +173,7 @@ class Sources:
     def of(heat: HeatKernel, given: GivenLabels) -> "Sources":
         """Add the weights of equal rows of a class."""
         position = heat.kernel.storage_order.position
-        points = np.asarray(take_ascending(position, given.rows), np.int64)
+        points = np.asarray(take_rows(position, given.rows), np.int64)
         weight = np.ones(len(points)) if heat.sample_weight is None else heat.sample_weight[given.rows]
         order = np.lexsort((given.codes, points))  # stable: rows of a point and class are added in their order
         points, codes = points[order], given.codes[order]

@@ -28,9 +28,8 @@ from scalable_gpe.sketch.gaussian_process import heat_identity
 from scalable_gpe.sketch.publish import write_columns
 from scalable_gpe.storage.backends import StorageOptions, check_options
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import labels_name
-from scalable_gpe.storage.memory import MemoryStore
-from scalable_gpe.storage.protocol import ArrayStore, read_whole, write_whole
+from scalable_gpe.storage.records import labels_name
+from scalable_gpe.storage.store import ArrayStore, MemoryStore, read_whole, write_whole
 
 _TOL = {SPREADING: 1e-5}  # scikit-learn's LabelSpreading stops at 1e-3
 _TOL_OF_OTHERS = 1e-6  # labels are few, and far: small differences decide

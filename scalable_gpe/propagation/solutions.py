@@ -24,7 +24,7 @@ from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.multilevel.conjugate_gradients import Coefficients, ConjugateGradients, Laplacian, inner, zeros
 from scalable_gpe.multilevel.cycle import CoarseBasis, Cycle
 from scalable_gpe.propagation.labels import Sources
-from scalable_gpe.storage.mapped import pieces, take_ascending
+from scalable_gpe.storage.mapped import pieces, take_rows
 
 METHODS = SPREADING, HARMONIC, POISSON = ("spreading", "harmonic", "poisson")
 PURPOSE = "labels"  # that sweeps are counted under
@@ -109,7 +109,7 @@ class Reached:
 
 
 def _taken(panel: Panel, points: np.ndarray) -> np.ndarray:
-    return take_ascending(panel.whole(points), points)
+    return take_rows(panel.whole(points), points)
 
 
 class Problem:
@@ -163,9 +163,9 @@ class Problem:
         heat, points, (shares, (_, group)) = self.heat, self.sources.points, (self.reached.shares, self.reached.groups)
         nothing = np.zeros_like(shares)
         if self.method == SPREADING:
-            factor = take_ascending(heat.scale_points, points)
+            factor = take_rows(heat.scale_points, points)
             return self.sources.panel(panels, first, stop, factor, nothing, group)
-        root, top = np.sqrt(take_ascending(heat.step_scale, points)), _taken(self.rows.top, points)
+        root, top = np.sqrt(take_rows(heat.step_scale, points)), _taken(self.rows.top, points)
         if self.method == HARMONIC:
             return self.sources.panel(panels, first, stop, root * top / self.sources.totals, nothing, group)
         return self.sources.panel(panels, first, stop, root / top, shares, group)

@@ -18,7 +18,7 @@ from scalable_gpe.multilevel.horizon import Horizon, measure_horizon
 from scalable_gpe.multilevel.solver import HeatSolver, SolverPlan, SolveState, measure_plan
 from scalable_gpe.sketch.powers import multiply
 from scalable_gpe.spectral.filters import Filter
-from scalable_gpe.storage.keys import horizon_name
+from scalable_gpe.storage.records import horizon_name
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from scalable_gpe.checks import ALL
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.execution.problem_size import live_panels
+from scalable_gpe.execution.resources import live_panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import LastChange
 from scalable_gpe.sketch.all_scales import AllScales, ScalesPlan
@@ -18,8 +18,8 @@ from scalable_gpe.sketch.random_matrix import Sketch
 from scalable_gpe.spectral.filters import Filter, Power
 from scalable_gpe.spectral.lanczos import Lanczos, steps_for
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.keys import columns_name, filter_name
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.records import columns_name, filter_name
+from scalable_gpe.storage.store import Table
 
 _SAVE_SECONDS = 30.0
 _PLAIN_UP_TO = 8  # up to this power, a spectrum costs more than plain products

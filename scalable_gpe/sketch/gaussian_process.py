@@ -11,8 +11,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power
 from scalable_gpe.errors import ConvergenceWarning, DamageError, GPEWarning, VanishingWarning, warn
-from scalable_gpe.execution.context import Context, open_store
-from scalable_gpe.execution.stages import complete
+from scalable_gpe.execution.context import Context, complete, open_store
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.multilevel.errors import SolverError
 from scalable_gpe.multilevel.horizon import Horizon, choose_first_power
@@ -23,7 +22,7 @@ from scalable_gpe.sketch.publish import publish
 from scalable_gpe.sketch.random_matrix import KINDS, Sketch, sketch_matrix
 from scalable_gpe.sketch.rotation import Axes, find_axes
 from scalable_gpe.storage.backends import StorageOptions, check_options
-from scalable_gpe.storage.keys import axes_name, sketch_name
+from scalable_gpe.storage.records import axes_name, sketch_name
 
 PRECISIONS = ("single", "double")
 PRINCIPAL, AS_SKETCHED = AXES = ("principal", "sketch")

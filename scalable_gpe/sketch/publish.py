@@ -12,8 +12,8 @@ from scalable_gpe.heat.sweep import Product, sweep
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.rotation import find_axes, principal_axes, save_axes, write_rotated
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.mapped import take_ascending
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.mapped import take_rows
+from scalable_gpe.storage.store import Table
 
 
 def publish(
@@ -79,7 +79,7 @@ def write_columns(heat: HeatKernel, result: Panel, first: int, out: Table, conte
 
     def write(piece: tuple[int, int]) -> None:
         position = heat.kernel.storage_order.position[slice(*piece)]
-        rows = take_ascending(result.whole(position), position)[:, :n_columns]
+        rows = take_rows(result.whole(position), position)[:, :n_columns]
         for start, stop in ranges(len(rows), out.shard_rows):
             out.write(piece[0] + start, rows[start:stop], first)
 

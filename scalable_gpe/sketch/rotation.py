@@ -14,7 +14,7 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
-from scalable_gpe.storage.protocol import Table, read_whole, write_whole
+from scalable_gpe.storage.store import Table, read_whole, write_whole
 
 _SUM_ROWS = 65_536  # rows of one partial sum: a fixed number
 _READ_ROWS = 8192  # rows that are multiplied together: a fixed number

@@ -1,22 +1,77 @@
-"""The arrays of a zarr store: tables in shards of rows, and ragged blocks. Damaged data raises, naming the array."""
+"""The arrays of a zarr store: tables in shards of rows, ragged blocks, scratch. Damage raises, naming the array.
+
+zarr's checksum codec is replaced by one whose errors are damage: zarr's own raises a ValueError, as many faults of a
+program do.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import google_crc32c
 import numpy as np
+import zarr
 from zarr.buffer.cpu import NDBuffer
+from zarr.codecs import Crc32cCodec, ShardingCodec
 
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.storage.backends import StorageBackend
-from scalable_gpe.storage.codec import ZarrArray
-from scalable_gpe.storage.handle import StoreHandle
+from scalable_gpe.storage.backends import FsspecBackend
 
+if TYPE_CHECKING:
+    from scalable_gpe.storage.commits import Commits
+
+ZarrArray: TypeAlias = "zarr.Array[Any]"
+_RUN_ROWS, _RUN_BYTES = 256, 2**13  # the least of each, in a run of a scratch table
 _ABSENT = 2**64 - 1  # offset of a chunk that a shard does not hold: it is all zeros
+
+
+@dataclass(frozen=True)
+class CheckedCodec(Crc32cCodec):
+    """CRC-32C of a chunk, or of the index of a shard, after which the bytes have the length of their array."""
+
+    array: str = ""
+
+    def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        stored = chunk_bytes.as_numpy_array()
+        content = stored[:-4]
+        n_bytes = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
+        checksum = int.from_bytes(stored[-4:].tobytes(), "little")
+        if len(stored) != n_bytes + 4 or google_crc32c.value(content) != checksum:
+            raise DamageError(f"array {self.array!r} is damaged: stored and computed checksum do not match", self.array)
+        return chunk_spec.prototype.buffer.from_array_like(content)
+
+    async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        return self._decode_sync(chunk_bytes, chunk_spec)
+
+
+def with_checks(array: ZarrArray, *, write_empty: bool) -> ZarrArray:
+    """The same array, whose damaged chunks raise a DamageError that names it; `write_empty`: write chunks of zeros."""
+    codec = CheckedCodec(array.path)
+    metadata: Any = array.metadata
+    return zarr.Array(
+        zarr.AsyncArray(
+            metadata=replace(metadata, codecs=_replaced(metadata.codecs, codec)),
+            store_path=array.store_path,
+            config={"write_empty_chunks": write_empty},
+        )
+    )
+
+
+def _replaced(codecs: Iterable[Any], checked: CheckedCodec) -> tuple[Any, ...]:
+    """The same codecs with checks, also those inside a shard and of its index."""
+    return tuple(_with_checks(codec, checked) for codec in codecs)
+
+
+def _with_checks(codec: Any, checked: CheckedCodec) -> Any:
+    if isinstance(codec, ShardingCodec):
+        inner, index = _replaced(codec.codecs, checked), _replaced(codec.index_codecs, checked)
+        return replace(codec, codecs=inner, index_codecs=index)
+    return checked if isinstance(codec, Crc32cCodec) else codec
 
 
 class StoredArray:
@@ -27,7 +82,7 @@ class StoredArray:
 
     write_empty = True  # whether chunks of zeros are written
 
-    def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
+    def __init__(self, store: Commits, array: ZarrArray) -> None:
         self.store = store
         self.array = array
         self.name = array.path
@@ -91,7 +146,7 @@ class StoredArray:
 
 
 @lru_cache(maxsize=512)
-def _opened(kind: type[StoredArray], store: StoreHandle, name: str, layout: tuple[Any, ...]) -> StoredArray:
+def _opened(kind: type[StoredArray], store: Commits, name: str, layout: tuple[Any, ...]) -> StoredArray:
     """Open an array that another process sent by name."""
     stored = kind(store, store.find(name, write_empty=kind.write_empty))
     if stored._layout != layout:
@@ -104,7 +159,7 @@ class StoredTable(StoredArray):
 
     resident = False
 
-    def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
+    def __init__(self, store: Commits, array: ZarrArray) -> None:
         super().__init__(store, array)
         self.shape, self.n_rows, self.n_features = array.shape, array.shape[0], array.shape[-1]
         self.shard_rows = (array.shards or array.chunks)[0]
@@ -176,7 +231,7 @@ class StoredRagged(StoredArray):
 
     write_empty = False
 
-    def __init__(self, store: StoreHandle, array: ZarrArray) -> None:
+    def __init__(self, store: Commits, array: ZarrArray) -> None:
         super().__init__(store, array)
         self._width = array.shape[1]
 
@@ -204,6 +259,88 @@ class StoredRagged(StoredArray):
         return self.readable(block, 0)
 
 
+@dataclass(eq=False)
+class ScratchTable:
+    """Scratch table without metadata: the owner keeps shape and dtype, so making or opening one costs nothing.
+
+    A file holds runs of `run_rows` rows, each followed by its checksum: any of them can be read without the others. The
+    last run is filled up with zeros.
+    """
+
+    store: Commits
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    shard_rows: int
+
+    @property
+    def run_rows(self) -> int:
+        """Rows of the smallest part of a file that can be read."""
+        rows = _RUN_ROWS
+        while rows * self._row_bytes < _RUN_BYTES:
+            rows *= 2
+        return rows if self.shard_rows % rows == 0 or self.shard_rows >= self.shape[0] else self.shard_rows
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+
+    @property
+    def _run(self) -> np.dtype[Any]:
+        """A run of rows and its checksum, as a file holds them."""
+        return np.dtype([("rows", np.uint8, self.run_rows * self._row_bytes), ("sum", np.uint32)])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, in a new array."""
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        self.read_into(start, out)
+        return out
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Read rows from `start` on into an array."""
+        stop, run = start + len(out), self.run_rows
+        for shard in range(start // self.shard_rows, -(-stop // self.shard_rows)):
+            first = shard * self.shard_rows
+            low, high = max(start, first), min(stop, first + self.shard_rows)
+            first_run = (low - first) // run
+            rows = self._read_runs(shard, first_run, -(-(high - first) // run))
+            skipped = low - first - first_run * run
+            out[low - start : high - start] = rows[skipped : skipped + high - low]
+
+    def _read_runs(self, shard: int, first: int, stop: int) -> np.ndarray:
+        """The rows of some runs of a file, the last one filled up."""
+        key, layout = f"{self.name}/{shard}", self._run
+        try:
+            with self.store.backend.io(f"array {self.name!r}", missing=True):
+                content = self.store.backend.read(key, first * layout.itemsize, stop * layout.itemsize)
+        except FileNotFoundError as error:
+            raise DamageError(f"array {self.name!r} is damaged: {key} is missing", self.name) from error
+        if len(content) != (stop - first) * layout.itemsize:
+            raise DamageError(f"array {self.name!r} is damaged: {key} is too short", self.name)
+        runs = np.frombuffer(content, layout)
+        if (runs["sum"] != _checksums(runs["rows"])).any():
+            raise DamageError(f"array {self.name!r} is damaged: {key}: wrong checksum", self.name)
+        rows: np.ndarray = runs["rows"].reshape(-1).view(self.dtype).reshape(-1, *self.shape[1:])
+        return rows
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write one whole shard."""
+        self.store.check_writable()
+        if start % self.shard_rows or len(values) != min(self.shard_rows, self.shape[0] - start):
+            raise ValueError("a task must write whole shards: two writers of one shard lose data")
+        runs = np.empty(-(-len(values) // self.run_rows), self._run)
+        rows = np.zeros((len(runs) * self.run_rows, *self.shape[1:]), self.dtype)
+        rows[: len(values)] = values
+        runs["rows"] = rows.view(np.uint8).reshape(len(runs), -1)
+        runs["sum"] = _checksums(runs["rows"])
+        with self.store.backend.io(f"array {self.name!r}"):
+            self.store.backend.write(f"{self.name}/{start // self.shard_rows}", runs.view(np.uint8))
+
+
+def _checksums(runs: np.ndarray) -> np.ndarray:
+    return np.array([google_crc32c.value(run) for run in runs], np.uint32)
+
+
 def _read(array: ZarrArray, region: Any, out: np.ndarray) -> None:
     """Read a region of an array into another one."""
     array.get_basic_selection(region, out=NDBuffer.from_numpy_array(out))
@@ -214,7 +351,7 @@ def chunk_name(index: Sequence[int]) -> str:
     return "/".join(["c", *map(str, index)])
 
 
-def chunk_checksum(backend: StorageBackend, key: str, n_inner: int) -> str:
+def chunk_checksum(backend: FsspecBackend, key: str, n_inner: int) -> str:
     """Checksum of the checksums that end a chunk, or the first and the last of the `n_inner` chunks of a shard.
 
     Few bytes are read. It tells a chunk from all others, and from its own earlier content; "missing" if there is none.

@@ -1,4 +1,4 @@
-"""Storage backends: a local directory, or a prefix of an object store that fsspec reaches by its URL.
+"""Storage backends: a prefix of an object store, or a local directory, which fsspec reaches.
 
 A backend handles files and nothing else. Keys are names below it, with slashes. `zarr_store` defines what a store
 contains, `lock` who may write to it.
@@ -85,20 +85,37 @@ def check_key(key: str) -> None:
         raise StoreError(f"name {key!r} leads out of the store. This store was tampered with: do not use it.")
 
 
-class _Backend:
-    """What both kinds have in common.
+class FsspecBackend:
+    """A prefix of an object store (s3://, gs://, memory://, ...), which writes an object completely or not at all.
 
     `network`: a failed read does not mean that the bytes are damaged. `request_bytes` are read in the time that one
-    more request takes. `_way_out` is what helps against a failure.
+    more request takes. `_failures` come from the system, not from damaged bytes or a fault of the program, and
+    `_way_out` is what helps against them.
     """
 
-    network: bool
-    request_bytes: int
-    _way_out: str
+    network = True
+    request_bytes = 2**22
+    _failures: tuple[type[Exception], ...] = (OSError, RuntimeError)
+    _way_out = "check the URL, storage_options, credentials and network"
 
-    def _is_failure(self, error: Exception) -> bool:
-        """Whether an error comes from the system, not from damaged bytes or a fault of the program."""
-        return isinstance(error, OSError)
+    def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.options = dict(storage_options or {})
+        # no cached listings, because other processes write too; one request at a time, because otherwise s3fs asks for
+        # the size of an object before it reads it
+        self._settings = {
+            "use_listings_cache": False,
+            **({"max_concurrency": 1} if _S3.match(url) else {}),
+            **self.options,
+        }
+        self._fs, self._root = _file_system(self.url, self._settings)
+        self._zarr: Any = None
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __reduce__(self) -> Any:
+        return FsspecBackend, (self.url, self.options)
 
     @contextlib.contextmanager
     def io(self, what: str = "", *, missing: bool = False) -> Iterator[None]:
@@ -107,7 +124,8 @@ class _Backend:
             yield
         except Exception as error:
             named = isinstance(error, StoreError) or (missing and isinstance(error, FileNotFoundError))
-            if named or not self._is_failure(error):
+            of_network = type(error).__module__.partition(".")[0] in _NETWORK
+            if named or not (of_network or isinstance(error, self._failures)):
                 raise
             text = " ".join(str(getattr(error, "strerror", None) or error).split())
             raise StoreError(
@@ -115,18 +133,111 @@ class _Backend:
                 f"are kept; {self._way_out}, and run the same call again to resume."
             ) from error
 
+    def zarr(self, *, read_only: bool) -> Any:
+        """The store object for zarr, with its own connection, because zarr runs in another event loop."""
+        from zarr.storage import FsspecStore
 
-class LocalBackend(_Backend):
-    """A directory of the file system."""
+        if self._zarr is None:
+            self._zarr = FsspecStore.from_url(self.url, storage_options=self._settings)
+        return self._zarr.with_read_only(read_only)
+
+    def is_empty(self) -> bool:
+        """Whether there are no files below the prefix."""
+        return not self._ls("")
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a file."""
+        with self.io():
+            return bool(self._fs.exists(self._path(key)))
+
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """Read a file, or a range of its bytes."""
+        with self.io(missing=True):
+            return bytes(self._fs.cat_file(self._path(key), start=start, end=stop))
+
+    def write(self, key: str, content: Any, *, synced: bool = False, create: bool = False) -> None:
+        """Write one file, completely or not at all; of two writers of one file, one wins.
+
+        `synced`: it is on the disk before it has its name. `create`: only if it does not exist, if the object store
+        supports that.
+        """
+        with self.io():
+            self._fs.pipe_file(self._path(key), bytes(content), **({"mode": "create"} if create else {}))
+
+    def files(self, prefix: str = "") -> list[str]:
+        """All files below a prefix, in order."""
+        with self.io():
+            return sorted(path[len(self._root) + 1 :] for path in self._fs.find(self._path(prefix)))
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Names of the folders (common prefixes) directly below a prefix."""
+        folders = (entry["name"] for entry in self._ls(prefix) if entry["type"] != "file")
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
+
+    def objects(self) -> list[str]:
+        """Names of the files that are in no folder."""
+        return sorted(entry["name"].rpartition("/")[2] for entry in self._ls("") if entry["type"] == "file")
+
+    def size(self, prefix: str) -> int:
+        """Bytes of all files below a prefix."""
+        with self.io():
+            return sum(entry["size"] for entry in self._fs.find(self._path(prefix), detail=True).values())
+
+    def length(self, key: str) -> int:
+        """Bytes of one file."""
+        with self.io(missing=True):
+            return int(self._fs.size(self._path(key)))
+
+    def delete(self, key: str) -> None:
+        """Remove one file, if it is there."""
+        with self.io(), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(key))
+
+    def remove(self, prefix: str) -> None:
+        """Remove everything below a prefix, its zarr.json first."""
+        self.delete(f"{prefix}/zarr.json")
+        if files := self.files(prefix):
+            with self.io(), contextlib.suppress(FileNotFoundError):
+                self._fs.rm([self._path(file) for file in files])
+
+    def flush(self, prefix: str, *, deep: bool = True) -> None:
+        """Nothing to do: a written object is durable."""
+
+    def remove_partial(self) -> None:
+        """Nothing to do: a killed writer leaves no part of an object."""
+
+    def remove_root(self) -> None:
+        """Nothing to do: an empty prefix does not exist."""
+
+    def lock(self) -> Lock:
+        """Take the lock of the store."""
+        return ObjectLock(self)
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        return f"{self._root}/{key}" if key else self._root
+
+    def _ls(self, prefix: str) -> list[StorageOptions]:
+        with self.io(), contextlib.suppress(FileNotFoundError):
+            return list(self._fs.ls(self._path(prefix), detail=True))
+        return []
+
+
+class LocalBackend(FsspecBackend):
+    """A directory of the file system: no link leads out of it, and files are synced."""
 
     network = False
     request_bytes = 2**13
+    _failures = (OSError,)
     _way_out = "make room or repair the disk"
 
     def __init__(self, path: str) -> None:
+        from fsspec.implementations.local import LocalFileSystem
+
         self.path = Path(os.path.abspath(path))  # workers may have another working directory
         if self.path.exists() and not self.path.is_dir():
-            raise StoreError(f"store {str(self)!r} is a file. Pass the path of a directory.")
+            raise StoreError(f"store {str(self.path)!r} is a file. Pass the path of a directory.")
+        self._fs, self._root = LocalFileSystem(), str(self.path)
         self._inside: set[str] = set()  # folders that are known to lie inside
 
     def __str__(self) -> str:
@@ -134,29 +245,6 @@ class LocalBackend(_Backend):
 
     def __reduce__(self) -> Any:
         return LocalBackend, (str(self.path),)
-
-    def _file(self, key: str) -> str:
-        """Path of a file, whose folder must lie inside the directory, symbolic links followed."""
-        check_key(key)
-        self._check_inside(key.rpartition("/")[0])
-        return f"{self.path}/{key}"
-
-    def _folder(self, prefix: str) -> Path:
-        """Path of a folder, which must lie inside the directory, symbolic links followed."""
-        check_key(prefix)
-        self._check_inside(prefix)
-        return self.path / prefix
-
-    def _check_inside(self, folder: str) -> None:
-        if folder in self._inside:
-            return
-        root, real = os.path.realpath(self.path), os.path.realpath(self.path / folder)
-        if real != root and not real.startswith(f"{root}{os.sep}"):
-            raise StoreError(
-                f"{folder!r} of store {str(self)!r} is a link to {real!r}, outside of the store. Remove the link, or "
-                "do not use this store."
-            )
-        self._inside.add(folder)
 
     def zarr(self, *, read_only: bool) -> Any:
         """The store object for zarr."""
@@ -169,25 +257,9 @@ class LocalBackend(_Backend):
         names = os.listdir(self.path) if self.path.exists() else []
         return all(name == LOCK_FILE or (name.startswith("zarr.json.") and name.endswith(".partial")) for name in names)
 
-    def exists(self, key: str) -> bool:
-        """Whether there is such a file."""
-        return os.path.exists(self._file(key))
-
-    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """Read a file, or a range of its bytes."""
-        with self.io(missing=True):
-            if start is None and stop is None:
-                return Path(self._file(key)).read_bytes()
-            with open(self._file(key), "rb") as file:
-                file.seek(start or 0)
-                return file.read() if stop is None else file.read(stop - (start or 0))
-
-    def write(self, key: str, content: Any, *, synced: bool = False) -> None:
-        """Write one file, completely or not at all; of two writers of one file, one wins.
-
-        `synced`: it is on the disk before it has its name.
-        """
-        file = self._file(key)
+    def write(self, key: str, content: Any, *, synced: bool = False, create: bool = False) -> None:
+        """Write one file, completely or not at all; see `FsspecBackend.write`."""
+        file = self._path(key)
         unfinished = f"{file}.{uuid.uuid4().hex}.partial"
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(unfinished, "wb") as target:
@@ -197,35 +269,23 @@ class LocalBackend(_Backend):
                 os.fsync(target.fileno())
         os.replace(unfinished, file)
 
+    # fsspec's own listings leave out a folder in which a file gets another name meanwhile
+
     def files(self, prefix: str = "") -> list[str]:
         """All files below a prefix, in order."""
-        files, start = [], len(str(self.path)) + 1
-        for parent, _, names in os.walk(self._folder(prefix)):
+        files, start = [], len(self._root) + 1
+        for parent, _, names in os.walk(self._path(prefix)):
             files += [os.path.join(parent, name)[start:].replace(os.sep, "/") for name in names]
         return sorted(files)
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below a prefix."""
-        folder = self._folder(prefix)
+        folder = Path(self._path(prefix))
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-
-    def size(self, prefix: str) -> int:
-        """Bytes of all files below a prefix."""
-        return sum((self.path / file).stat().st_size for file in self.files(prefix))
-
-    def length(self, key: str) -> int:
-        """Bytes of one file."""
-        with self.io(missing=True):
-            return os.stat(self._file(key)).st_size
-
-    def delete(self, key: str) -> None:
-        """Remove one file, if it is there."""
-        with self.io():
-            Path(self._file(key)).unlink(missing_ok=True)
 
     def remove(self, prefix: str) -> None:
         """Remove everything below a prefix, its zarr.json first."""
-        folder = self._folder(prefix)
+        folder = Path(self._path(prefix))
         if folder.exists():
             self.delete(f"{prefix}/zarr.json")
             with self.io():
@@ -236,7 +296,7 @@ class LocalBackend(_Backend):
 
         The folders around it follow: without them its name may be lost.
         """
-        for parent, _, names in os.walk(self._folder(prefix)):
+        for parent, _, names in os.walk(self._path(prefix)):
             for name in [*sorted(set(names) - {LOCK_FILE}), "."]:
                 try:
                     _fsync(os.path.join(parent, name))
@@ -264,6 +324,20 @@ class LocalBackend(_Backend):
         """Take the lock of the store."""
         return LocalLock(self.path)
 
+    def _path(self, key: str) -> str:
+        """Path of a file or folder, whose folder must lie inside the directory, symbolic links followed."""
+        path = super()._path(key)
+        folder = key if os.path.isdir(path) else key.rpartition("/")[0]
+        if folder not in self._inside:
+            root, real = os.path.realpath(self.path), os.path.realpath(self.path / folder)
+            if real != root and not real.startswith(f"{root}{os.sep}"):
+                raise StoreError(
+                    f"{folder!r} of store {str(self)!r} is a link to {real!r}, outside of the store. Remove the link, "
+                    "or do not use this store."
+                )
+            self._inside.add(folder)
+        return path
+
 
 def _fsync(file: str) -> None:
     handle = os.open(file, os.O_RDONLY)
@@ -273,129 +347,7 @@ def _fsync(file: str) -> None:
         os.close(handle)
 
 
-class FsspecBackend(_Backend):
-    """A prefix of an object store (s3://, gs://, memory://, ...), which writes an object completely or not at all."""
-
-    network = True
-    request_bytes = 2**22
-    _way_out = "check the URL, storage_options, credentials and network"
-
-    def __init__(self, url: str, storage_options: StorageOptions | None = None) -> None:
-        self.url = url.rstrip("/")
-        self.options = dict(storage_options or {})
-        # no cached listings, because other processes write too; one request at a time, because otherwise s3fs asks for
-        # the size of an object before it reads it
-        self._settings = {
-            "use_listings_cache": False,
-            **({"max_concurrency": 1} if _S3.match(url) else {}),
-            **self.options,
-        }
-        self._fs, self._root = _file_system(self.url, self._settings)
-        self._zarr: Any = None
-
-    def __str__(self) -> str:
-        return self.url
-
-    def __reduce__(self) -> Any:
-        return FsspecBackend, (self.url, self.options)
-
-    def zarr(self, *, read_only: bool) -> Any:
-        """The store object for zarr, with its own connection, because zarr runs in another event loop."""
-        from zarr.storage import FsspecStore
-
-        if self._zarr is None:
-            self._zarr = FsspecStore.from_url(self.url, storage_options=self._settings)
-        return self._zarr.with_read_only(read_only)
-
-    def is_empty(self) -> bool:
-        """Whether there are no objects below the prefix."""
-        return not self._ls("")
-
-    def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
-        with self.io():
-            return bool(self._fs.exists(self._path(key)))
-
-    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """Read an object, or a range of its bytes."""
-        with self.io(missing=True):
-            return bytes(self._fs.cat_file(self._path(key), start=start, end=stop))
-
-    def write(self, key: str, content: Any, *, synced: bool = False, create: bool = False) -> None:
-        """Write one object; with `create` only if it does not exist, if the object store supports that."""
-        with self.io():
-            self._fs.pipe_file(self._path(key), bytes(content), **({"mode": "create"} if create else {}))
-
-    def files(self, prefix: str = "") -> list[str]:
-        """All objects below a prefix, in order."""
-        with self.io():
-            return sorted(path[len(self._root) + 1 :] for path in self._fs.find(self._path(prefix)))
-
-    def folders(self, prefix: str = "") -> list[str]:
-        """Names of the folders (common prefixes) directly below a prefix."""
-        folders = (entry["name"] for entry in self._ls(prefix) if entry["type"] != "file")
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
-
-    def objects(self) -> list[str]:
-        """Names of the objects that are in no folder."""
-        return sorted(entry["name"].rpartition("/")[2] for entry in self._ls("") if entry["type"] == "file")
-
-    def size(self, prefix: str) -> int:
-        """Bytes of all objects below a prefix."""
-        with self.io():
-            return sum(entry["size"] for entry in self._fs.find(self._path(prefix), detail=True).values())
-
-    def length(self, key: str) -> int:
-        """Bytes of one object."""
-        with self.io(missing=True):
-            return int(self._fs.size(self._path(key)))
-
-    def delete(self, key: str) -> None:
-        """Remove one object, if it is there."""
-        with self.io(), contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self._path(key))
-
-    def remove(self, prefix: str) -> None:
-        """Remove everything below a prefix, its zarr.json first."""
-        files, first = self.files(prefix), f"{prefix}/zarr.json"
-        if first in files:
-            self.delete(first)
-            files.remove(first)
-        if files:
-            with self.io(), contextlib.suppress(FileNotFoundError):
-                self._fs.rm([self._path(file) for file in files])
-
-    def flush(self, prefix: str, *, deep: bool = True) -> None:
-        """Nothing to do: a written object is durable."""
-
-    def remove_partial(self) -> None:
-        """Nothing to do: a killed writer leaves no part of an object."""
-
-    def remove_root(self) -> None:
-        """Nothing to do: an empty prefix does not exist."""
-
-    def lock(self) -> Lock:
-        """Take the lock of the store."""
-        return ObjectLock(self)
-
-    def _path(self, key: str) -> str:
-        check_key(key)
-        return f"{self._root}/{key}" if key else self._root
-
-    def _ls(self, prefix: str) -> list[StorageOptions]:
-        with self.io(), contextlib.suppress(FileNotFoundError):
-            return list(self._fs.ls(self._path(prefix), detail=True))
-        return []
-
-    def _is_failure(self, error: Exception) -> bool:
-        """Whether an error comes from the network, its event loop or the credentials, not from damaged bytes."""
-        return isinstance(error, OSError | RuntimeError) or type(error).__module__.partition(".")[0] in _NETWORK
-
-
-StorageBackend = LocalBackend | FsspecBackend
-
-
-def open_backend(path: Any, storage_options: StorageOptions | None = None) -> StorageBackend:
+def open_backend(path: Any, storage_options: StorageOptions | None = None) -> FsspecBackend:
     """Return the backend of a path or URL; nothing is read or written."""
     return FsspecBackend(path, storage_options) if is_url(path) else LocalBackend(local_path(path))
 

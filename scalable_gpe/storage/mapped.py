@@ -200,15 +200,15 @@ def pieces(n_rows: int, step: int = _PIECE) -> Iterator[tuple[int, int]]:
 
 
 def take_rows(values: Any, rows: np.ndarray) -> np.ndarray:
-    """Rows by number of a zarr array, or of one that may be mapped; if it is large, as `take_ascending` reads them."""
+    """Rows by number of a zarr array, or of one that may be mapped; a large one is read in its own order."""
     if not isinstance(values, np.ndarray):
         unique, inverse = np.unique(rows, return_inverse=True)
         return np.asarray(values.oindex[unique])[inverse]
-    return take_ascending(values, rows) if mapped.are_filled_by(values) else values[rows]
+    return _take_ascending(values, rows) if mapped.are_filled_by(values) else values[rows]
 
 
-def take_ascending(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array that may be mapped, read in its own order: in another one each would bring other pages."""
+def _take_ascending(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows in the order of the array: in another one each would bring other pages."""
     flat = rows.reshape(-1)
     taken = np.empty((len(flat), *values.shape[1:]), values.dtype)
     ascending = np.argsort(flat, kind="stable")

@@ -12,12 +12,10 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from scalable_gpe.errors import StoreError, logger
-from scalable_gpe.storage.arrays import StoredRagged, StoredTable
+from scalable_gpe.storage.arrays import ScratchTable, StoredRagged, StoredTable, ZarrArray
 from scalable_gpe.storage.backends import StorageOptions, check_new_store, open_backend
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.codec import ZarrArray
 from scalable_gpe.storage.commits import Commits
-from scalable_gpe.storage.scratch import ScratchTable
 
 FORMAT = "scalable_gpe"
 FORMAT_VERSION = 2
@@ -30,7 +28,7 @@ _TAKE_ROWS = 4096  # rows of an inner chunk of a table that is read by row numbe
 class ZarrStore(Commits):
     """Persistent store: one zarr (format 3) group, in a directory or an object store.
 
-    A pickle holds the path or URL with its options (see `StoreHandle`).
+    A pickle holds the path or URL with its options (see `Commits`).
     """
 
     persistent = True

@@ -31,7 +31,7 @@ from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import take_rows
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.store import Table
 from scalable_gpe.transform.leaves import Chunk, Leaves
 
 _BATCH_ROWS = 1024

@@ -5,7 +5,6 @@ The workers are real processes of this host; the object store is a real S3 serve
 
 import contextlib
 import os
-import random
 import re
 import signal
 import subprocess
@@ -22,7 +21,7 @@ import zarr
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, GPEError, GPEWarning, MemoryLimitError
 from scalable_gpe.execution import cluster as engine
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.resources import measure_resources
 from scalable_gpe.storage.backends import open_backend
@@ -516,7 +515,7 @@ def test_damage_between_stages_is_repaired(client, torus, tmp_path):
 def test_damage_reaches_the_caller(client, torus, tmp_path, monkeypatch):
     """A worker finds the damage; damage that keeps coming back ends the run."""
     have(client, 2)
-    monkeypatch.setattr("scalable_gpe.run_store._REPAIRS", 1)
+    monkeypatch.setattr("scalable_gpe.runs._REPAIRS", 1)
 
     def damage(stage, done, total):
         if stage == "heat" and not done:
@@ -570,59 +569,13 @@ def test_tasks_that_are_submitted_while_there_is_no_worker(client, monkeypatch):
 
 
 def test_neighbouring_pieces_have_one_worker(client, monkeypatch):
-    """New workers take over the pieces of departed workers; the others keep theirs."""
-    workers = engine.Cluster(client)
+    workers, threads = engine.Cluster(client), {"a": 1, "b": 2, "c": 1}
     monkeypatch.setattr(engine, "_LOOK_SECONDS", 0.0)
-    there = {"a": 1, "b": 2, "c": 1}
-    monkeypatch.setattr(client, "nthreads", lambda: there)
+    monkeypatch.setattr(client, "nthreads", lambda: threads)
     assert workers._worker_of_pieces(8) == ["a", "a", "b", "b", "b", "b", "c", "c"]
     assert workers._worker_of_pieces(2) == ["a", "b"]
-    there = {"a": 1, "c": 1, "d": 2}
-    assert workers._worker_of_pieces(8) == ["a", "a", "d", "d", "d", "d", "c", "c"]
-    there = {"c": 1, "d": 1, "e": 1, "f": 1}
-    assert workers._worker_of_pieces(4)[1:3] == ["d", "c"]
-    there = {}
+    threads.clear()
     assert workers._worker_of_pieces(4) == []
-
-
-class Killer(threading.Thread):
-    """Kills a worker every `seconds`, by SIGKILL and by a segmentation fault in turn, once all are back."""
-
-    def __init__(self, client, seconds):
-        super().__init__(daemon=True)
-        self.client, self.seconds, self.n_killed, self.over = client, seconds, 0, threading.Event()
-
-    def run(self):
-        workers = self.client.cluster.workers
-        while not self.over.wait(self.seconds):
-            alive = [nanny.pid for nanny in workers.values() if nanny.pid]
-            if len(self.client.scheduler_info(n_workers=-1)["workers"]) == len(workers) == len(alive):
-                os.kill(random.choice(alive), (signal.SIGKILL, signal.SIGSEGV)[self.n_killed % 2])
-                self.n_killed += 1
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.join()
-
-
-@pytest.mark.slow
-def test_a_million_points_while_workers_die(client, tmp_path):
-    X = gpe.datasets.patches(int(os.environ.get("GPE_POINTS", 1_000_000)), 50)
-    how = {"n_neighbors": 16, "power": 64, "method": "cells", "progress": False}
-    have(client, 2)
-    one = gpe.embed(X, client=client, store=tmp_path / "one.zarr", **how)  # in as many parts as the other one
-    # a task must be able to end before the next kill, however busy the machine is
-    interval = max(4.0, sum(one.report["stage_seconds"].values()) / 8)
-    with Killer(client, interval) as killer, client.as_current():
-        gpe.embed(X, client=client, store=tmp_path / "many.zarr", **how)
-    assert killer.n_killed > 1
-    one, many = (open_backend(tmp_path / name) for name in ("one.zarr", "many.zarr"))
-    assert one.files() == many.files()
-    assert all(one.read(name) == many.read(name) for name in one.files() if "/c/" in name)
 
 
 @pytest.mark.some(1)

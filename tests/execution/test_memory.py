@@ -14,11 +14,9 @@ import numpy as np
 import pytest
 
 from scalable_gpe.execution import resources
-from scalable_gpe.execution.allocator import kept_by_allocator
-from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.resources import Resources
+from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
+from scalable_gpe.execution.process import kept_by_allocator
+from scalable_gpe.execution.resources import ProblemSize, Resources
 
 SCRIPT = """
 import json, sys
@@ -34,11 +32,11 @@ def smallest_limit(n_rows, n_features):
     return MemoryPlan(size, Resources(n_jobs=2, persistent=True)).smallest_limit()
 
 
-def peak_of(tmp_path, X, limit, folder=None):
+def peak_of(tmp_path, limit, folder=None, script=SCRIPT):
+    """The peak memory of a run with the points of X.npy, and where its embedding is."""
     path, store = tmp_path / "X.npy", (folder or tmp_path) / f"{limit}.zarr"
-    np.save(path, X)
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path), str(store), str(limit)],
+        [sys.executable, "-c", script, str(path), str(store), str(limit)],
         capture_output=True,
         text=True,
         timeout=500,
@@ -54,11 +52,11 @@ def embedding_bytes(folder):
 def test_peak_stays_under_the_limit_whatever_it_is(tmp_path):
     import scalable_gpe as gpe
 
-    X = gpe.datasets.patches(40_000, 16, dimension=4)
+    np.save(tmp_path / "X.npy", gpe.datasets.patches(40_000, 16, dimension=4))
     smallest = smallest_limit(40_000, 16)
     results = []
     for limit in (int(1.1 * smallest), 900 * 10**6):
-        peak, folder = peak_of(tmp_path, X, limit)
+        peak, folder = peak_of(tmp_path, limit)
         assert peak <= limit
         results.append(embedding_bytes(folder))
     assert results[0] == results[1]
@@ -72,13 +70,7 @@ def test_wide_rows_of_a_mapped_file(tmp_path):
     gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.patches, 170_000, n_features=1000, dimension=3)
     limit = smallest_limit(170_000, 1000)
     assert limit < (tmp_path / "X.npy").stat().st_size
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "X.npy"), str(tmp_path / "run.zarr"), str(limit)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["peak"] <= limit
+    assert peak_of(tmp_path, limit)[0] <= limit
 
 
 @pytest.mark.slow
@@ -87,10 +79,9 @@ def test_peak_of_a_million_points(tmp_path, limit):
     """Four parts of a search, and a round near their borders."""
     import scalable_gpe as gpe
 
-    X = gpe.datasets.patches(1_000_000, 16, dimension=4)
+    np.save(tmp_path / "X.npy", gpe.datasets.patches(1_000_000, 16, dimension=4))
     limit = smallest_limit(1_000_000, 16) if limit == "smallest" else limit
-    peak, _ = peak_of(tmp_path, X, limit)
-    assert peak <= limit
+    assert peak_of(tmp_path, limit)[0] <= limit
 
 
 @pytest.mark.slow
@@ -103,13 +94,7 @@ def test_all_scales_of_a_million_points_keep_the_limit(tmp_path):
 
     gpe.datasets.write(tmp_path / "X.npy", gpe.datasets.torus, 1_000_000)
     script = SCRIPT.replace("n_neighbors=12, n_components=16, power=24, ", "")
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "X.npy"), str(tmp_path / "run.zarr"), str(500 * 10**6)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["peak"] <= 1.05 * 500 * 10**6
+    assert peak_of(tmp_path, 500 * 10**6, script=script)[0] <= 1.05 * 500 * 10**6
 
 
 def disk_used(store):
@@ -205,11 +190,11 @@ def test_a_store_in_memory_counts_against_the_limit(tmp_path):
         with pytest.raises(ValueError, match=r"in memory \(tmpfs\).* pass a path on a disk"):
             gpe.embed(tmp_path / "X.npy", n_neighbors=12, store=f"{folder}/run.zarr", memory_limit=limit - 1)
         assert not os.listdir(folder)
-        peak, embedding = peak_of(tmp_path, X, limit, Path(folder))
+        peak, embedding = peak_of(tmp_path, limit, Path(folder))
         assert peak + disk_used(embedding.parents[2]) <= limit
 
 
-@pytest.mark.parametrize("missing", ["storage.mapped._STATM", "execution.allocator._LIBRARY"])
+@pytest.mark.parametrize("missing", ["storage.mapped._STATM", "execution.process._LIBRARY"])
 def test_a_limit_that_cannot_be_held_is_called_a_plan(missing, monkeypatch):
     import scalable_gpe as gpe
 
@@ -264,7 +249,7 @@ def test_pages_of_freed_arrays_are_used_again():
     """Arrays of 8 MB, one after the other: each gets new pages, or all the same ones."""
     script = (
         "import resource, sys, numpy as np\n"
-        "from scalable_gpe.execution.allocator import map_large_arrays\n"
+        "from scalable_gpe.execution.process import map_large_arrays\n"
         "map_large_arrays(int(sys.argv[1]))\n"
         "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "first = np.ones(2**20); del first; before = faults()\n"

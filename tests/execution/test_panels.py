@@ -1,18 +1,15 @@
 """Panels that a worker keeps."""
 
-import threading
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from scalable_gpe.execution import panels as panels_module
 from scalable_gpe.execution.context import make_context
-from scalable_gpe.execution.panel_cache import CachedPanel
-from scalable_gpe.execution.panels import Panels, StoredPanel
-from scalable_gpe.execution.problem_size import ProblemSize
+from scalable_gpe.execution.panels import CachedPanel, Panels, StoredPanel, cached_panels
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.resources import ProblemSize
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.zarr_store import ZarrStore
 
@@ -28,7 +25,7 @@ class Step:
 def made(tmp_path, monkeypatch):
     """Three panels in a process that keeps what it writes: of ones, twos and threes."""
     monkeypatch.setattr(process, "keeps_panels", True)
-    process.panels.clear()
+    cached_panels.clear()
     store = ZarrStore(tmp_path / "run.zarr")
     store.lock()
     made = [StoredPanel(store.scratch_table(f"work/{number}", SHAPE, np.float64, 4)) for number in (1, 2, 3)]
@@ -36,7 +33,7 @@ def made(tmp_path, monkeypatch):
         panel.put(0, np.full(SHAPE, float(number)))
     yield made
     store.unlock()
-    process.panels.clear()
+    cached_panels.clear()
 
 
 def test_memory_that_is_in_use_is_not_changed(made):
@@ -54,15 +51,15 @@ def test_memory_that_is_in_use_is_not_changed(made):
 
 
 def test_a_process_keeps_few_panels(made):
-    process.panels.clear()
+    cached_panels.clear()
     for panel in made:
         panel.whole()
-    assert len(process.panels._panels) == 2
+    assert len(cached_panels._panels) == 2
 
 
 def test_a_worker_reads_the_runs_that_its_rows_are_in_and_no_others(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "keeps_panels", True)
-    process.panels.clear()
+    cached_panels.clear()
     store = ZarrStore(tmp_path / "run.zarr")
     store.lock()
     monkeypatch.setattr(store.backend, "request_bytes", 0)
@@ -80,58 +77,23 @@ def test_a_worker_reads_the_runs_that_its_rows_are_in_and_no_others(tmp_path, mo
     np.testing.assert_array_equal(panel.whole(), values)
     assert CachedPanel.bytes_read - before == values.nbytes
     store.unlock()
-    process.panels.clear()
+    cached_panels.clear()
 
 
-class SlowTable:
-    """A table of numbered rows in runs of one; reading row 0 waits, and fails the first time."""
+def test_runs_that_one_task_could_not_read_are_read_by_the_next_one(made, monkeypatch):
+    panel, real, failed = made[0], type(made[0].table).read_into, []
 
-    shape, dtype, shard_rows, run_rows = (8,), np.dtype(np.float64), 8, 1
-    store = SimpleNamespace(backend=SimpleNamespace(request_bytes=0))
+    def read_into(table, start, out):
+        if not failed:
+            failed.append(start)
+            raise OSError("gone")
+        real(table, start, out)
 
-    def __init__(self):
-        self.began, self.go_on, self.reads = threading.Event(), threading.Event(), []
-
-    def read_into(self, start, out):
-        self.reads.append((start, len(out)))
-        if start == 0:
-            self.began.set()
-            assert self.go_on.wait(60)
-            if self.reads.count((0, 1)) == 1:
-                raise OSError("gone")
-        out[:] = np.arange(start, start + len(out))
-
-
-def test_threads_read_different_runs_of_a_panel_at_the_same_time():
-    table = SlowTable()
-    cached = CachedPanel(table, np.full(8, -1.0))
-    failed, waited = [], []
-
-    def first():
-        try:
-            cached.need(np.array([0]))
-        except OSError:
-            failed.append(True)
-
-    def second():
-        cached.need(np.array([0, 2, 3]))
-        waited.append(True)
-
-    threads = [threading.Thread(target=first), threading.Thread(target=second)]
-    threads[0].start()
-    assert table.began.wait(60)
-    cached.need(np.array([5, 6]))  # while row 0 is being read
-    assert (5, 2) in table.reads
-    threads[1].start()
-    while (2, 2) not in table.reads:
-        pass
-    assert not waited
-    table.go_on.set()
-    for thread in threads:
-        thread.join(60)
-    assert failed == [True] and waited == [True]  # the second thread reads what the first one could not
-    assert table.reads.count((0, 1)) == 2
-    np.testing.assert_array_equal(cached.values, [0, -1, 2, 3, -1, 5, 6, -1])
+    cached_panels.clear()
+    monkeypatch.setattr(type(panel.table), "read_into", read_into)
+    with pytest.raises(OSError, match="gone"):
+        panel.whole()
+    np.testing.assert_array_equal(panel.whole(), np.full(SHAPE, 1.0))
 
 
 def test_saves_that_take_long_are_rare(tmp_path, monkeypatch):

@@ -13,8 +13,8 @@ import termios
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.execution.block_sizes import block_sizes
-from scalable_gpe.execution.progress import Progress
+from scalable_gpe.execution.memory_plan import block_sizes
+from scalable_gpe.execution.workers import Progress
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 X = gpe.datasets.torus(300, random_state=0)

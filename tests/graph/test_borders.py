@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.execution import memory_plan, problem_size
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution import memory_plan, resources
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.graph.cells import parts, rounds
 
 
@@ -74,8 +74,8 @@ def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch)
     # memory is traced for the whole process
     monkeypatch.setattr(memory_plan.MemoryPlan, "parts_at_once", lambda self: 1)
     gpe.neighbor_graph(gpe.datasets.patches(6000, 16, random_state=0), 16, method="cells", recall=0.5)
-    samples = 8 * problem_size.most_sampled(16)
-    assert len(held) == 5 and max(held) <= problem_size.part_row_bytes(16, 16) - 4 * 16 - samples
+    samples = 8 * resources.most_sampled(16)
+    assert len(held) == 5 and max(held) <= resources.part_row_bytes(16, 16) - 4 * 16 - samples
 
 
 def test_a_round_over_all_rows_finds_what_the_last_parts_missed(monkeypatch):

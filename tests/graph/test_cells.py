@@ -10,13 +10,13 @@ from scipy.spatial.distance import cdist
 
 from scalable_gpe.execution.context import make_context
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.execution.problem_size import ProblemSize
+from scalable_gpe.execution.resources import ProblemSize
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells import rounds
 from scalable_gpe.graph.cells.plan import plan_search
 from scalable_gpe.graph.cells.rounds import search_cells
 from scalable_gpe.graph.recall import exact_sample, recall_standard_error
-from scalable_gpe.storage.memory import MemoryStore, MemoryTable
+from scalable_gpe.storage.store import MemoryStore, MemoryTable
 
 
 class Resident:

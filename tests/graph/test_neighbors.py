@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import RecallWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.graph.cells import rounds
 from scalable_gpe.graph.recall import recall_half_width
 

@@ -10,7 +10,7 @@ import zarr
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.graph import rounding
 
 REFUSED = "must keep the distances between near rows"

@@ -12,17 +12,17 @@ from scipy.spatial import cKDTree
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context, make_context
-from scalable_gpe.execution.problem_size import ProblemSize
-from scalable_gpe.execution.versions import versions
+from scalable_gpe.execution.memory_plan import block_sizes
+from scalable_gpe.execution.process import versions
+from scalable_gpe.execution.resources import ProblemSize
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph.cells.rounds import _check_order
 from scalable_gpe.graph.recall import exact_sample
 from scalable_gpe.graph.search import SearchParameters, search
 from scalable_gpe.graph.unfinished import GraphInput
 from scalable_gpe.io.rows import open_rows
-from scalable_gpe.storage.memory import MemoryStore
+from scalable_gpe.storage.store import MemoryStore
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")

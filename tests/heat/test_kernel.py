@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import TruncationWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.TruncationWarning")
 

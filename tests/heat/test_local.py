@@ -9,7 +9,7 @@ import naive
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import ConnectivityWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.heat.local import RANK
 
 OPTIONS = {"n_neighbors": 9, "n_components": 5, "power": (3, 20), "epsilon": "local"}

@@ -7,7 +7,7 @@ from scipy.sparse import csr_matrix, diags
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 
 @pytest.fixture(scope="module")

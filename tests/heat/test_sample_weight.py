@@ -6,7 +6,7 @@ import pytest
 import naive
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 NORMALIZATIONS = ["bistochastic", "symmetric"]
 EPSILON = 4.0

@@ -11,7 +11,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import MemoryLimitError, StoreError
 from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.io.sources import Source
-from scalable_gpe.storage.memory import MemoryTable
+from scalable_gpe.storage.store import MemoryTable
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 OPTIONS = {"n_neighbors": 6, "n_components": 3, "power": 4}

@@ -72,7 +72,7 @@ def test_each_round_joins_aggregates_that_are_neighbours():
         assert connected_components(pieces)[0] == count == len(np.unique(labels))
         assert count < before
         before = count
-    assert count < 3000 / 30
+    assert count < 3000 / 20
 
 
 @pytest.mark.parametrize("normalization", ["bistochastic", "symmetric"])

@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 import scalable_gpe as gpe
 from scalable_gpe.colors import color_column
 from scalable_gpe.errors import ConnectivityWarning, ConvergenceWarning, GPEWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 METHODS = ("spreading", "harmonic", "poisson")
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import ConvergenceWarning, VanishingWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.formatting import powers_text
 from scalable_gpe.heat.normalization import top_eigenvector

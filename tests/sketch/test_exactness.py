@@ -6,7 +6,7 @@ from scipy.spatial.distance import pdist
 
 import scalable_gpe as gpe
 from scalable_gpe import exact
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.sketch.powers import due
 
 POWERS = (1, 2, 8, 63, 64, 300)

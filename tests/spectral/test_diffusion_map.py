@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import ConnectivityWarning, GPEWarning
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 
 SLOW = pytest.mark.slow
 

@@ -1,9 +1,12 @@
-"""Tables and ragged blocks in a store: what is written is read, in any ranges; damage is found."""
+"""Tables, ragged blocks and scratch tables: what is written is read, in any ranges; damage is found."""
+
+import os
 
 import numpy as np
 import pytest
 
 from scalable_gpe.errors import DamageError
+from scalable_gpe.storage.backends import open_backend
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 
@@ -73,3 +76,40 @@ def test_a_damaged_shard_is_written_again_as_a_whole_alone(store):
 def test_a_missing_block_is_found(store):
     with pytest.raises(DamageError, match="missing"):
         store.ragged("ragged", 2, 30, np.int32).read(1, 5)
+
+
+@pytest.mark.parametrize("harm", ["shorter", "flipped"])
+def test_damage_of_a_scratch_table_is_noticed(store, harm):
+    table = store.scratch_table("work/a", (5,), np.float32, 8)
+    table.write(0, np.arange(5))
+    content = bytearray(store.backend.read("work/a/0"))
+    content[7] ^= 1 if harm == "flipped" else 0
+    store.backend.write("work/a/0", content[:-1] if harm == "shorter" else content)
+    with pytest.raises(DamageError, match="work/a"):
+        table.read(0, 5)
+
+
+def test_runs_of_a_file_are_read_alone(store):
+    values = np.random.default_rng(0).standard_normal((5000, 2))
+    table = store.scratch_table("work/a", values.shape, np.float64, 4096)
+    table.write(0, values[:4096])
+    table.write(4096, values[4096:])
+    for start, stop in [(0, 5000), (0, 1024), (1000, 1030), (2048, 4096), (4000, 4100), (4096, 5000), (4999, 5000)]:
+        np.testing.assert_array_equal(table.read(start, stop), values[start:stop])
+    content = bytearray(store.backend.read("work/a/0"))
+    content[1500 * 16] ^= 1  # in the second run
+    store.backend.write("work/a/0", content)
+    np.testing.assert_array_equal(table.read(2048, 4096), values[2048:4096])
+    with pytest.raises(DamageError, match="work/a"):
+        table.read(1024, 1025)
+
+
+def test_a_partial_file_may_vanish_while_a_folder_is_flushed(tmp_path, monkeypatch):
+    """A task that runs twice gives it its name at that moment; any other file must be there."""
+    backend, gone = open_backend(tmp_path), "0.abc.partial"
+    monkeypatch.setattr(os, "walk", lambda folder: iter([(str(folder), [], [gone])]))
+    (tmp_path / "work").mkdir()
+    backend.flush("work")
+    gone = "0"
+    with pytest.raises(FileNotFoundError):
+        backend.flush("work")

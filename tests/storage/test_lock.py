@@ -5,12 +5,18 @@ import logging
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 import pytest
 
 from scalable_gpe.errors import StoreError
 from scalable_gpe.storage import lock
 from scalable_gpe.storage.zarr_store import ZarrStore
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """An empty record."""
 
 
 class FirstError(Exception):
@@ -97,7 +103,7 @@ def test_heartbeats_continue_after_an_unexpected_error(store, monkeypatch, caplo
 
 
 @pytest.mark.parametrize("store", ["objects"], indirect=True)
-@pytest.mark.parametrize("action", ["leave", "remove", "repair", "discard", "forget"])
+@pytest.mark.parametrize("action", ["leave", "commit", "remove", "repair", "discard", "forget"])
 def test_a_holder_that_lost_the_lock_removes_nothing(store, monkeypatch, caplog, action):
     """Also before a heartbeat tells it, as of a process that was stopped and continues."""
     monkeypatch.setattr(lock, "BEAT", 100.0)
@@ -107,6 +113,7 @@ def test_a_holder_that_lost_the_lock_removes_nothing(store, monkeypatch, caplog,
             store.backend.write(name, b"of the winner")
         before = set(store.backend.files())
         actions = {
+            "commit": lambda: store.commit("graph/a", Nothing()),
             "remove": lambda: store.remove("work"),
             "repair": lambda: store.repair("graph/a", "damaged"),
             "discard": store.discard,

@@ -12,9 +12,8 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
-from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context
-from scalable_gpe.execution.memory_plan import MemoryPlan
+from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
 from scalable_gpe.graph import duplicates, search
 from scalable_gpe.graph.duplicates import distinct_rows
 from scalable_gpe.storage import mapped as module
@@ -25,7 +24,6 @@ from scalable_gpe.storage.mapped import (
     mapped,
     number_leaders,
     pieces,
-    take_ascending,
     take_rows,
 )
 
@@ -104,10 +102,6 @@ def test_a_full_disk_is_an_error_before_any_work(arrays, tmp_path):
         arrays.empty(str(tmp_path), (2**50,), np.float64, KEPT)
 
 
-def test_an_array_without_entries(arrays, tmp_path):
-    assert arrays.empty(str(tmp_path), (0, 4), np.int32, KEPT).shape == (0, 4)
-
-
 def test_the_inverse_of_an_order():
     order = np.random.default_rng(0).permutation(2**18 + 77)
     np.testing.assert_array_equal(inverse_order(order)[order], np.arange(len(order)))
@@ -148,7 +142,7 @@ def test_groups_are_numbered_by_their_leaders():
 
 def test_rows_in_any_order():
     values, rows = np.random.default_rng(1).random((5000, 3)), np.random.default_rng(2).integers(0, 5000, 40_000)
-    np.testing.assert_array_equal(take_ascending(values, rows), values[rows])
+    np.testing.assert_array_equal(module._take_ascending(values, rows), values[rows])
 
 
 def test_rows_of_a_matrix_of_numbers(arrays, monkeypatch, tmp_path):
@@ -172,7 +166,7 @@ def test_rows_that_are_far_apart_do_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(mapped, "trim", lambda: held.append(in_memory()) or trim())
     rows = np.random.default_rng(0).permutation(np.arange(0, len(values), 1024, dtype=np.int32))
     before = in_memory()
-    np.testing.assert_array_equal(take_ascending(values, rows), np.repeat(rows[:, None], 16, axis=1))
+    np.testing.assert_array_equal(module._take_ascending(values, rows), np.repeat(rows[:, None], 16, axis=1))
     assert max(held) - before < 80 * 10**6
 
 
@@ -233,6 +227,7 @@ def test_what_a_task_is_changing_stays_when_another_one_ends(arrays, tmp_path):
 
 
 def test_arrays_of_any_use_are_zeros(arrays, tmp_path):
+    assert arrays.empty(str(tmp_path), (0, 4), np.int32, KEPT).shape == (0, 4)
     for how in ({}, {"in_order": True}, {"reserved": False}):
         values = arrays.empty(str(tmp_path), (100_003,), np.int64, MappedBytes(MOST, 150 * 10**6), **how)
         assert len(values) == 100_003 and not values.any()

@@ -168,26 +168,6 @@ def test_damage_in_s3_is_named(in_s3, options):
             backend.write(name, value)
 
 
-def test_damage_is_repaired(X):
-    url = "memory://damaged.zarr"
-    gpe.embed(X[:300], store=url, **HOW)
-    sound, store = chunks(url), ZarrStore(url)
-    damage(store.backend, sound)
-    for one in store.verify():
-        store.repair(one.array, one.part)
-    gpe.embed(X[:300], store=url, **HOW)
-    assert chunks(url) == sound and store.verify() == []
-
-
-def test_starting_over_and_another_input(X, options):
-    url = "memory://over.zarr"
-    gpe.embed(X[:300], store=url, **HOW)
-    with pytest.raises(StoreError, match="another input"):
-        gpe.embed(X[:200], store=url, **HOW)
-    assert gpe.embed(X[:200], store=url, resume=False, **HOW).points.shape == (200, 3)
-    assert len(ZarrStore(url, read_only=True).names("graph")) == 1
-
-
 # --- what cannot be reached -----------------------------------------------------------------------
 
 
@@ -310,20 +290,6 @@ def test_of_many_only_one_gets_it(options, quick):
     assert len(held) == 1 and len(refused) == 5
     assert all("in use by another process (host" in text for text in refused)
     held[0].unlock()
-
-
-def test_a_holder_that_lost_the_lock_stops(quick):
-    url = "memory://overtaken.zarr"
-    store = ZarrStore(url)
-    store.lock()
-    store.backend.write(
-        "lock.1", json.dumps({"host": "elsewhere", "pid": 7, "since": "now", "token": "other"}).encode()
-    )
-    time.sleep(0.5)
-    with pytest.raises(StoreError, match="taken over by host elsewhere, pid 7"):
-        store.commit("graph/x", Nothing())
-    store.unlock()
-    assert "lock.1" in store.backend.objects()  # which is not its own
 
 
 # --- other processes ------------------------------------------------------------------------------

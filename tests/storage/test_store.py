@@ -9,7 +9,7 @@ import zarr
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -248,27 +248,11 @@ def test_an_interrupted_run_resumes(X, store, stage):
         assert bytes_of(gpe.open(store).points) == bytes_of(resumed.points)
 
 
-# --- single stages in a store ---------------------------------------------------------------------
-
-
-def test_a_stored_graph_of_other_points_is_not_mixed_up(X, store):
-    """Two graphs of one shape in one store: the second is refused, or right."""
-    other = X[::-1].copy() * 2
-    first = gpe.gaussian_kernel(gpe.neighbor_graph(X, 6, store=store))
-    assert (first.to_scipy() != gpe.gaussian_kernel(gpe.neighbor_graph(X, 6)).to_scipy()).nnz == 0
-    expected = gpe.gaussian_kernel(gpe.neighbor_graph(other, 6)).to_scipy()
-    try:
-        second = gpe.gaussian_kernel(gpe.neighbor_graph(other, 6, store=store))
-    except StoreError:
-        return
-    assert (second.to_scipy() != expected).nnz == 0
-
-
 def test_a_store_of_other_versions_warns_and_opens(tmp_path):
     from dataclasses import replace
 
     from scalable_gpe.errors import GPEWarning
-    from scalable_gpe.run_log import RunRecord
+    from scalable_gpe.runs import RunRecord
     from scalable_gpe.storage.zarr_store import ZarrStore
 
     X = gpe.datasets.circle(200)

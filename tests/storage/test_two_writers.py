@@ -5,10 +5,10 @@ import pytest
 import zarr
 
 import scalable_gpe as gpe
-from scalable_gpe import run_log
-from scalable_gpe.execution.block_sizes import block_sizes
+from scalable_gpe import runs
 from scalable_gpe.execution.context import open_store
-from scalable_gpe.run_log import RunLog
+from scalable_gpe.execution.memory_plan import block_sizes
+from scalable_gpe.runs import RunLog
 from scalable_gpe.sketch import publish
 from scalable_gpe.storage import backends
 
@@ -91,7 +91,7 @@ def test_an_array_that_another_run_is_writing_is_left_alone(store, monkeypatch, 
 
 def test_the_first_finished_run_has_the_short_name(store):
     first, second = embed(store), embed(store, random_state=1)
-    arrays = [record.arrays[3] for record in run_log.read_runs(open_store(store)).values()]
+    arrays = [record.arrays[3] for record in runs.read_runs(open_store(store)).values()]
     assert sorted(arrays)[0] == "embedding/3" and sorted(arrays)[1].startswith("embedding/3-")
     root = zarr.open_group(str(store), mode="r")
     np.testing.assert_array_equal(root["embedding/3"][:], first)

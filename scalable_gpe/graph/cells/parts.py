@@ -18,7 +18,7 @@ from scalable_gpe.graph.cells.quantized import in_bytes
 from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, compare_leaves, grow, reduced, root, run
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.mapped import inverse_order, take_rows
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.store import Table
 
 Bounds = NDArray[np.int64]
 Tree = tuple[Ints, Bounds]

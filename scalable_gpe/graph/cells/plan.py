@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.execution import problem_size
+from scalable_gpe.execution import resources
 
 _READ_BYTES = 2**23  # one streaming read
 _FEW, _FEW_LATER = 0.002, 0.1  # share of new entries at which descents end; later ones over all rows of several parts
@@ -66,7 +66,7 @@ class SearchPlan:
         """
         if borders_only or n == 0:
             return self
-        length = min(problem_size.longest_list(self.n_neighbors), min(self.part_rows, self.n_rows) - 1)
+        length = min(resources.longest_list(self.n_neighbors), min(self.part_rows, self.n_rows) - 1)
         effort = replace(self.effort, list_length=length)
         return replace(self, effort=effort if self.n_parts == 1 else replace(effort, few=_FEW_LATER))
 
@@ -87,7 +87,7 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
         raise ValueError(f"n_neighbors must be between 1 and n_rows - 1 = {n_rows - 1}; got {n_neighbors}.")
     leaf_rows = max(512, 8 * (n_neighbors + 1))
     part_rows = _equal_parts(n_rows, min(n_rows, max(part_rows or n_rows, 2 * leaf_rows)))
-    list_length = min(problem_size.list_length(n_neighbors), min(part_rows, n_rows) - 1)
+    list_length = min(resources.list_length(n_neighbors), min(part_rows, n_rows) - 1)
     return SearchPlan(
         n_rows=n_rows,
         n_features=n_features,
@@ -95,9 +95,9 @@ def plan_search(n_rows: int, n_features: int, n_neighbors: int, *, part_rows: in
         part_rows=part_rows,
         leaf_rows=leaf_rows,
         cell_rows=64,
-        effort=Effort(list_length, problem_size.most_sampled(n_neighbors), few=_FEW),
+        effort=Effort(list_length, resources.most_sampled(n_neighbors), few=_FEW),
         n_trees=2 if part_rows >= n_rows else 4,
-        n_reduced=64 if n_features > problem_size.WIDE else 0,
+        n_reduced=64 if n_features > resources.WIDE else 0,
     )
 
 

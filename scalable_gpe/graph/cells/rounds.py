@@ -32,7 +32,7 @@ from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import inverse_order, pieces, take_rows
-from scalable_gpe.storage.protocol import write_whole
+from scalable_gpe.storage.store import write_whole
 
 _CELL_SAMPLE = 64  # sampled rows per cell of the tree that cuts the parts
 _MAX_ROUNDS = 8

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from scalable_gpe.execution.allocator import release_freed_memory
 from scalable_gpe.execution.context import Context
+from scalable_gpe.execution.process import release_freed_memory
 from scalable_gpe.graph.cells.plan import SearchPlan
 from scalable_gpe.storage.blocks import block_rows
-from scalable_gpe.storage.protocol import Table
+from scalable_gpe.storage.store import Table
 
 Result = TypeVar("Result")
 
