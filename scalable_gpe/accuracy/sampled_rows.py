@@ -1,6 +1,6 @@
 """Comparison of sampled rows with all rows (recall, lost mass, trustworthiness), and with the dense kernel."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ from scalable_gpe.accuracy.exact_rows import ExactRows
 from scalable_gpe.accuracy.statistics import NOTHING, Interval, distances, share
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.graph.points import RowSubset
-from scalable_gpe.graph.recall import NearestLoop, ScanLoop, recall_half_width, scan_points
+from scalable_gpe.graph.recall import ExactSample, Scanned, nearest_points, scan_points
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.io.rows import Rows, open_rows
@@ -64,25 +64,6 @@ class Dense:
         }
 
 
-@dataclass(frozen=True)
-class _Counts(ScanLoop[np.ndarray]):
-    """Counts the points between consecutive limits of each sample."""
-
-    limits: np.ndarray
-
-    def begin(self, n_samples: int) -> np.ndarray:
-        """Start with no counts."""
-        return np.zeros(self.limits.shape, np.int64)
-
-    def update(
-        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: np.ndarray
-    ) -> None:
-        """Add a block."""
-        from scalable_gpe.loops import scan
-
-        scan.count_closer(columns, own, block, ids, self.limits[lane], into[lane])
-
-
 class Probes:
     """Sampled points, scanned exactly against all points."""
 
@@ -94,17 +75,13 @@ class Probes:
         drawn = np.random.default_rng([seed, 1]).choice(self.n_points, min(n_probes, self.n_points), replace=False)
         self.own = np.sort(storage_order.by_user[drawn]).astype(np.int64)
         self.n_probes = len(self.own)
-        self._nearest = scan_points(points, self.own, NearestLoop(self._graph.n_neighbors), self._context).squares
+        nearest = nearest_points(points, self.own, self._graph.n_neighbors, self._context)
+        self._sample = ExactSample(self.own, *nearest, self.n_points)
 
     def recall(self) -> Interval:
         """Share of true neighbours in the lists; a neighbour counts when it is no further than the true last one."""
         found = self._graph.list_distances.take(self.own).astype(np.float64)
-        reach = np.sqrt(self._nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
-        shares = (found <= reach[:, None]).mean(axis=1)
-        value = float(shares.mean())
-        if self.n_probes == self.n_points:
-            return Interval(value, value, value)
-        return share(value, recall_half_width(shares))
+        return share(*self._sample.recall(found))
 
     def lost_mass(self) -> Interval:
         """``1 - sum K_sparse / sum K_dense`` over the sampled rows, the diagonal left out; error of a ratio."""
@@ -120,8 +97,14 @@ class Probes:
         m = min(_N_NEIGHBORS, (self.n_points - 1) // 2)
         if m < 1:
             return None
+        from scalable_gpe.loops import scan
+
         limits = self._squares_of_nearest(values, m)
-        counts = scan_points(self.points, self.own, _Counts(limits), self._context)
+
+        def count(some: Scanned, counts: np.ndarray) -> None:
+            scan.count_closer(*some[1:], limits[some.lane], counts[some.lane])
+
+        counts = scan_points(self.points, self.own, lambda: np.zeros(limits.shape, np.int64), count, self._context)
         penalty = np.maximum(np.cumsum(counts, axis=1) + 1 - m, 0).sum(axis=1)
         each = 1 - 2 * penalty / (m * (2 * self.n_points - 3 * m - 1))
         error = 1.96 * float(each.std(ddof=1)) * np.sqrt((1 - self.n_probes / self.n_points) / self.n_probes)
@@ -142,7 +125,7 @@ class Probes:
         embedded = RowSubset(open_rows(values, name="points").with_units(None, None, exponent), first_rows)
         # the embedding may be an array of this process, so its threads scan it
         here = replace(self._context, workers=self._context.workers.here)
-        found = scan_points(embedded, own, NearestLoop(m), here)
+        found = nearest_points(embedded, own, m, here)
         nearest = np.empty((self.n_probes, m), np.int64)
         nearest[order] = storage_order.by_user[found.ids]
         unique, inverse = np.unique(nearest, return_inverse=True)

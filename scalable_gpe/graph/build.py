@@ -26,6 +26,7 @@ from scalable_gpe.graph.duplicates import (
     fingerprint,
     hash_rows,
 )
+from scalable_gpe.graph.exact import Jaccard, products_for
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
     NeighborGraph,
@@ -35,10 +36,9 @@ from scalable_gpe.graph.neighbors import (
 )
 from scalable_gpe.graph.points import RowSubset, ensure_shared
 from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
-from scalable_gpe.graph.products import Jaccard, products_for
-from scalable_gpe.graph.recall import exact_sample
+from scalable_gpe.graph.recall import ExactSample, exact_sample
 from scalable_gpe.graph.rounding import check_rounding, merges_others
-from scalable_gpe.graph.search import SearchParameters, choose_method, search
+from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search_all
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.graph.stored_graph import finish_graph, list_tables, save_lists, save_order, save_points
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
@@ -314,13 +314,18 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     check_rounding(rows, points, sample, context)
     n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
-    found = search(points, n_neighbors, method, sample, parameters, context, name, products, n_parts)
+    # a search that needs all rows at once makes its lists in this process
+    workers = context.workers if method == "cells" else context.workers.here
+    if method == "cells":
+        found = _search_cells(points, n_neighbors, sample, parameters, context, name, n_parts)
+    else:
+        found = search_all(points, n_neighbors, method, parameters.random_state, context, products)
     storage_order = _storage_order(found.order, distinct, context)
     save_order(storage_order, context, name)
     stored: Rows = RowSubset(points, found.order)
     if not isinstance(products, Jaccard):
-        stored = save_points(found.rows, stored, context, name)
-    save_lists(found, n_neighbors, context, name)
+        stored = save_points(found.rows, stored, context, workers, name)
+    save_lists(found, n_neighbors, context, workers, name)
     trace = found.trace
     del found  # a k-d tree is large
     release_freed_memory()
@@ -343,6 +348,29 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
         n_parts=n_parts,
         recall_trace=trace,
         **of_input(rows),
+    )
+
+
+def _search_cells(
+    points: Rows,
+    n_neighbors: int,
+    sample: ExactSample,
+    parameters: SearchParameters,
+    context: Context,
+    name: str,
+    n_parts: int,
+) -> NeighborLists:
+    from scalable_gpe.graph.cells import search_cells
+
+    return search_cells(
+        points,
+        n_neighbors,
+        sample,
+        context,
+        f"{name}/search",
+        random_state=parameters.random_state,
+        recall=parameters.recall,
+        part_rows=-(-points.n_rows // n_parts),
     )
 
 
@@ -373,7 +401,7 @@ def _precomputed_graph(
     if rows is not None and shared is not None:
         points, panels = RowSubset(rows, order), Panels(context)
         if not isinstance(products, Jaccard):
-            points = save_points(RowSubset(shared, panels.of(order)).read, points, context, name)
+            points = save_points(RowSubset(shared, panels.of(order)).read, points, context, context.workers, name)
         panels.clear()
     position = storage_order.by_user
     relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]

@@ -11,8 +11,8 @@ from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
+from scalable_gpe.graph.exact import Jaccard
 from scalable_gpe.graph.points import RowSubset
-from scalable_gpe.graph.products import Jaccard
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder

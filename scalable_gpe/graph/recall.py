@@ -1,20 +1,21 @@
 """Exact scans of sampled points: recall of the neighbour lists, and the weight and the mass that they lack.
 
-There is one scan: it compares sampled points with all points, block by block, with the loop of a `ScanLoop`.
+There is one scan: it compares sampled points with all points, block by block.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from operator import add
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Edges
+from scalable_gpe.graph.exact import Products
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Table
@@ -27,38 +28,30 @@ _EDGES_AT_ONCE = 2**16
 Result = TypeVar("Result")
 
 
-class Products(Protocol):
-    """Squared distances of the rows of two matrices, as `matrix` makes them of rows: all pairs, or row by row."""
+class Scanned(NamedTuple):
+    """Some samples (`lane` of all, as columns in whole tiles, and their numbers), and a block of points."""
 
-    def matrix(self, rows: np.ndarray) -> Any: ...
-    def all_squares(self, left: Any, right: Any) -> np.ndarray: ...
-    def row_squares(self, left: Any, right: Any) -> np.ndarray: ...
-
-
-class ScanLoop(ABC, Generic[Result]):
-    """A compiled loop over samples and blocks of points, with its results: sums, unless `merge` says otherwise."""
-
-    @abstractmethod
-    def begin(self, n_samples: int) -> Result:
-        """Make empty results for a piece."""
-
-    @abstractmethod
-    def update(
-        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: Result
-    ) -> None:
-        """Add a block to the results of the samples in `lane`."""
-
-    def pack(self, results: Result) -> Result:
-        """Make the results of a piece small: they are sent between processes."""
-        return results
-
-    def merge(self, left: Result, right: Result) -> Result:
-        """Join the results of two pieces, in order."""
-        return left + right  # type: ignore[operator, no-any-return]
+    lane: slice
+    columns: np.ndarray
+    own: np.ndarray
+    block: np.ndarray
+    ids: np.ndarray
 
 
-def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = "") -> Result:
-    """Compare the points `own` (numbers, ascending) with all points, exactly."""
+def scan_points(
+    points: Rows,
+    own: np.ndarray,
+    begin: Callable[[], Result],
+    update: Callable[[Scanned, Result], None],
+    context: Context,
+    *,
+    merge: Callable[[Result, Result], Result] = add,
+    stage: str = "",
+) -> Result:
+    """Compare the points `own` (numbers, ascending) with all points, exactly.
+
+    The points are cut into pieces. Of each, `begin` makes empty results, `update` adds blocks, `merge` joins two.
+    """
     panels = Panels(context)
     shared, numbers = panels.of(np.ascontiguousarray(points.take(own))), panels.of(np.asarray(own, np.int64))
     step = max(64, min(16_384, 2**22 // points.n_features))
@@ -69,19 +62,19 @@ def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: 
         rows, sample_ids = shared.whole(), numbers.whole()
         lanes = [slice(*lane) for lane in ranges(len(sample_ids), _LANES)]
         columns = [_in_tiles(rows[lane]) for lane in lanes]
-        results = loop.begin(len(sample_ids))
+        results = begin()
         for start in range(*piece, step):
             stop = min(start + step, piece[1])
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
-                loop.update(some, sample_ids[lane], block, ids, lane, results)
-        return loop.pack(results)
+                update(Scanned(lane, some, sample_ids[lane], block, ids), results)
+        return results
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
         results = context.workers.map(scan_piece, pieces, count=bool(stage))
     panels.clear()
-    return reduce(loop.merge, results)
+    return reduce(merge, results)
 
 
 def _in_tiles(samples: np.ndarray) -> np.ndarray:
@@ -98,57 +91,50 @@ class NearestPoints(NamedTuple):
 
     squares: np.ndarray
     ids: np.ndarray
-    counts: Any  # a sparse row once it is packed
+    counts: np.ndarray
 
 
-@dataclass(frozen=True)
-class NearestLoop(ScanLoop[NearestPoints]):
-    """Finds the nearest points of each sample, and counts all distances in `n_bins` bins.
+def nearest_points(
+    points: Rows,
+    own: np.ndarray,
+    n_keep: int,
+    context: Context,
+    *,
+    n_bins: int = 0,
+    products: Products | None = None,
+    stage: str = "",
+) -> NearestPoints:
+    """Find the nearest points of each sample, and count all distances in `n_bins` bins.
 
     `products` computes the distances; by default they are those of straight lines.
     """
+    from scalable_gpe.loops import scan
 
-    n_keep: int
-    n_bins: int = 0
-    products: Products | None = None
+    def begin() -> NearestPoints:
+        squares = np.full((len(own), n_keep), np.inf, np.float32)
+        return NearestPoints(squares, np.full(squares.shape, -1, np.int64), np.zeros(n_bins, np.int64))
 
-    def begin(self, n_samples: int) -> NearestPoints:
-        """Start with empty lists."""
-        squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
-        return NearestPoints(squares, np.full(squares.shape, -1, np.int64), np.zeros(self.n_bins, np.int64))
-
-    def update(
-        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: NearestPoints
-    ) -> None:
-        """Add a block."""
-        from scalable_gpe.loops import scan
-
-        if self.products is None:
-            scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
+    def update(scanned: Scanned, into: NearestPoints) -> None:
+        lane, columns, numbers, block, ids = scanned
+        if products is None:
+            scan.nearest_rows(columns, numbers, block, ids, into.squares[lane], into.ids[lane], into.counts)
             return
-        samples, points = (self.products.matrix(rows) for rows in (columns.T[: len(own)], block))
-        squares = self.products.all_squares(samples, points).astype(np.float32)
-        squares[own[:, None] == ids] = np.inf
+        squares = products.all_squares(*map(products.matrix, (columns.T[: len(numbers)], block))).astype(np.float32)
+        squares[numbers[:, None] == ids] = np.inf
         scan.count_bins(squares[squares < np.inf], into.counts, 1)
-        numbers = np.broadcast_to(ids, squares.shape)
-        into.squares[lane], into.ids[lane] = self._nearest((into.squares[lane], squares), (into.ids[lane], numbers))
+        all_ids = into.ids[lane], np.broadcast_to(ids, squares.shape)
+        into.squares[lane], into.ids[lane] = nearest((into.squares[lane], squares), all_ids)
 
-    def pack(self, results: NearestPoints) -> NearestPoints:
-        """Drop empty bins."""
-        from scipy.sparse import csr_matrix
-
-        return results._replace(counts=csr_matrix(results.counts)) if self.n_bins else results
-
-    def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
-        """Keep the nearest points of both pieces."""
-        nearest = self._nearest((left.squares, right.squares), (left.ids, right.ids))
-        return NearestPoints(*nearest, left.counts + right.counts)
-
-    def _nearest(self, squares: Sequence[np.ndarray], ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The nearest of several lists of each sample."""
+    def nearest(squares: Sequence[np.ndarray], ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         all_squares, all_ids = np.concatenate(squares, axis=1), np.concatenate(ids, axis=1)
-        best = np.lexsort((all_ids, all_squares))[:, : self.n_keep]
+        best = np.lexsort((all_ids, all_squares))[:, :n_keep]
         return np.take_along_axis(all_squares, best, 1), np.take_along_axis(all_ids, best, 1)
+
+    def merge(left: NearestPoints, right: NearestPoints) -> NearestPoints:
+        kept = nearest((left.squares, right.squares), (left.ids, right.ids))
+        return NearestPoints(*kept, left.counts + right.counts)
+
+    return scan_points(points, own, begin, update, context, merge=merge, stage=stage)
 
 
 def recall_half_width(shares: np.ndarray) -> float:
@@ -218,8 +204,8 @@ def exact_sample(
     n_points = points.n_rows
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
-    squares, ids, histogram = scan_points(points, own, NearestLoop(n_neighbors, N_BINS, products), context, "recall")
-    return ExactSample(own, squares, ids, histogram.toarray().ravel(), n_points)
+    nearest = nearest_points(points, own, n_neighbors, context, n_bins=N_BINS, products=products, stage="recall")
+    return ExactSample(own, *nearest, n_points)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from scalable_gpe.errors import RecallWarning, warn
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.process import process
+from scalable_gpe.execution.workers import Workers
 from scalable_gpe.graph import unfinished
 from scalable_gpe.graph.components import count_components
 from scalable_gpe.graph.edges import union_edges
+from scalable_gpe.graph.exact import Jaccard, Products
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
 from scalable_gpe.graph.points import rows_per_shard
-from scalable_gpe.graph.products import Jaccard, Products
 from scalable_gpe.graph.recall import ExactSample, measure_graph
 from scalable_gpe.graph.search import NeighborLists
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -75,10 +76,12 @@ def save_order(storage_order: StorageOrder, context: Context, name: str) -> None
             write_whole(context.store.table(f"{name}/{table}", values.shape, values.dtype), values)
 
 
-def save_points(read: Callable[[int, int], np.ndarray], points: Rows, context: Context, name: str) -> Rows:
+def save_points(
+    read: Callable[[int, int], np.ndarray], points: Rows, context: Context, workers: Workers, name: str
+) -> Rows:
     """Return the points in storage order: as given, or from a table in the store, so that a later process needs no X.
 
-    `read` gives what is written there.
+    `read` gives the `workers` what is written there.
     """
     if not context.store.persistent:
         return points
@@ -92,7 +95,7 @@ def save_points(read: Callable[[int, int], np.ndarray], points: Rows, context: C
 
     pieces = ranges(table.shape[0], table.shard_rows)
     with context.workers.progress.stage("points", len(pieces)):
-        context.workers.map(save_points, pieces)
+        workers.map(save_points, pieces)
     return table
 
 
@@ -102,22 +105,22 @@ def list_tables(shape: tuple[int, ...], context: Context, name: str) -> tuple[Ta
     return store.table(f"{name}/indices", shape, np.int32), store.table(f"{name}/distances", shape, np.float32)
 
 
-def save_lists(found: NeighborLists, n_neighbors: int, context: Context, name: str) -> None:
+def save_lists(found: NeighborLists, n_neighbors: int, context: Context, workers: Workers, name: str) -> None:
     """Write the lists as numbers in storage order, with distances."""
-    order = found.order
+    order, find = found.order, found.lists  # tasks get no whole order
     lists, lengths = list_tables((len(order), n_neighbors), context, name)
     panels = Panels(context)
     position = panels.of(inverse_order(order, context.empty))
 
     def save_lists(piece: tuple[int, int]) -> None:
         if not (lists.has(piece[0]) and lengths.has(piece[0])):
-            neighbors, squared = found.lists(*piece)
+            neighbors, squared = find(*piece)
             lists.write(piece[0], take_rows(position.whole(), neighbors))
             lengths.write(piece[0], np.sqrt(squared))
 
     pieces = ranges(len(order), lists.shard_rows)
     with context.workers.progress.stage("lists", len(pieces)), process.one_blas_thread():
-        context.workers.map(save_lists, pieces)
+        workers.map(save_lists, pieces)
     panels.clear()
     # first what says that parts are finished: a run that is killed now must not trust tables that are half removed
     context.store.remove(f"{name}/search/done")

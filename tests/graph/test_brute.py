@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from scalable_gpe.graph.brute import AllPairs
+from scalable_gpe.graph.exact import AllPairs
 
 
 def _grid(n_features):
