@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,12 +45,14 @@ def scan_points(
     update: Callable[[Scanned, Result], None],
     context: Context,
     *,
+    pack: Callable[[Result], Result] = lambda results: results,
     merge: Callable[[Result, Result], Result] = add,
     stage: str = "",
 ) -> Result:
     """Compare the points `own` (numbers, ascending) with all points, exactly.
 
-    The points are cut into pieces. Of each, `begin` makes empty results, `update` adds blocks, `merge` joins two.
+    The points are cut into pieces. Of each, `begin` makes empty results, `update` adds blocks, and `pack` makes them
+    small, as they may be sent between processes; `merge` joins the results of two pieces, in order.
     """
     panels = Panels(context)
     shared, numbers = panels.of(np.ascontiguousarray(points.take(own))), panels.of(np.asarray(own, np.int64))
@@ -68,7 +70,7 @@ def scan_points(
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
                 update(Scanned(lane, some, sample_ids[lane], block, ids), results)
-        return results
+        return pack(results)
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
@@ -91,7 +93,7 @@ class NearestPoints(NamedTuple):
 
     squares: np.ndarray
     ids: np.ndarray
-    counts: np.ndarray
+    counts: Any  # a sparse row, once it is packed
 
 
 def nearest_points(
@@ -108,6 +110,8 @@ def nearest_points(
 
     `products` computes the distances; by default they are those of straight lines.
     """
+    from scipy.sparse import csr_matrix
+
     from scalable_gpe.loops import scan
 
     def begin() -> NearestPoints:
@@ -134,7 +138,10 @@ def nearest_points(
         kept = nearest((left.squares, right.squares), (left.ids, right.ids))
         return NearestPoints(*kept, left.counts + right.counts)
 
-    return scan_points(points, own, begin, update, context, merge=merge, stage=stage)
+    def pack(found: NearestPoints) -> NearestPoints:
+        return found._replace(counts=csr_matrix(found.counts)) if n_bins else found
+
+    return scan_points(points, own, begin, update, context, pack=pack, merge=merge, stage=stage)
 
 
 def recall_half_width(shares: np.ndarray) -> float:
@@ -205,7 +212,7 @@ def exact_sample(
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
     nearest = nearest_points(points, own, n_neighbors, context, n_bins=N_BINS, products=products, stage="recall")
-    return ExactSample(own, *nearest, n_points)
+    return ExactSample(own, nearest.squares, nearest.ids, nearest.counts.toarray().ravel(), n_points)
 
 
 @dataclass(frozen=True)
