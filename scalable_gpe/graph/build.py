@@ -16,16 +16,6 @@ from scalable_gpe.execution.problem_size import ProblemSize
 from scalable_gpe.execution.resources import parse_bytes
 from scalable_gpe.execution.stages import complete
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph import unfinished
-from scalable_gpe.graph.duplicates import (
-    DistinctRows,
-    RowsFingerprint,
-    add_lost_digits,
-    content,
-    distinct_rows,
-    fingerprint,
-    hash_rows,
-)
 from scalable_gpe.graph.exact import Jaccard, products_for
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
@@ -34,13 +24,24 @@ from scalable_gpe.graph.neighbors import (
     of_input,
     offset_of,
 )
-from scalable_gpe.graph.points import RowSubset, ensure_shared
+from scalable_gpe.graph.points import (
+    DistinctRows,
+    RowsFingerprint,
+    RowSubset,
+    add_lost_digits,
+    check_rounding,
+    content,
+    distinct_rows,
+    ensure_shared,
+    fingerprint,
+    hash_rows,
+    merges_others,
+)
 from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
-from scalable_gpe.graph.recall import ExactSample, exact_sample
-from scalable_gpe.graph.rounding import check_rounding, merges_others
-from scalable_gpe.graph.search import NeighborLists, SearchParameters, choose_method, search_all
+from scalable_gpe.graph.recall import exact_sample
+from scalable_gpe.graph.search import SearchParameters, choose_method, search_all
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.graph.stored_graph import finish_graph, list_tables, save_lists, save_order, save_points
+from scalable_gpe.graph.stored_graph import begin_graph, finish_graph, list_tables, save_lists, save_order, save_points
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
 from scalable_gpe.io.scaling import ColumnSpread
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -157,7 +158,6 @@ class GraphStage:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of the input."""
         return len(self.lists.indices) if self.lists is not None else self.rows.n_rows if self.rows is not None else 0
 
     @property
@@ -167,12 +167,10 @@ class GraphStage:
 
     @property
     def n_neighbors(self) -> int:
-        """Number of neighbours in each list."""
         return self.lists.indices.shape[1] if self.lists is not None else self.parameters.n_neighbors or 1
 
     @property
     def is_dask(self) -> bool:
-        """Whether the points are a dask collection."""
         return self.rows is not None and self.rows.is_dask
 
     @property
@@ -219,7 +217,6 @@ class GraphStage:
 
     @cached_property
     def source(self) -> Source:
-        """Fingerprint of the input."""
         rows, lists = self.rows, self.lists
         return Source(
             rows=None if rows is None else self.unscaled or fingerprint(rows),
@@ -228,7 +225,6 @@ class GraphStage:
 
     @property
     def name(self) -> str:
-        """Name of the graph."""
         name = graph_name(self.source, self.parameters)
         return f"{name}-{self.number}" if self.number else name
 
@@ -312,13 +308,15 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory(searching=True)
     sample = exact_sample(points, n_neighbors, parameters.random_state, context, products)
     check_rounding(rows, points, sample, context)
-    n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
+    n_parts = begin_graph(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
-    # a search that needs all rows at once makes its lists in this process
-    workers = context.workers if method == "cells" else context.workers.here
     if method == "cells":
-        found = _search_cells(points, n_neighbors, sample, parameters, context, name, n_parts)
+        from scalable_gpe.graph.cells import search_cells
+
+        workers = context.workers
+        found = search_cells(points, n_neighbors, sample, parameters, context, f"{name}/search", n_parts)
     else:
+        workers = context.workers.here  # which has the index
         found = search_all(points, n_neighbors, method, parameters.random_state, context, products)
     storage_order = _storage_order(found.order, distinct, context)
     save_order(storage_order, context, name)
@@ -351,31 +349,7 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     )
 
 
-def _search_cells(
-    points: Rows,
-    n_neighbors: int,
-    sample: ExactSample,
-    parameters: SearchParameters,
-    context: Context,
-    name: str,
-    n_parts: int,
-) -> NeighborLists:
-    from scalable_gpe.graph.cells import search_cells
-
-    return search_cells(
-        points,
-        n_neighbors,
-        sample,
-        context,
-        f"{name}/search",
-        random_state=parameters.random_state,
-        recall=parameters.recall,
-        part_rows=-(-points.n_rows // n_parts),
-    )
-
-
 def _few_different(n_points: int, rows: InputRows) -> list[str]:
-    """A warning that hardly any of many rows differ."""
     n_all = rows.n_rows + (0 if rows.dropped is None else len(rows.dropped))
     text = f"only {n_points} different rows are left of {n_all:,}: check which columns and rows are used."
     return [text] if n_points < _FEW <= n_all / 10 else []
@@ -384,7 +358,6 @@ def _few_different(n_points: int, rows: InputRows) -> list[str]:
 def _precomputed_graph(
     lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
-    """Make the graph from precomputed lists."""
     products = None if rows is None else products_for(rows)
     checksum = sample = shared = None
     if rows is not None:
@@ -393,7 +366,7 @@ def _precomputed_graph(
         # ids of the source are the user's rows here: no rows were merged
         sample = exact_sample(shared, lists.indices.shape[1], random_state, context, products)
         check_rounding(rows, shared, sample, context)
-    unfinished.begin(name, checksum, context.store)
+    begin_graph(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order, None, context.empty)
     save_order(storage_order, context, name)
@@ -425,7 +398,6 @@ def _precomputed_graph(
 
 
 def _storage_order(order: np.ndarray, distinct: DistinctRows | None, context: Context) -> StorageOrder:
-    """The storage order of a search among distinct points."""
     if distinct is None:
         return StorageOrder(order, None, context.empty)
     user_row = context.filled(len(order), np.int64, lambda start, stop: distinct.first[order[start:stop]])

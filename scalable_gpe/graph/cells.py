@@ -34,7 +34,7 @@ from scalable_gpe.graph.parts import (
 )
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.recall import ExactSample, recall_standard_error
-from scalable_gpe.graph.search import NeighborLists
+from scalable_gpe.graph.search import NeighborLists, SearchParameters
 from scalable_gpe.graph.trees import Floats, Ints, fit_reduction, halve, root
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.loops import search as loops
@@ -55,12 +55,10 @@ def search_cells(
     source: Rows,
     n_neighbors: int,
     sample: ExactSample,
+    parameters: SearchParameters,
     context: Context,
     name: str,
-    *,
-    random_state: int = 0,
-    recall: float = 0.95,
-    part_rows: int | None = None,
+    n_parts: int = 1,
 ) -> NeighborLists:
     """Find the nearest other rows of each row of `source`; tables and finished parts are stored under `name`.
 
@@ -68,11 +66,12 @@ def search_cells(
     round. The trace is the recall of the sampled rows before and after each step of a search in one part, and after
     each round of one in several.
     """
-    plan = plan_search(source.n_rows, source.n_features, n_neighbors, part_rows=part_rows)
+    plan = plan_search(source.n_rows, source.n_features, n_neighbors, part_rows=-(-source.n_rows // n_parts))
+    recall = parameters.recall
     # rows along the borders of one cut have poor lists even if the mean recall is good: a second cut repairs them
     least_rounds = 1 if plan.n_parts == 1 else 2
     with process.one_blas_thread(), context.workers.progress.stage("search", 3 * plan.n_parts):
-        search = _Search(source, plan, context, name, random_state, sample, recall)
+        search = _Search(source, plan, context, name, parameters, sample)
         found = search.round(0, None)
         measured, n_rounds, gain, borders_only = search.recall_after(0, found), 1, 1.0, False
         trace = measured.trace
@@ -90,7 +89,7 @@ def search_cells(
     by_storage = shared_order.whole()
     order = context.filled(plan.n_rows, np.int64, lambda start, stop: by_storage[start:stop])
     points = RowSubset(source, order) if search.rows is None else search.rows
-    return NeighborLists(order, lambda *piece: found.of_rows(shared_order.rows(*piece)), points.read, trace)
+    return NeighborLists(order, lambda start, stop: found.of_rows(shared_order.rows(start, stop)), points.read, trace)
 
 
 @dataclass(frozen=True)
@@ -120,13 +119,12 @@ class _Search:
         plan: SearchPlan,
         context: Context,
         name: str,
-        random_state: int,
+        parameters: SearchParameters,
         sample: ExactSample,
-        recall: float,
     ) -> None:
-        self.source, self.plan, self.sample = source, plan, sample
+        self.source, self.plan, self.sample, recall = source, plan, sample, parameters.recall
         self.recall = recall if plan.n_parts == 1 else (1 + recall) / 2  # at which descents end
-        self.seed_of, self.threads = partial(seed_of, random_state), context.workers.here
+        self.seed_of, self.threads = partial(seed_of, parameters.random_state), context.workers.here
         self._context, self._panels, self._name = context, Panels(context), name
         # rows that are in memory are not copied, nor is anything into it
         is_copied = context.store.persistent and not source.resident
@@ -163,7 +161,6 @@ class _Search:
         return workers.map(task, left, count=False, at_once=self._context.plan.parts_at_once(), done=finish)
 
     def _fit_reduction(self) -> tuple[Panel, ...]:
-        """The mean and the directions onto which wide rows are projected for the trees."""
         found = fit_reduction(self._sample(4096, "reduction"), self.plan.n_reduced, self.seed_of("directions"))
         return tuple(map(self._panels.of, found))
 

@@ -41,7 +41,6 @@ class AllPairs:
         return squares
 
     def neighbors(self, rows: np.ndarray) -> np.ndarray:
-        """The neighbours of some rows, nearest first."""
         found = np.empty((len(rows), self.n_neighbors), np.int32)
         for start in range(0, len(rows), _TOGETHER):
             some = rows[start : start + _TOGETHER]
@@ -64,14 +63,18 @@ class AllPairs:
         return candidates
 
     def _best(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """The best candidates by (squared distance, row number)."""
         from scalable_gpe.loops import points as loops
 
         squared = np.empty(candidates.shape, np.float32)
         loops.list_squares(self.X, rows, np.maximum(candidates, 0), squared)
         squared[candidates < 0] = np.inf
-        order = np.lexsort((candidates, squared))[:, : self.n_neighbors]
-        return np.take_along_axis(candidates, order, axis=1)
+        return keep_nearest(squared, candidates, self.n_neighbors)[1]
+
+
+def keep_nearest(lengths: np.ndarray, numbers: np.ndarray, n_kept: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest entries of each list, by (length, number)."""
+    kept = np.lexsort((numbers, lengths), axis=1)[:, :n_kept]
+    return np.take_along_axis(lengths, kept, axis=1), np.take_along_axis(numbers, kept, axis=1)
 
 
 def _bound(distances: np.ndarray, n_wanted: int) -> np.ndarray:
@@ -98,7 +101,6 @@ class Jaccard:
     methods = ("auto", "brute", "pynndescent")
 
     def matrix(self, rows: np.ndarray) -> np.ndarray:
-        """The rows as they are."""
         return rows
 
     def all_squares(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -106,7 +108,6 @@ class Jaccard:
         return self._squares(left @ right.T, left.sum(axis=1)[:, None] + right.sum(axis=1))
 
     def row_squares(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Squared distances of corresponding rows."""
         return self._squares((left * right).sum(axis=1), left.sum(axis=1) + right.sum(axis=1))
 
     def _squares(self, both: np.ndarray, sums: np.ndarray) -> np.ndarray:
@@ -120,13 +121,11 @@ class SparseRows:
     """Straight-line distances of wide sparse rows, which are never dense all at the same time."""
 
     def matrix(self, rows: np.ndarray) -> Any:
-        """The rows as a CSR matrix."""
         from scipy.sparse import csr_matrix
 
         return csr_matrix(rows, dtype=np.float64)
 
     def all_squares(self, left: Any, right: Any) -> np.ndarray:
-        """Squared distances of all pairs of rows."""
         lengths = [np.asarray(side.multiply(side).sum(axis=1)).ravel() for side in (left, right)]
         squares: np.ndarray = lengths[0][:, None] + lengths[1] - 2 * (left @ right.T).toarray()
         np.maximum(squares, 0, out=squares)

@@ -240,7 +240,6 @@ class NeighborGraph(StoredResult):
 
 
 def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
-    """The true neighbours of sampled points."""
     pairs = read_whole(context.store.open_table(f"{name}/nearest"))
     if pairs.ndim != 2 or pairs.shape[1] != 4 or not ((pairs[:, :2] >= 0) & (pairs[:, :2] < n_points)).all():
         raise wrong_numbers(f"{name}/nearest")

@@ -50,12 +50,10 @@ class SearchPlan:
 
     @property
     def n_parts(self) -> int:
-        """Number of parts of a round."""
         return -(-self.n_rows // self.part_rows)
 
     @property
     def read_rows(self) -> int:
-        """Rows of one streaming read."""
         return max(1, min(16_384, _READ_BYTES // (4 * self.n_features), self.part_rows // 2))
 
     def of_round(self, n: int, *, borders_only: bool = False) -> SearchPlan:
@@ -74,7 +72,6 @@ class SearchPlan:
         return part * self.part_rows, min((part + 1) * self.part_rows, self.n_rows)
 
     def part_of(self, positions: Ints) -> Ints:
-        """The part in which each position lies."""
         return (positions // np.int32(self.part_rows)).astype(np.int32)
 
 
@@ -187,7 +184,6 @@ class PartSearch:
         return reduced(X, self.mean.whole(), self.directions.whole(), self.workers)
 
     def leaves(self, Z: Floats, n_powers: int, *step: Any) -> tuple[Ints, Bounds]:
-        """The leaves of a tree on all rows."""
         return grow(Z, *root(len(Z)), self.plan.leaf_rows, self.seed_of(*step), n_powers, self.workers)
 
     def compared(self, X: Floats) -> tuple[Floats | Bytes, bool]:

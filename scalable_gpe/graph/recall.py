@@ -15,7 +15,7 @@ import numpy as np
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Edges
-from scalable_gpe.graph.exact import Products
+from scalable_gpe.graph.exact import Products, keep_nearest
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.protocol import Table
@@ -112,7 +112,7 @@ def nearest_points(
     """
     from scipy.sparse import csr_matrix
 
-    from scalable_gpe.loops import scan
+    from scalable_gpe.loops import points as loops
 
     def begin() -> NearestPoints:
         squares = np.full((len(own), n_keep), np.inf, np.float32)
@@ -121,22 +121,18 @@ def nearest_points(
     def update(scanned: Scanned, into: NearestPoints) -> None:
         lane, columns, numbers, block, ids = scanned
         if products is None:
-            scan.nearest_rows(columns, numbers, block, ids, into.squares[lane], into.ids[lane], into.counts)
+            loops.nearest_rows(columns, numbers, block, ids, into.squares[lane], into.ids[lane], into.counts)
             return
         squares = products.all_squares(*map(products.matrix, (columns.T[: len(numbers)], block))).astype(np.float32)
         squares[numbers[:, None] == ids] = np.inf
-        scan.count_bins(squares[squares < np.inf], into.counts, 1)
-        all_ids = into.ids[lane], np.broadcast_to(ids, squares.shape)
-        into.squares[lane], into.ids[lane] = nearest((into.squares[lane], squares), all_ids)
-
-    def nearest(squares: Sequence[np.ndarray], ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        all_squares, all_ids = np.concatenate(squares, axis=1), np.concatenate(ids, axis=1)
-        best = np.lexsort((all_ids, all_squares))[:, :n_keep]
-        return np.take_along_axis(all_squares, best, 1), np.take_along_axis(all_ids, best, 1)
+        loops.count_bins(squares[squares < np.inf], into.counts, 1)
+        all_ids = np.concatenate([into.ids[lane], np.broadcast_to(ids, squares.shape)], axis=1)
+        all_squares = np.concatenate([into.squares[lane], squares], axis=1)
+        into.squares[lane], into.ids[lane] = keep_nearest(all_squares, all_ids, n_keep)
 
     def merge(left: NearestPoints, right: NearestPoints) -> NearestPoints:
-        kept = nearest((left.squares, right.squares), (left.ids, right.ids))
-        return NearestPoints(*kept, left.counts + right.counts)
+        squares, ids = (np.concatenate(sides, axis=1) for sides in zip(left[:2], right[:2], strict=True))
+        return NearestPoints(*keep_nearest(squares, ids, n_keep), left.counts + right.counts)
 
     def pack(found: NearestPoints) -> NearestPoints:
         return found._replace(counts=csr_matrix(found.counts)) if n_bins else found
@@ -187,11 +183,9 @@ class ExactSample:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all points are in the sample."""
         return len(self.points) == self.n_points
 
     def shares(self, lengths: np.ndarray) -> np.ndarray:
-        """Share of true neighbours in the list of each sampled point."""
         found: np.ndarray = (lengths <= self.reach[:, None]).mean(axis=1)
         return found
 
@@ -206,7 +200,7 @@ def exact_sample(
     points: Rows, n_neighbors: int, random_state: int, context: Context, products: Products | None = None
 ) -> ExactSample:
     """Sample some points, and scan all points once."""
-    from scalable_gpe.loops.scan import N_BINS
+    from scalable_gpe.loops.points import N_BINS
 
     n_points = points.n_rows
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
@@ -261,7 +255,7 @@ class Scan:
 
 def bin_centres() -> np.ndarray:
     """Squared distance that represents each bin: the middle of the floats that fall into it."""
-    from scalable_gpe.loops.scan import N_BINS
+    from scalable_gpe.loops.points import N_BINS
 
     bits = (np.arange(N_BINS, dtype=np.int64) << 16) + 2**15
     with np.errstate(all="ignore"):
@@ -315,7 +309,7 @@ def _subtract_listed(
     points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, products: Products | None
 ) -> None:
     """Subtract the pairs of the graph from a histogram of all pairs."""
-    from scalable_gpe.loops import scan
+    from scalable_gpe.loops import points as loops
 
     left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])
     right = np.concatenate([columns.astype(np.int64) for _, columns in rows])
@@ -325,7 +319,7 @@ def _subtract_listed(
         squares = np.empty(stop - start, np.float32)
         own, others = values[inverse[: stop - start]], values[inverse[stop - start :]]
         if products is None:
-            scan.pair_squares(own, others, squares)
+            loops.pair_squares(own, others, squares)
         else:
             squares[:] = products.row_squares(products.matrix(own), products.matrix(others))
-        scan.count_bins(squares, histogram, -1)
+        loops.count_bins(squares, histogram, -1)

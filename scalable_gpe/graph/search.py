@@ -145,7 +145,6 @@ def _kdtree(X: np.ndarray, n_neighbors: int, empty: Empty) -> tuple[np.ndarray, 
 
 
 def _exactly(X: Any, n_neighbors: int, products: Products | None) -> Indices:
-    """The function that finds the neighbours of some rows among all rows."""
     if products is None:
         return AllPairs(X, n_neighbors).neighbors
     return lambda rows: drop_self(nearest(products, X, rows, n_neighbors + 1), rows)

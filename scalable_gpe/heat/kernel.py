@@ -11,8 +11,7 @@ from scalable_gpe.errors import DamageError, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.stages import complete_alone
-from scalable_gpe.graph.components import component_roots, count_components
-from scalable_gpe.graph.edges import Block, Edges
+from scalable_gpe.graph.edges import Block, Edges, component_roots, count_components
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.recall import N_SAMPLES, Scanned, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -300,7 +299,7 @@ def _missing_weight(kernel: SparseKernel) -> float | None:
 
 def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row sums without the diagonal, for some rows (ascending): of the dense kernel, and of this one."""
-    from scalable_gpe.loops import scan
+    from scalable_gpe.loops import points as loops
 
     scales = kernel.scales
     if scales is None:
@@ -310,7 +309,7 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
 
     def add_masses(some: Scanned, masses: np.ndarray) -> None:
         scale = np.ones(len(some.ids), np.float32) if scales is None else scales.sigma[some.ids]
-        scan.dense_mass(*some[1:], epsilon[some.lane], scale, masses[some.lane])
+        loops.dense_mass(*some[1:], epsilon[some.lane], scale, masses[some.lane])
 
     dense = scan_points(points, own, lambda: np.zeros(len(own)), add_masses, kernel.context)
     sums = np.empty(len(own))

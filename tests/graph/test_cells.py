@@ -1,6 +1,5 @@
 """The search by cells against brute force, over threads, parts and storage."""
 
-import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from scalable_gpe.graph import cells
 from scalable_gpe.graph.cells import search_cells
 from scalable_gpe.graph.parts import plan_search
 from scalable_gpe.graph.recall import exact_sample, recall_standard_error
+from scalable_gpe.graph.search import SearchParameters
 from scalable_gpe.storage.memory import MemoryStore, MemoryTable
 
 
@@ -45,11 +45,13 @@ class Found(NamedTuple):
     recall_error: float
 
 
-def search_rows(source, k, *, store=None, n_jobs=2, random_state=0, **options):
+def search_rows(source, k, *, store=None, n_jobs=2, random_state=0, part_rows=None, recall=0.95):
     context = make_context(store or MemoryStore(), Workers(n_jobs), ProblemSize(source.n_rows, source.n_features, k))
     sample = exact_sample(source, k, random_state, context)
     type(source).largest = 0  # of what the search reads, not the scan before it
-    return search_cells(source, k, sample, context, "graph/x/search", random_state=random_state, **options), sample
+    parameters = SearchParameters(k, "euclidean", "cells", recall, random_state)
+    n_parts = -(-source.n_rows // (part_rows or source.n_rows))
+    return search_cells(source, k, sample, parameters, context, "graph/x/search", n_parts), sample
 
 
 def search(X, k, **options):
@@ -167,13 +169,6 @@ def test_one_leaf_is_exact(rng):
     np.testing.assert_array_equal(found.indices, indices)
     np.testing.assert_allclose(found.squared_distances, distances, rtol=1e-6)
     assert found.recall == 1
-
-
-def test_ties_on_a_grid():
-    X = np.array(list(itertools.product(range(13), repeat=3)), np.float32)
-    found = search(X, 6, recall=0.99)
-    check_lists(found, X, 6)
-    assert share_found(found, X, 6) >= 0.99
 
 
 @pytest.mark.some(2)

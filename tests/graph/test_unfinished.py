@@ -14,7 +14,7 @@ from scalable_gpe.execution.block_sizes import block_sizes
 from scalable_gpe.execution.context import local_context
 from scalable_gpe.execution.versions import versions
 from scalable_gpe.graph.cells import _check_order
-from scalable_gpe.graph.unfinished import GraphInput
+from scalable_gpe.graph.stored_graph import GraphInput
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
