@@ -19,7 +19,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.problem_size import live_panels
 from scalable_gpe.execution.sums import CHUNK, row_pieces
 from scalable_gpe.graph.points import RowSubset
-from scalable_gpe.graph.recall import ExactSample, Scanned, nearest_points, scan_points
+from scalable_gpe.graph.recall import Scanned, nearest_points, scan_points
 from scalable_gpe.heat.kernel import row_masses
 from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.io.rows import Rows, open_rows
@@ -206,8 +206,7 @@ class Probes:
         drawn = np.random.default_rng([seed, 1]).choice(self.n_points, min(n_probes, self.n_points), replace=False)
         self.own = np.sort(storage_order.by_user[drawn]).astype(np.int64)
         self.n_probes = len(self.own)
-        nearest = nearest_points(points, self.own, self._graph.n_neighbors, self._context)
-        self._sample = ExactSample(self.own, *nearest, self.n_points)
+        self._sample = nearest_points(points, self.own, self._graph.n_neighbors, self._context)
 
     def recall(self) -> Interval:
         """Share of true neighbours in the lists; a neighbour counts when it is no further than the true last one."""
@@ -258,7 +257,7 @@ class Probes:
         here = replace(self._context, workers=self._context.workers.here)
         found = nearest_points(embedded, own, m, here)
         nearest = np.empty((self.n_probes, m), np.int64)
-        nearest[order] = storage_order.by_user[found.ids]
+        nearest[order] = storage_order.by_user[found.neighbors]
         unique, inverse = np.unique(nearest, return_inverse=True)
         others = self.points.take(unique)[inverse.ravel()]
         samples = np.repeat(self.points.take(self.own), m, axis=0)

@@ -173,15 +173,9 @@ class Edges:
         return made
 
 
-def check_numbers(numbers: np.ndarray, n_points: int, name: str) -> None:
-    """Refuse numbers of points that do not exist: compiled loops trust them."""
-    if numbers.size and int(numbers.view(np.uint32).max()) >= n_points:  # below 0 is large without a sign
-        raise wrong_numbers(name)
-
-
-def check_listed(lists: np.ndarray, n_points: int, name: str) -> None:
-    """Refuse neighbour lists with points that do not exist; -1 ends a list."""
-    if lists.size and (int(lists.max()) >= n_points or int(lists.min()) < -1):
+def check_numbers(numbers: np.ndarray, n_points: int, name: str, *, least: int = 0) -> None:
+    """Refuse numbers of points that do not exist: compiled loops trust them. -1 ends a neighbour list."""
+    if numbers.size and (int(numbers.max()) >= n_points or int(numbers.min()) < least):
         raise wrong_numbers(name)
 
 
@@ -240,7 +234,7 @@ def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int
 
     def reverse(piece: tuple[int, int]) -> Sorted:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        check_listed(own[0], blocks[-1][1], indices.name)
+        check_numbers(own[0], blocks[-1][1], indices.name, least=-1)
         return Sorted(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * ENTRY_BYTES)

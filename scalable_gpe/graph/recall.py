@@ -26,6 +26,7 @@ _MOST_PIECES = 64  # tasks of one scan
 _EDGES_AT_ONCE = 2**16
 
 Result = TypeVar("Result")
+_Nearest = tuple[np.ndarray, np.ndarray, Any]  # squares and numbers of the nearest points, counts of all distances
 
 
 class Scanned(NamedTuple):
@@ -88,58 +89,6 @@ def _in_tiles(samples: np.ndarray) -> np.ndarray:
     return columns
 
 
-class NearestPoints(NamedTuple):
-    """The nearest points of each sample, nearest first, and a histogram of all distances."""
-
-    squares: np.ndarray
-    ids: np.ndarray
-    counts: Any  # a sparse row, once it is packed
-
-
-def nearest_points(
-    points: Rows,
-    own: np.ndarray,
-    n_keep: int,
-    context: Context,
-    *,
-    n_bins: int = 0,
-    products: Products | None = None,
-    stage: str = "",
-) -> NearestPoints:
-    """Find the nearest points of each sample, and count all distances in `n_bins` bins.
-
-    `products` computes the distances; by default they are those of straight lines.
-    """
-    from scipy.sparse import csr_matrix
-
-    from scalable_gpe.loops import points as loops
-
-    def begin() -> NearestPoints:
-        squares = np.full((len(own), n_keep), np.inf, np.float32)
-        return NearestPoints(squares, np.full(squares.shape, -1, np.int64), np.zeros(n_bins, np.int64))
-
-    def update(scanned: Scanned, into: NearestPoints) -> None:
-        lane, columns, numbers, block, ids = scanned
-        if products is None:
-            loops.nearest_rows(columns, numbers, block, ids, into.squares[lane], into.ids[lane], into.counts)
-            return
-        squares = products.all_squares(*map(products.matrix, (columns.T[: len(numbers)], block))).astype(np.float32)
-        squares[numbers[:, None] == ids] = np.inf
-        loops.count_bins(squares[squares < np.inf], into.counts, 1)
-        all_ids = np.concatenate([into.ids[lane], np.broadcast_to(ids, squares.shape)], axis=1)
-        all_squares = np.concatenate([into.squares[lane], squares], axis=1)
-        into.squares[lane], into.ids[lane] = keep_nearest(all_squares, all_ids, n_keep)
-
-    def merge(left: NearestPoints, right: NearestPoints) -> NearestPoints:
-        squares, ids = (np.concatenate(sides, axis=1) for sides in zip(left[:2], right[:2], strict=True))
-        return NearestPoints(*keep_nearest(squares, ids, n_keep), left.counts + right.counts)
-
-    def pack(found: NearestPoints) -> NearestPoints:
-        return found._replace(counts=csr_matrix(found.counts)) if n_bins else found
-
-    return scan_points(points, own, begin, update, context, pack=pack, merge=merge, stage=stage)
-
-
 def recall_half_width(shares: np.ndarray) -> float:
     """Half width of the 95 % interval of a mean over sampled rows; rows are independent, pairs of one row are not.
 
@@ -196,6 +145,51 @@ class ExactSample:
         return reach
 
 
+def nearest_points(
+    points: Rows,
+    own: np.ndarray,
+    n_keep: int,
+    context: Context,
+    *,
+    n_bins: int = 0,
+    products: Products | None = None,
+    stage: str = "",
+) -> ExactSample:
+    """Find the nearest points of the points `own`, and count all distances in `n_bins` bins.
+
+    `products` computes the distances; by default they are those of straight lines.
+    """
+    from scipy.sparse import csr_matrix
+
+    from scalable_gpe.loops import points as loops
+
+    def begin() -> _Nearest:
+        squares = np.full((len(own), n_keep), np.inf, np.float32)
+        return squares, np.full(squares.shape, -1, np.int64), np.zeros(n_bins, np.int64)
+
+    def update(scanned: Scanned, into: _Nearest) -> None:
+        (lane, columns, numbers, block, ids), (kept_squares, kept_ids, counts) = scanned, into
+        if products is None:
+            loops.nearest_rows(columns, numbers, block, ids, kept_squares[lane], kept_ids[lane], counts)
+            return
+        squares = products.all_squares(*map(products.matrix, (columns.T[: len(numbers)], block))).astype(np.float32)
+        squares[numbers[:, None] == ids] = np.inf
+        loops.count_bins(squares[squares < np.inf], counts, 1)
+        all_ids = np.concatenate([kept_ids[lane], np.broadcast_to(ids, squares.shape)], axis=1)
+        all_squares = np.concatenate([kept_squares[lane], squares], axis=1)
+        kept_squares[lane], kept_ids[lane] = keep_nearest(all_squares, all_ids, n_keep)
+
+    def pack(found: _Nearest) -> _Nearest:
+        return *found[:2], csr_matrix(found[2])
+
+    def merge(left: _Nearest, right: _Nearest) -> _Nearest:
+        squares, ids = (np.concatenate(sides, axis=1) for sides in zip(left[:2], right[:2], strict=True))
+        return *keep_nearest(squares, ids, n_keep), left[2] + right[2]
+
+    squares, ids, counts = scan_points(points, own, begin, update, context, pack=pack, merge=merge, stage=stage)
+    return ExactSample(own, squares, ids, counts.toarray().ravel(), points.n_rows)
+
+
 def exact_sample(
     points: Rows, n_neighbors: int, random_state: int, context: Context, products: Products | None = None
 ) -> ExactSample:
@@ -205,8 +199,7 @@ def exact_sample(
     n_points = points.n_rows
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
-    nearest = nearest_points(points, own, n_neighbors, context, n_bins=N_BINS, products=products, stage="recall")
-    return ExactSample(own, nearest.squares, nearest.ids, nearest.counts.toarray().ravel(), n_points)
+    return nearest_points(points, own, n_neighbors, context, n_bins=N_BINS, products=products, stage="recall")
 
 
 @dataclass(frozen=True)
