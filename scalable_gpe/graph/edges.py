@@ -290,8 +290,7 @@ def _find_components(edges: Edges, joins: Joins | None, context: Context, panels
         leaving = np.flatnonzero(columns >= stop)
         rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
         own = first.rows(start, stop)[rows].astype(np.int64)
-        pairs: np.ndarray = np.unique(own << 32 | first.whole(others)[others])
-        return pairs
+        return np.unique(own << 32 | first.whole(others)[others])
 
     n_inside = sum(context.workers.map_blocks(join_inside, edges.n_blocks))
     pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))

@@ -81,13 +81,11 @@ def _bound(distances: np.ndarray, n_wanted: int) -> np.ndarray:
     """For each line a number that at least `n_wanted` of its entries do not exceed, and few others."""
     n_lines, length = distances.shape
     if n_wanted > _LANES // 8 or length < 4 * _LANES:
-        smallest: np.ndarray = np.partition(distances, n_wanted - 1, axis=1)[:, n_wanted - 1]
-        return smallest
+        return np.partition(distances, n_wanted - 1, axis=1)[:, n_wanted - 1]
     # the least of every 512th entry: most of the nearest lie in lanes of their own
     whole = length - length % _LANES
     lanes = distances[:, :whole].reshape(n_lines, -1, _LANES).min(axis=1)
-    least: np.ndarray = np.partition(lanes, n_wanted - 1, axis=1)[:, n_wanted - 1]
-    return least
+    return np.partition(lanes, n_wanted - 1, axis=1)[:, n_wanted - 1]
 
 
 class Jaccard:

@@ -204,8 +204,7 @@ class NeighborGraph(StoredResult):
         """Stored lengths in the units of X, as float64 where these are not the stored ones."""
         if not self.exponent:
             return lengths
-        scaled: np.ndarray = np.ldexp(lengths.astype(np.float64), -self.exponent)
-        return scaled
+        return np.ldexp(lengths.astype(np.float64), -self.exponent)
 
     def user_epsilon(self, epsilon: float) -> float:
         """A bandwidth of the stored distances in squared units of X."""

@@ -149,8 +149,7 @@ class Earlier:
         known: Ints = take_rows(self.inside.whole(), self.found.neighbors.take(self.positions[order]))
         known -= np.int32(self.start)
         known[(known < 0) | (known >= self.stop - self.start)] = -1
-        in_order: Ints = np.append(inverse_order(order), np.int32(-1))[known]
-        return in_order
+        return np.append(inverse_order(order), np.int32(-1))[known]
 
 
 class PartLists(NamedTuple):

@@ -141,8 +141,7 @@ class ExactSample:
     @property
     def reach(self) -> np.ndarray:
         """Distance of each sampled point to its last true neighbour, and a little more than rounding."""
-        reach: np.ndarray = np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
-        return reach
+        return np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
 
 
 def nearest_points(
