@@ -302,13 +302,13 @@ def _find_components(edges: Edges, joins: Joins | None, context: Context, panels
     n_components = n_inside - len(merged) + len(roots)
     if not len(merged):
         return first, n_components
-    merged_first, merged_root = panels.of(merged), panels.of(merged[roots[labels]])
+    merged_first, merged_root, last = panels.of(merged), panels.of(merged[roots[labels]]), len(merged) - 1
     with replaced(first) as whole:
 
         def name_roots(number: int) -> None:
             piece = edges.rows_of(number)
             own, out = first.rows(*piece), whole.room(*piece)
-            at = np.minimum(np.searchsorted(merged_first.whole(), own), len(merged) - 1)
+            at = np.minimum(np.searchsorted(merged_first.whole(), own), last)
             out[:] = np.where(merged_first.whole()[at] == own, merged_root.whole()[at], own)
             whole.put(piece[0], out)
 

@@ -162,9 +162,10 @@ def nearest_points(
 
     from scalable_gpe.loops import points as loops
 
+    shape = len(own), n_keep
+
     def begin() -> _Nearest:
-        squares = np.full((len(own), n_keep), np.inf, np.float32)
-        return squares, np.full(squares.shape, -1, np.int64), np.zeros(n_bins, np.int64)
+        return np.full(shape, np.inf, np.float32), np.full(shape, -1, np.int64), np.zeros(n_bins, np.int64)
 
     def update(scanned: Scanned, into: _Nearest) -> None:
         (lane, columns, numbers, block, ids), (kept_squares, kept_ids, counts) = scanned, into

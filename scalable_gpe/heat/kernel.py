@@ -311,8 +311,9 @@ def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.
         scale = np.ones(len(some.ids), np.float32) if scales is None else scales.sigma[some.ids]
         loops.dense_mass(*some[1:], epsilon[some.lane], scale, masses[some.lane])
 
-    dense = scan_points(points, own, lambda: np.zeros(len(own)), add_masses, kernel.context)
-    sums = np.empty(len(own))
+    n_rows = len(own)
+    dense = scan_points(points, own, lambda: np.zeros(n_rows), add_masses, kernel.context)
+    sums = np.empty(n_rows)
     for i, _, weights in kernel.edges.rows(own):
         sums[i] = weights.sum(dtype=np.float64) - 1
     return dense, sums
