@@ -35,8 +35,8 @@ from graph import hard
 from labels import FASHION
 from measure import timed
 from quality import FIGURES, figures
-from scalable_gpe.graph.cells import descent, rounds
-from scalable_gpe.graph.cells.plan import SearchPlan
+from scalable_gpe.graph import cells, descent
+from scalable_gpe.graph.parts import SearchPlan
 from truth import Truth, horizon_of
 from usefulness import _number, _table
 
@@ -165,13 +165,13 @@ def _load(name: str, options: argparse.Namespace) -> Truth:
 @contextmanager
 def weakened(by: Weakened) -> Iterator[None]:
     """Search by cells with fewer comparisons."""
-    usual = rounds.plan_search
+    usual = cells.plan_search
 
     def plan(*sizes: int, **more: Any) -> SearchPlan:
         standard = usual(*sizes, **more)
-        return replace(standard, leaf_rows=by.leaf_rows, effort=replace(standard.effort, n_sampled=by.n_sampled))
+        return replace(standard, leaf_rows=by.leaf_rows, n_sampled=by.n_sampled)
 
-    with mock.patch.object(rounds, "plan_search", plan), mock.patch.object(descent, "MAX_STEPS", by.n_steps):
+    with mock.patch.object(cells, "plan_search", plan), mock.patch.object(descent, "MAX_STEPS", by.n_steps):
         yield
 
 

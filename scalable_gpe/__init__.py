@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from scalable_gpe.repairs import repair
     from scalable_gpe.sketch.gaussian_process import gp_embedding
     from scalable_gpe.sketch.random_matrix import sketch_matrix
-    from scalable_gpe.spectral.density import Spectrum
     from scalable_gpe.spectral.diffusion_map import diffusion_map
-    from scalable_gpe.spectral.lanczos import spectrum
+    from scalable_gpe.spectral.lanczos import Spectrum, spectrum
 
 __version__ = "0.2.0"
 
@@ -56,7 +55,7 @@ _MODULE_OF = {
     "gp_embedding": "scalable_gpe.sketch.gaussian_process",
     "diffusion_map": "scalable_gpe.spectral.diffusion_map",
     "spectrum": "scalable_gpe.spectral.lanczos",
-    "Spectrum": "scalable_gpe.spectral.density",
+    "Spectrum": "scalable_gpe.spectral.lanczos",
     "propagate": "scalable_gpe.propagation.propagate",
     "Propagation": "scalable_gpe.propagation.propagate",
     "audit": "scalable_gpe.accuracy",

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from scalable_gpe.execution.context import Context
-from scalable_gpe.graph.edges import Block, check_listed
+from scalable_gpe.graph.edges import Block, check_numbers
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.kernel import SparseKernel
@@ -46,7 +46,7 @@ def distances(graph: NeighborGraph) -> CsrPieces:
     def block(number: int) -> Block:
         start, stop = graph.edges.rows_of(number)
         lists = graph.lists.read(start, stop)
-        check_listed(lists, n_points, graph.lists.name)
+        check_numbers(lists, n_points, graph.lists.name, least=-1)
         listed = lists >= 0
         ends = np.cumsum(np.count_nonzero(listed, axis=1))
         return Block(start, np.append(0, ends), lists[listed], graph.list_distances.read(start, stop)[listed])

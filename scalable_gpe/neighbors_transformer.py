@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from scalable_gpe.checks import Seed, check_count
 from scalable_gpe.estimators import validated
 from scalable_gpe.graph.build import neighbor_graph
-from scalable_gpe.graph.nearest_rows import nearest_rows, own_row_first
 from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.graph.storage_order import nearest_rows, own_row_first
 from scalable_gpe.storage.store import read_whole
 from scalable_gpe.transform.new_points import nearest_points
 

@@ -7,8 +7,8 @@ from typing import Any
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.execution.resources import parse_bytes
-from scalable_gpe.graph.distance_matrix import PRECOMPUTED
 from scalable_gpe.graph.neighbors import check_n_neighbors, check_search
+from scalable_gpe.graph.precomputed import PRECOMPUTED
 from scalable_gpe.graph.search import SearchParameters
 from scalable_gpe.heat.bandwidth import check_epsilon
 from scalable_gpe.heat.normalization import NORMALIZATIONS

@@ -18,8 +18,8 @@ from scalable_gpe.execution.process import share_freed_memory
 from scalable_gpe.execution.resources import ProblemSize, live_panels, measure_resources
 from scalable_gpe.execution.workers import Progress, Workers, count_jobs
 from scalable_gpe.graph.build import GraphStage, check_neighbors
-from scalable_gpe.graph.distance_matrix import PRECOMPUTED, distance_lists
 from scalable_gpe.graph.neighbors import NeighborGraph
+from scalable_gpe.graph.precomputed import PRECOMPUTED, distance_lists
 from scalable_gpe.heat.kernel import KernelStage, SparseKernel
 from scalable_gpe.heat.normalization import SINKHORN_PRODUCTS, SINKHORN_TOL, HeatKernel, HeatStage
 from scalable_gpe.heat.sample_weight import check_sample_weight, weight_checksum

@@ -9,8 +9,8 @@ from scalable_gpe.errors import DamageError, StoreError
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.workers import Progress, Workers
 from scalable_gpe.graph.build import GraphStage, Source
-from scalable_gpe.graph.duplicates import content, hash_rows
 from scalable_gpe.graph.neighbors import GraphMetadata, NeighborGraph
+from scalable_gpe.graph.points import content, hash_rows
 from scalable_gpe.io.rows import InputRows
 from scalable_gpe.pipeline import open_input, plan_memory, run_stages
 from scalable_gpe.report import Report

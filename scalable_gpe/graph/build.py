@@ -14,16 +14,7 @@ from scalable_gpe.execution.panels import Panels
 from scalable_gpe.execution.process import release_freed_memory
 from scalable_gpe.execution.resources import ProblemSize, parse_bytes
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph import unfinished
-from scalable_gpe.graph.duplicates import (
-    DistinctRows,
-    RowsFingerprint,
-    add_lost_digits,
-    content,
-    distinct_rows,
-    fingerprint,
-    hash_rows,
-)
+from scalable_gpe.graph.exact import Jaccard, products_for
 from scalable_gpe.graph.neighbors import (
     GraphMetadata,
     NeighborGraph,
@@ -31,14 +22,24 @@ from scalable_gpe.graph.neighbors import (
     of_input,
     offset_of,
 )
-from scalable_gpe.graph.points import RowSubset, ensure_shared
+from scalable_gpe.graph.points import (
+    DistinctRows,
+    RowsFingerprint,
+    RowSubset,
+    add_lost_digits,
+    check_rounding,
+    content,
+    distinct_rows,
+    ensure_shared,
+    fingerprint,
+    hash_rows,
+    merges_others,
+)
 from scalable_gpe.graph.precomputed import ListsFingerprint, PrecomputedLists, check_lists
-from scalable_gpe.graph.products import Jaccard, products_for
 from scalable_gpe.graph.recall import exact_sample
-from scalable_gpe.graph.rounding import check_rounding, merges_others
-from scalable_gpe.graph.search import SearchParameters, choose_method, search
+from scalable_gpe.graph.search import SearchParameters, choose_method, search_all
 from scalable_gpe.graph.storage_order import StorageOrder
-from scalable_gpe.graph.stored_graph import finish_graph, list_tables, save_lists, save_order, save_points
+from scalable_gpe.graph.stored_graph import begin_graph, finish_graph, list_tables, save_lists, save_order, save_points
 from scalable_gpe.io.rows import InputRows, Rows, choose_exponent, naming_all_rows, open_rows
 from scalable_gpe.io.scaling import ColumnSpread
 from scalable_gpe.storage.backends import StorageOptions, check_options
@@ -155,7 +156,6 @@ class GraphStage:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of the input."""
         return len(self.lists.indices) if self.lists is not None else self.rows.n_rows if self.rows is not None else 0
 
     @property
@@ -165,12 +165,10 @@ class GraphStage:
 
     @property
     def n_neighbors(self) -> int:
-        """Number of neighbours in each list."""
         return self.lists.indices.shape[1] if self.lists is not None else self.parameters.n_neighbors or 1
 
     @property
     def is_dask(self) -> bool:
-        """Whether the points are a dask collection."""
         return self.rows is not None and self.rows.is_dask
 
     @property
@@ -217,7 +215,6 @@ class GraphStage:
 
     @cached_property
     def source(self) -> Source:
-        """Fingerprint of the input."""
         rows, lists = self.rows, self.lists
         return Source(
             rows=None if rows is None else self.unscaled or fingerprint(rows),
@@ -226,7 +223,6 @@ class GraphStage:
 
     @property
     def name(self) -> str:
-        """Name of the graph."""
         name = graph_name(self.source, self.parameters)
         return f"{name}-{self.number}" if self.number else name
 
@@ -310,15 +306,22 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
     context.tune_memory(searching=True)
     sample = exact_sample(points, n_neighbors, parameters.random_state, context, products)
     check_rounding(rows, points, sample, context)
-    n_parts = unfinished.begin(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
+    n_parts = begin_graph(name, checksum, context.store, context.plan.n_parts if method == "cells" else 1)
     remarks = tuple(warn(text, GPEWarning) for text in (*stage.remarks, *_few_different(n_points, rows)))
-    found = search(points, n_neighbors, method, sample, parameters, context, name, products, n_parts)
+    if method == "cells":
+        from scalable_gpe.graph.cells import search_cells
+
+        workers = context.workers
+        found = search_cells(points, n_neighbors, sample, parameters, context, f"{name}/search", n_parts)
+    else:
+        workers = context.workers.here  # which has the index
+        found = search_all(points, n_neighbors, method, parameters.random_state, context, products)
     storage_order = _storage_order(found.order, distinct, context)
     save_order(storage_order, context, name)
     stored: Rows = RowSubset(points, found.order)
     if not isinstance(products, Jaccard):
-        stored = save_points(found.rows, stored, context, name)
-    save_lists(found, n_neighbors, context, name)
+        stored = save_points(found.rows, stored, context, workers, name)
+    save_lists(found, n_neighbors, context, workers, name)
     trace = found.trace
     del found  # a k-d tree is large
     release_freed_memory()
@@ -345,7 +348,6 @@ def _make_graph(stage: GraphStage, rows: InputRows, context: Context) -> Neighbo
 
 
 def _few_different(n_points: int, rows: InputRows) -> list[str]:
-    """A warning that hardly any of many rows differ."""
     n_all = rows.n_rows + (0 if rows.dropped is None else len(rows.dropped))
     text = f"only {n_points} different rows are left of {n_all:,}: check which columns and rows are used."
     return [text] if n_points < _FEW <= n_all / 10 else []
@@ -354,7 +356,6 @@ def _few_different(n_points: int, rows: InputRows) -> list[str]:
 def _precomputed_graph(
     lists: PrecomputedLists, rows: InputRows | None, random_state: int, context: Context, name: str
 ) -> NeighborGraph:
-    """Make the graph from precomputed lists."""
     products = None if rows is None else products_for(rows)
     checksum = sample = shared = None
     if rows is not None:
@@ -363,7 +364,7 @@ def _precomputed_graph(
         # ids of the source are the user's rows here: no rows were merged
         sample = exact_sample(shared, lists.indices.shape[1], random_state, context, products)
         check_rounding(rows, shared, sample, context)
-    unfinished.begin(name, checksum, context.store)
+    begin_graph(name, checksum, context.store)
     order = _graph_order(lists.indices)
     storage_order = StorageOrder(order, None, context.empty)
     save_order(storage_order, context, name)
@@ -371,7 +372,7 @@ def _precomputed_graph(
     if rows is not None and shared is not None:
         points, panels = RowSubset(rows, order), Panels(context)
         if not isinstance(products, Jaccard):
-            points = save_points(RowSubset(shared, panels.of(order)).read, points, context, name)
+            points = save_points(RowSubset(shared, panels.of(order)).read, points, context, context.workers, name)
         panels.clear()
     position = storage_order.by_user
     relabelled = np.where(lists.indices >= 0, position[lists.indices], -1)[order]
@@ -395,7 +396,6 @@ def _precomputed_graph(
 
 
 def _storage_order(order: np.ndarray, distinct: DistinctRows | None, context: Context) -> StorageOrder:
-    """The storage order of a search among distinct points."""
     if distinct is None:
         return StorageOrder(order, None, context.empty)
     user_row = context.filled(len(order), np.int64, lambda start, stop: distinct.first[order[start:stop]])

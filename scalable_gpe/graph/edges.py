@@ -1,7 +1,7 @@
-"""CSR row blocks of a symmetric graph, and the shuffle that makes them from neighbour lists."""
+"""CSR row blocks of a symmetric graph, the shuffle that makes them from neighbour lists, connected components."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from scalable_gpe.errors import DamageError, wrong_numbers
 from scalable_gpe.execution.context import Context
-from scalable_gpe.execution.panels import Panels
+from scalable_gpe.execution.panels import Panel, Panels, replaced
 from scalable_gpe.execution.shuffle import ENTRY_BYTES, Shuffled, Sorted, shuffle
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.mapped import Empty, mapped
@@ -32,31 +32,11 @@ class Block(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The row after the last one."""
         return self.first + len(self.indptr) - 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of row numbers and values."""
         return self.indices.nbytes + self.values.nbytes
-
-
-class _Room(NamedTuple):
-    """Memory for all blocks, and where the entries of each one begin."""
-
-    starts: np.ndarray
-    indptr: np.ndarray
-    indices: np.ndarray
-    values: np.ndarray
-
-    def keep(self, number: int, block: Block) -> Block:
-        """Copy a block, and return the copy."""
-        entries = slice(int(self.starts[number]), int(self.starts[number + 1]))
-        pointers = slice(block.first + number, block.stop + number + 1)
-        copy = Block(block.first, self.indptr[pointers], self.indices[entries], self.values[entries])
-        for new, old in zip(copy[1:], block[1:], strict=True):
-            new[:] = old
-        return copy
 
 
 @dataclass(frozen=True)
@@ -80,12 +60,10 @@ class Edges:
 
     @property
     def n_points(self) -> int:
-        """Rows of the matrix."""
         return self.degree.shape[0]
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of the matrix."""
         return -(-self.n_points // self.block_rows)
 
     @property
@@ -95,17 +73,14 @@ class Edges:
 
     @cached_property
     def longest_block(self) -> int:
-        """Entries of the largest block."""
         return int(self._lengths.max())
 
     @cached_property
     def _lengths(self) -> np.ndarray:
-        """Entries of each block."""
         rows = map(self.rows_of, range(self.n_blocks))
         return np.array([self.degree.read(*block).sum(dtype=np.int64) for block in rows])
 
     def rows_of(self, number: int) -> tuple[int, int]:
-        """The first row of a block, and the row after its last one."""
         start = number * self.block_rows
         return start, min(start + self.block_rows, self.n_points)
 
@@ -118,7 +93,6 @@ class Edges:
         return self._keep(number, block) if self.resident_bytes and values else block
 
     def blocks(self) -> Iterator[Block]:
-        """All row blocks in order."""
         return map(self.block, range(self.n_blocks))
 
     def _keep(self, number: int, block: Block) -> Block:
@@ -128,21 +102,25 @@ class Edges:
             held = sum(kept.nbytes for kept in self._kept.values())
         if room is None and held + block.nbytes > self.resident_bytes:
             return block
-        copy = block if room is None else room.keep(number, block)
+        copy = block if room is None else room[number]
+        if room is not None:
+            for new, old in zip(copy[1:], block[1:], strict=True):
+                new[:] = old
         self._kept[number] = copy
         return copy
 
     @cached_property
-    def _room(self) -> "_Room | None":
+    def _room(self) -> list[Block] | None:
         """Memory for all blocks, if all of them stay."""
         if self.resident_bytes < 8 * self.nnz:
             return None
-        return _Room(
-            starts=np.concatenate([[0], np.cumsum(self._lengths)]),
-            indptr=self.empty((self.n_points + self.n_blocks,), np.int32),
-            indices=self.empty((self.nnz,), np.int32),
-            values=self.empty((self.nnz,), np.float32),
-        )
+        indptr = self.empty((self.n_points + self.n_blocks,), np.int32)
+        indices, values = (self.empty((self.nnz,), dtype) for dtype in (np.int32, np.float32))
+        ends, room = np.cumsum(self._lengths), list[Block]()
+        for number, end in enumerate(ends):
+            (start, stop), entries = self.rows_of(number), slice(end - self._lengths[number], end)
+            room.append(Block(start, indptr[start + number : stop + number + 1], indices[entries], values[entries]))
+        return room
 
     def _read(self, number: int, *, values: bool = True) -> Block:
         start, stop = self.rows_of(number)
@@ -195,15 +173,9 @@ class Edges:
         return made
 
 
-def check_numbers(numbers: np.ndarray, n_points: int, name: str) -> None:
-    """Refuse numbers of points that do not exist: compiled loops trust them."""
-    if numbers.size and int(numbers.view(np.uint32).max()) >= n_points:  # below 0 is large without a sign
-        raise wrong_numbers(name)
-
-
-def check_listed(lists: np.ndarray, n_points: int, name: str) -> None:
-    """Refuse neighbour lists with points that do not exist; -1 ends a list."""
-    if lists.size and (int(lists.max()) >= n_points or int(lists.min()) < -1):
+def check_numbers(numbers: np.ndarray, n_points: int, name: str, *, least: int = 0) -> None:
+    """Refuse numbers of points that do not exist: compiled loops trust them. -1 ends a neighbour list."""
+    if numbers.size and (int(numbers.max()) >= n_points or int(numbers.min()) < least):
         raise wrong_numbers(name)
 
 
@@ -262,8 +234,91 @@ def _reverse_edges(indices: Table, distances: Table, blocks: list[tuple[int, int
 
     def reverse(piece: tuple[int, int]) -> Sorted:
         own = np.ascontiguousarray(indices.read(*piece)), np.ascontiguousarray(distances.read(*piece))
-        check_listed(own[0], blocks[-1][1], indices.name)
+        check_numbers(own[0], blocks[-1][1], indices.name, least=-1)
         return Sorted(*sparse.bucket_edges(*own, piece[0], rows, n_blocks))
 
     together = context.plan.shuffled_blocks(n_blocks, rows * n_neighbors * ENTRY_BYTES)
     return shuffle(reverse, blocks, n_blocks, context, together=together, n_held=context.plan.held_groups())
+
+
+Joins = Callable[[Block], np.ndarray]  # which entries of a block join their rows
+
+
+def count_components(edges: Edges, context: Context, joins: Joins | None = None) -> int:
+    """Number of connected components; without `joins`, all edges join their points."""
+    panels = Panels(context)
+    count = _find_components(edges, joins, context, panels)[1]
+    panels.clear()
+    return count
+
+
+def component_roots(edges: Edges, context: Context, panels: Panels, joins: Joins | None = None) -> Panel:
+    """First point of the connected component of each point; without `joins`, all edges join their points."""
+    return _find_components(edges, joins, context, panels)[0]
+
+
+def _find_components(edges: Edges, joins: Joins | None, context: Context, panels: Panels) -> tuple[Panel, int]:
+    """First point of the component of each point, and the number of components.
+
+    Each block is joined inside by a task of its own. Edges between blocks then connect only the components so found,
+    which are few. So no process needs a tree of all points.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    from scalable_gpe.loops import sparse
+
+    first = panels.new((edges.n_points,), np.int32)
+
+    def joined_block(number: int) -> tuple[Block, np.ndarray]:
+        """A block, and the points that its rows are joined with; -1 for others."""
+        block = edges.block(number, values=joins is not None)
+        return block, block.indices if joins is None else np.where(joins(block), block.indices, np.int32(-1))
+
+    def join_inside(number: int) -> int:
+        start, stop = edges.rows_of(number)
+        parent, out = np.arange(stop - start, dtype=np.int32), first.room(start, stop)
+        block, columns = joined_block(number)
+        sparse.unite_rows(block.indptr, columns, start, parent)
+        out[:] = _roots(parent) + start
+        first.put(start, out)
+        return int(np.count_nonzero(parent == np.arange(stop - start)))
+
+    def join_between(number: int) -> np.ndarray:
+        start, stop = edges.rows_of(number)
+        block, columns = joined_block(number)
+        leaving = np.flatnonzero(columns >= stop)
+        rows, others = np.searchsorted(block.indptr, leaving, side="right") - 1, columns[leaving]
+        own = first.rows(start, stop)[rows].astype(np.int64)
+        return np.unique(own << 32 | first.whole(others)[others])
+
+    n_inside = sum(context.workers.map_blocks(join_inside, edges.n_blocks))
+    pairs = np.concatenate(context.workers.map_blocks(join_between, edges.n_blocks))
+    merged, ends = np.unique(np.stack([pairs >> 32, pairs & 0xFFFFFFFF]).astype(np.int32), return_inverse=True)
+    one, other = ends.reshape(2, -1).astype(np.int32)  # earlier versions of scipy take no other numbers
+    joined = coo_array((np.ones(len(one), np.bool_), (one, other)), shape=(len(merged), len(merged)))
+    _, labels = connected_components(joined, directed=False)
+    _, roots = np.unique(labels, return_index=True)  # `merged` ascends
+    n_components = n_inside - len(merged) + len(roots)
+    if not len(merged):
+        return first, n_components
+    merged_first, merged_root, last = panels.of(merged), panels.of(merged[roots[labels]]), len(merged) - 1
+    with replaced(first) as whole:
+
+        def name_roots(number: int) -> None:
+            piece = edges.rows_of(number)
+            own, out = first.rows(*piece), whole.room(*piece)
+            at = np.minimum(np.searchsorted(merged_first.whole(), own), last)
+            out[:] = np.where(merged_first.whole()[at] == own, merged_root.whole()[at], own)
+            whole.put(piece[0], out)
+
+        context.workers.map_blocks(name_roots, edges.n_blocks)
+    return whole, n_components
+
+
+def _roots(parent: np.ndarray) -> np.ndarray:
+    """The root of each tree, from the parents of its members."""
+    roots = parent
+    while not np.array_equal(higher := parent[roots], roots):
+        roots = higher
+    return roots

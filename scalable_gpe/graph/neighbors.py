@@ -11,8 +11,8 @@ from scalable_gpe import checks
 from scalable_gpe.errors import DamageError, wrong_numbers
 from scalable_gpe.execution.context import Context, StoredResult
 from scalable_gpe.graph.edges import Edges, open_edges
+from scalable_gpe.graph.exact import Jaccard
 from scalable_gpe.graph.points import RowSubset
-from scalable_gpe.graph.products import Jaccard
 from scalable_gpe.graph.recall import Scan, TrueNeighbors
 from scalable_gpe.graph.search import METHODS, SearchParameters
 from scalable_gpe.graph.storage_order import StorageOrder
@@ -204,8 +204,7 @@ class NeighborGraph(StoredResult):
         """Stored lengths in the units of X, as float64 where these are not the stored ones."""
         if not self.exponent:
             return lengths
-        scaled: np.ndarray = np.ldexp(lengths.astype(np.float64), -self.exponent)
-        return scaled
+        return np.ldexp(lengths.astype(np.float64), -self.exponent)
 
     def user_epsilon(self, epsilon: float) -> float:
         """A bandwidth of the stored distances in squared units of X."""
@@ -240,7 +239,6 @@ class NeighborGraph(StoredResult):
 
 
 def _open_nearest(context: Context, name: str, n_points: int) -> TrueNeighbors:
-    """The true neighbours of sampled points."""
     pairs = read_whole(context.store.open_table(f"{name}/nearest"))
     if pairs.ndim != 2 or pairs.shape[1] != 4 or not ((pairs[:, :2] >= 0) & (pairs[:, :2] < n_points)).all():
         raise wrong_numbers(f"{name}/nearest")

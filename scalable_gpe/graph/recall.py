@@ -1,20 +1,21 @@
 """Exact scans of sampled points: recall of the neighbour lists, and the weight and the mass that they lack.
 
-There is one scan: it compares sampled points with all points, block by block, with the loop of a `ScanLoop`.
+There is one scan: it compares sampled points with all points, block by block.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from operator import add
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from scalable_gpe.execution.context import Context
 from scalable_gpe.execution.panels import Panels
 from scalable_gpe.graph.edges import Edges
+from scalable_gpe.graph.exact import Products, keep_nearest
 from scalable_gpe.io.rows import Rows
 from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.store import Table
@@ -25,40 +26,35 @@ _MOST_PIECES = 64  # tasks of one scan
 _EDGES_AT_ONCE = 2**16
 
 Result = TypeVar("Result")
+_Nearest = tuple[np.ndarray, np.ndarray, Any]  # squares and numbers of the nearest points, counts of all distances
 
 
-class Products(Protocol):
-    """Squared distances of the rows of two matrices, as `matrix` makes them of rows: all pairs, or row by row."""
+class Scanned(NamedTuple):
+    """Some samples (`lane` of all, as columns in whole tiles, and their numbers), and a block of points."""
 
-    def matrix(self, rows: np.ndarray) -> Any: ...
-    def all_squares(self, left: Any, right: Any) -> np.ndarray: ...
-    def row_squares(self, left: Any, right: Any) -> np.ndarray: ...
-
-
-class ScanLoop(ABC, Generic[Result]):
-    """A compiled loop over samples and blocks of points, with its results: sums, unless `merge` says otherwise."""
-
-    @abstractmethod
-    def begin(self, n_samples: int) -> Result:
-        """Make empty results for a piece."""
-
-    @abstractmethod
-    def update(
-        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: Result
-    ) -> None:
-        """Add a block to the results of the samples in `lane`."""
-
-    def pack(self, results: Result) -> Result:
-        """Make the results of a piece small: they are sent between processes."""
-        return results
-
-    def merge(self, left: Result, right: Result) -> Result:
-        """Join the results of two pieces, in order."""
-        return left + right  # type: ignore[operator, no-any-return]
+    lane: slice
+    columns: np.ndarray
+    own: np.ndarray
+    block: np.ndarray
+    ids: np.ndarray
 
 
-def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: Context, stage: str = "") -> Result:
-    """Compare the points `own` (numbers, ascending) with all points, exactly."""
+def scan_points(
+    points: Rows,
+    own: np.ndarray,
+    begin: Callable[[], Result],
+    update: Callable[[Scanned, Result], None],
+    context: Context,
+    *,
+    pack: Callable[[Result], Result] = lambda results: results,
+    merge: Callable[[Result, Result], Result] = add,
+    stage: str = "",
+) -> Result:
+    """Compare the points `own` (numbers, ascending) with all points, exactly.
+
+    The points are cut into pieces. Of each, `begin` makes empty results, `update` adds blocks, and `pack` makes them
+    small, as they may be sent between processes; `merge` joins the results of two pieces, in order.
+    """
     panels = Panels(context)
     shared, numbers = panels.of(np.ascontiguousarray(points.take(own))), panels.of(np.asarray(own, np.int64))
     step = max(64, min(16_384, 2**22 // points.n_features))
@@ -69,19 +65,19 @@ def scan_points(points: Rows, own: np.ndarray, loop: ScanLoop[Result], context: 
         rows, sample_ids = shared.whole(), numbers.whole()
         lanes = [slice(*lane) for lane in ranges(len(sample_ids), _LANES)]
         columns = [_in_tiles(rows[lane]) for lane in lanes]
-        results = loop.begin(len(sample_ids))
+        results = begin()
         for start in range(*piece, step):
             stop = min(start + step, piece[1])
             block, ids = np.ascontiguousarray(points.read(start, stop)), np.arange(start, stop)
             for lane, some in zip(lanes, columns, strict=True):
-                loop.update(some, sample_ids[lane], block, ids, lane, results)
-        return loop.pack(results)
+                update(Scanned(lane, some, sample_ids[lane], block, ids), results)
+        return pack(results)
 
     pieces = ranges(points.n_rows, piece_rows)
     with context.workers.progress.stage(stage, len(pieces)) if stage else nullcontext():
         results = context.workers.map(scan_piece, pieces, count=bool(stage))
     panels.clear()
-    return reduce(loop.merge, results)
+    return reduce(merge, results)
 
 
 def _in_tiles(samples: np.ndarray) -> np.ndarray:
@@ -91,64 +87,6 @@ def _in_tiles(samples: np.ndarray) -> np.ndarray:
     columns = np.zeros((samples.shape[1], -(-len(samples) // TILE) * TILE), np.float32)
     columns[:, : len(samples)] = samples.T
     return columns
-
-
-class NearestPoints(NamedTuple):
-    """The nearest points of each sample, nearest first, and a histogram of all distances."""
-
-    squares: np.ndarray
-    ids: np.ndarray
-    counts: Any  # a sparse row once it is packed
-
-
-@dataclass(frozen=True)
-class NearestLoop(ScanLoop[NearestPoints]):
-    """Finds the nearest points of each sample, and counts all distances in `n_bins` bins.
-
-    `products` computes the distances; by default they are those of straight lines.
-    """
-
-    n_keep: int
-    n_bins: int = 0
-    products: Products | None = None
-
-    def begin(self, n_samples: int) -> NearestPoints:
-        """Start with empty lists."""
-        squares = np.full((n_samples, self.n_keep), np.inf, np.float32)
-        return NearestPoints(squares, np.full(squares.shape, -1, np.int64), np.zeros(self.n_bins, np.int64))
-
-    def update(
-        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: NearestPoints
-    ) -> None:
-        """Add a block."""
-        from scalable_gpe.loops import scan
-
-        if self.products is None:
-            scan.nearest_rows(columns, own, block, ids, into.squares[lane], into.ids[lane], into.counts)
-            return
-        samples, points = (self.products.matrix(rows) for rows in (columns.T[: len(own)], block))
-        squares = self.products.all_squares(samples, points).astype(np.float32)
-        squares[own[:, None] == ids] = np.inf
-        scan.count_bins(squares[squares < np.inf], into.counts, 1)
-        numbers = np.broadcast_to(ids, squares.shape)
-        into.squares[lane], into.ids[lane] = self._nearest((into.squares[lane], squares), (into.ids[lane], numbers))
-
-    def pack(self, results: NearestPoints) -> NearestPoints:
-        """Drop empty bins."""
-        from scipy.sparse import csr_matrix
-
-        return results._replace(counts=csr_matrix(results.counts)) if self.n_bins else results
-
-    def merge(self, left: NearestPoints, right: NearestPoints) -> NearestPoints:
-        """Keep the nearest points of both pieces."""
-        nearest = self._nearest((left.squares, right.squares), (left.ids, right.ids))
-        return NearestPoints(*nearest, left.counts + right.counts)
-
-    def _nearest(self, squares: Sequence[np.ndarray], ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The nearest of several lists of each sample."""
-        all_squares, all_ids = np.concatenate(squares, axis=1), np.concatenate(ids, axis=1)
-        best = np.lexsort((all_ids, all_squares))[:, : self.n_keep]
-        return np.take_along_axis(all_squares, best, 1), np.take_along_axis(all_ids, best, 1)
 
 
 def recall_half_width(shares: np.ndarray) -> float:
@@ -194,32 +132,74 @@ class ExactSample:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all points are in the sample."""
         return len(self.points) == self.n_points
 
     def shares(self, lengths: np.ndarray) -> np.ndarray:
-        """Share of true neighbours in the list of each sampled point."""
         found: np.ndarray = (lengths <= self.reach[:, None]).mean(axis=1)
         return found
 
     @property
     def reach(self) -> np.ndarray:
         """Distance of each sampled point to its last true neighbour, and a little more than rounding."""
-        reach: np.ndarray = np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
-        return reach
+        return np.sqrt(self.nearest[:, -1].astype(np.float64)) * (1 + 1e-5)
+
+
+def nearest_points(
+    points: Rows,
+    own: np.ndarray,
+    n_keep: int,
+    context: Context,
+    *,
+    n_bins: int = 0,
+    products: Products | None = None,
+    stage: str = "",
+) -> ExactSample:
+    """Find the nearest points of the points `own`, and count all distances in `n_bins` bins.
+
+    `products` computes the distances; by default they are those of straight lines.
+    """
+    from scipy.sparse import csr_matrix
+
+    from scalable_gpe.loops import points as loops
+
+    shape = len(own), n_keep
+
+    def begin() -> _Nearest:
+        return np.full(shape, np.inf, np.float32), np.full(shape, -1, np.int64), np.zeros(n_bins, np.int64)
+
+    def update(scanned: Scanned, into: _Nearest) -> None:
+        (lane, columns, numbers, block, ids), (kept_squares, kept_ids, counts) = scanned, into
+        if products is None:
+            loops.nearest_rows(columns, numbers, block, ids, kept_squares[lane], kept_ids[lane], counts)
+            return
+        squares = products.all_squares(*map(products.matrix, (columns.T[: len(numbers)], block))).astype(np.float32)
+        squares[numbers[:, None] == ids] = np.inf
+        loops.count_bins(squares[squares < np.inf], counts, 1)
+        all_ids = np.concatenate([kept_ids[lane], np.broadcast_to(ids, squares.shape)], axis=1)
+        all_squares = np.concatenate([kept_squares[lane], squares], axis=1)
+        kept_squares[lane], kept_ids[lane] = keep_nearest(all_squares, all_ids, n_keep)
+
+    def pack(found: _Nearest) -> _Nearest:
+        return *found[:2], csr_matrix(found[2])
+
+    def merge(left: _Nearest, right: _Nearest) -> _Nearest:
+        squares, ids = (np.concatenate(sides, axis=1) for sides in zip(left[:2], right[:2], strict=True))
+        return *keep_nearest(squares, ids, n_keep), left[2] + right[2]
+
+    squares, ids, counts = scan_points(points, own, begin, update, context, pack=pack, merge=merge, stage=stage)
+    return ExactSample(own, squares, ids, counts.toarray().ravel(), points.n_rows)
 
 
 def exact_sample(
     points: Rows, n_neighbors: int, random_state: int, context: Context, products: Products | None = None
 ) -> ExactSample:
     """Sample some points, and scan all points once."""
-    from scalable_gpe.loops.scan import N_BINS
+    from scalable_gpe.loops.points import N_BINS
 
     n_points = points.n_rows
     drawn = np.random.default_rng([random_state, 1]).choice(n_points, min(N_SAMPLES, n_points), replace=False)
     own = np.sort(drawn)
-    squares, ids, histogram = scan_points(points, own, NearestLoop(n_neighbors, N_BINS, products), context, "recall")
-    return ExactSample(own, squares, ids, histogram.toarray().ravel(), n_points)
+    return nearest_points(points, own, n_neighbors, context, n_bins=N_BINS, products=products, stage="recall")
 
 
 @dataclass(frozen=True)
@@ -268,7 +248,7 @@ class Scan:
 
 def bin_centres() -> np.ndarray:
     """Squared distance that represents each bin: the middle of the floats that fall into it."""
-    from scalable_gpe.loops.scan import N_BINS
+    from scalable_gpe.loops.points import N_BINS
 
     bits = (np.arange(N_BINS, dtype=np.int64) << 16) + 2**15
     with np.errstate(all="ignore"):
@@ -322,7 +302,7 @@ def _subtract_listed(
     points: Rows, rows: Sequence[tuple[int, np.ndarray]], histogram: np.ndarray, products: Products | None
 ) -> None:
     """Subtract the pairs of the graph from a histogram of all pairs."""
-    from scalable_gpe.loops import scan
+    from scalable_gpe.loops import points as loops
 
     left = np.concatenate([np.full(len(columns), row, np.int64) for row, columns in rows])
     right = np.concatenate([columns.astype(np.int64) for _, columns in rows])
@@ -332,7 +312,7 @@ def _subtract_listed(
         squares = np.empty(stop - start, np.float32)
         own, others = values[inverse[: stop - start]], values[inverse[stop - start :]]
         if products is None:
-            scan.pair_squares(own, others, squares)
+            loops.pair_squares(own, others, squares)
         else:
             squares[:] = products.row_squares(products.matrix(own), products.matrix(others))
-        scan.count_bins(squares, histogram, -1)
+        loops.count_bins(squares, histogram, -1)

@@ -3,8 +3,10 @@
 A *point* is a distinct row, and points are numbered in *storage order*. Everything public is in the user's order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +23,10 @@ class StorageOrder:
 
     @property
     def n_points(self) -> int:
-        """Number of distinct points."""
         return len(self.user_row)
 
     @property
     def n_rows(self) -> int:
-        """Number of the user's rows."""
         return self.n_points if self.group is None else len(self.group)
 
     def is_sound(self, n_rows: int, n_points: int) -> bool:
@@ -43,41 +43,32 @@ class StorageOrder:
     @cached_property
     def _number(self) -> np.ndarray:
         """Number of each point (storage order) in ascending order of first rows; only where rows repeat."""
-        assert self.group is not None
-        number = self.empty((self.n_points,), np.int32)
-        for start, stop in pieces(self.n_points):
-            number[start:stop] = take_rows(self.group, self.user_row[start:stop])
-        return number
+        return self._filled(
+            self.n_points, np.int32, lambda start, stop: take_rows(self.group, self.user_row[start:stop])
+        )
 
     @cached_property
     def position(self) -> np.ndarray:
         """Storage position of each of the user's rows."""
-        if self.group is None:
+        if (group := self.group) is None:
             return self.by_user
-        position = self.empty((self.n_rows,), np.int32)
-        for start, stop in pieces(self.n_rows):
-            position[start:stop] = take_rows(self.by_user, self.group[start:stop])
-        return position
+        return self._filled(self.n_rows, np.int32, lambda start, stop: take_rows(self.by_user, group[start:stop]))
 
     @cached_property
     def weights(self) -> np.ndarray:
         """How many of the user's rows are equal to each point (storage order)."""
-        weights, counts = self.empty((self.n_points,), np.float64), self._counts
-        for start, stop in pieces(self.n_points):
-            weights[start:stop] = 1.0 if counts is None else take_rows(counts, self._number[start:stop])
-        return weights
-
-    @property
-    def _counts(self) -> np.ndarray | None:
-        """How many of the user's rows are equal to each point (ascending order of first rows); None: one each."""
         if self.group is None:
-            return None
-        counts = self.empty((self.n_points,), np.int32)
-        for start, stop in pieces(self.n_points):
-            counts[start:stop] = 0
+            return self._filled(self.n_points, np.float64, lambda start, stop: 1.0)
+        counts = self._filled(self.n_points, np.int32, lambda start, stop: 0)  # in ascending order of first rows
         for start, stop in pieces(self.n_rows):  # most rows are the first of their point: these counts are together
             np.add.at(counts, self.group[start:stop], 1)
-        return counts
+        return self._filled(self.n_points, np.float64, lambda start, stop: take_rows(counts, self._number[start:stop]))
+
+    def _filled(self, length: int, dtype: Any, values: Callable[[int, int], Any]) -> np.ndarray:
+        out = self.empty((length,), dtype)
+        for start, stop in pieces(length):
+            out[start:stop] = values(start, stop)
+        return out
 
     @cached_property
     def rows_by_point(self) -> tuple[np.ndarray, np.ndarray]:
@@ -91,9 +82,8 @@ class StorageOrder:
         for start, stop in pieces(self.n_points):
             bounds[start + 1 : stop + 1] = total + np.cumsum(self.weights[start:stop].astype(np.int64))
             total = int(bounds[stop])
-        rows, place = self.empty((self.n_rows,), np.int64), self.empty((self.n_points,), np.int64)
-        for start, stop in pieces(self.n_points):
-            place[start:stop] = bounds[start:stop]
+        rows = self.empty((self.n_rows,), np.int64)
+        place = self._filled(self.n_points, np.int64, lambda start, stop: bounds[start:stop])
         for start, stop in pieces(self.n_rows):
             sparse.place_rows(self.position[start:stop], start, place, rows)
         return rows, bounds
@@ -130,3 +120,33 @@ def _below(numbers: np.ndarray, end: int) -> bool:
         int(numbers[start:stop].min()) >= 0 and int(numbers[start:stop].max()) < end
         for start, stop in pieces(len(numbers))
     )
+
+
+def nearest_rows(
+    points: np.ndarray, distances: np.ndarray, order: StorageOrder, n_nearest: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first `n_nearest` rows of lists of points (storage order, -1 at the end of a shorter list).
+
+    Returns the numbers of the user's rows, -1 where a list is shorter, and their distances.
+    """
+    rows, bounds = order.rows_by_point
+    counts = np.where(points >= 0, bounds[points + 1] - bounds[points], 0)
+    ends = np.cumsum(counts, axis=1)
+    numbers = np.full((len(points), n_nearest), -1, np.int64)
+    lengths = np.full(numbers.shape, np.inf, distances.dtype)
+    for place in range(n_nearest):
+        at = np.flatnonzero(ends[:, -1] > place)
+        column = (ends[at] <= place).sum(axis=1)  # the point that holds the row at this place
+        before = ends[at, column] - counts[at, column]
+        numbers[at, place] = rows[bounds[points[at, column]] + place - before]
+        lengths[at, place] = distances[at, column]
+    return numbers, lengths
+
+
+def own_row_first(numbers: np.ndarray) -> np.ndarray:
+    """Put row i at the head of list i, where it stands among rows that are equal to it, or behind the last of them."""
+    own = np.arange(len(numbers))[:, None]
+    missing = ~(numbers == own).any(axis=1, keepdims=True)
+    place = np.where(missing, numbers.shape[1] - 1, (numbers == own).argmax(axis=1)[:, None])
+    later = np.where(np.arange(1, numbers.shape[1]) <= place, numbers[:, :-1], numbers[:, 1:])
+    return np.concatenate([own, later], axis=1)

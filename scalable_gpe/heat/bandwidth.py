@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.graph.components import count_components
-from scalable_gpe.graph.edges import Block
+from scalable_gpe.graph.edges import Block, count_components
 from scalable_gpe.graph.neighbors import NeighborGraph
 
 RULES = ("auto", "global", "local", "bgh")

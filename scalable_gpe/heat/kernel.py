@@ -10,10 +10,9 @@ import numpy as np
 from scalable_gpe.errors import DamageError, TruncationWarning, warn
 from scalable_gpe.execution.context import Context, StoredResult, complete_alone
 from scalable_gpe.execution.panels import Panel, Panels
-from scalable_gpe.graph.components import component_roots, count_components
-from scalable_gpe.graph.edges import Block, Edges
+from scalable_gpe.graph.edges import Block, Edges, component_roots, count_components
 from scalable_gpe.graph.neighbors import NeighborGraph
-from scalable_gpe.graph.recall import N_SAMPLES, ScanLoop, scan_points
+from scalable_gpe.graph.recall import N_SAMPLES, Scanned, scan_points
 from scalable_gpe.graph.storage_order import StorageOrder
 from scalable_gpe.heat.bandwidth import (
     check_epsilon,
@@ -297,36 +296,23 @@ def _missing_weight(kernel: SparseKernel) -> float | None:
     return nearest.missing_weight(left * right)
 
 
-@dataclass(frozen=True)
-class _DenseMass(ScanLoop[np.ndarray]):
-    """Sums rows of the dense kernel; the bandwidth of a pair is the sample's factor times the point's factor."""
-
-    epsilon: np.ndarray
-    scales: LocalScales | None
-
-    def begin(self, n_samples: int) -> np.ndarray:
-        """Start with no mass."""
-        return np.zeros(n_samples)
-
-    def update(
-        self, columns: np.ndarray, own: np.ndarray, block: np.ndarray, ids: np.ndarray, lane: slice, into: np.ndarray
-    ) -> None:
-        """Add a block."""
-        from scalable_gpe.loops import scan
-
-        scale = np.ones(len(ids), np.float32) if self.scales is None else self.scales.sigma[ids]
-        scan.dense_mass(columns, own, block, ids, self.epsilon[lane], scale, into[lane])
-
-
 def row_masses(kernel: SparseKernel, points: Rows, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row sums without the diagonal, for some rows (ascending): of the dense kernel, and of this one."""
+    from scalable_gpe.loops import points as loops
+
     scales = kernel.scales
     if scales is None:
         epsilon = np.full(len(own), kernel.stored_epsilon, dtype=np.float64)
     else:
         epsilon = scales.sigma[own].astype(np.float64)
-    dense = scan_points(points, own, _DenseMass(epsilon, scales), kernel.context)
-    sums = np.empty(len(own))
+
+    def add_masses(some: Scanned, masses: np.ndarray) -> None:
+        scale = np.ones(len(some.ids), np.float32) if scales is None else scales.sigma[some.ids]
+        loops.dense_mass(*some[1:], epsilon[some.lane], scale, masses[some.lane])
+
+    n_rows = len(own)
+    dense = scan_points(points, own, lambda: np.zeros(n_rows), add_masses, kernel.context)
+    sums = np.empty(n_rows)
     for i, _, weights in kernel.edges.rows(own):
         sums[i] = weights.sum(dtype=np.float64) - 1
     return dense, sums

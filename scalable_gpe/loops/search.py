@@ -9,7 +9,7 @@ returned are float64 sums of float32 rows (`vectors.exact_square`).
 import numpy as np
 
 from scalable_gpe.loops.compiled import inner_loop, search_loop
-from scalable_gpe.loops.sorting import insert_nearest, is_nearer
+from scalable_gpe.loops.points import insert_nearest, is_nearer
 from scalable_gpe.loops.vectors import exact_square, four_squares, projection
 
 _NODE_SAMPLE = 64  # rows that choose the direction of a split

@@ -8,7 +8,6 @@ import numpy as np
 
 from scalable_gpe.loops.compiled import njit
 from scalable_gpe.loops.row_product import row_product
-from scalable_gpe.loops.sorting import sort_by_rank
 
 
 @njit(nogil=True, cache=True)
@@ -176,6 +175,26 @@ def _join_edges(indices, distances, targets, sources, lengths, first_row, place,
 
 
 @njit(nogil=True, cache=True)
+def sort_by_rank(points, values, start, stop, rank):
+    """Sort the points from `start` to `stop` and their values in place by the rank of the point.
+
+    A shell sort: rows are short, and hubs are few.
+    """
+    gap = 1
+    while 3 * gap + 1 < stop - start:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for e in range(start + gap, stop):
+            j, d = points[e], values[e]
+            f = e
+            while f >= start + gap and rank[points[f - gap]] > rank[j]:
+                points[f], values[f] = points[f - gap], values[f - gap]
+                f -= gap
+            points[f], values[f] = j, d
+        gap //= 3
+
+
+@njit(nogil=True, cache=True)
 def merge_rows(place, rank, indptr, column, length):
     """Sort the entries of each row by rank, in place, and close the gaps that double entries leave."""
     kept = 0
@@ -282,3 +301,19 @@ def centre_rows(values, weights, means, scale):
     for i in range(values.shape[0]):
         for c in range(values.shape[1]):
             values[i, c] = scale[i] * (values[i, c] - weights[i] * means[c])
+
+
+@njit(nogil=True, cache=True)
+def rotate_rows(values, axes, out):
+    """``out = values @ axes`` in float64, each row by itself: its bytes do not depend on the rows beside it."""
+    width = axes.shape[1]
+    total = np.empty(width)
+    for i in range(len(values)):
+        for c in range(width):
+            total[c] = 0.0
+        for j in range(axes.shape[0]):
+            value = np.float64(values[i, j])
+            for c in range(width):
+                total[c] += value * axes[j, c]
+        for c in range(width):
+            out[i, c] = total[c]

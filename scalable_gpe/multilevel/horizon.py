@@ -23,8 +23,7 @@ import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
-from scalable_gpe.graph.components import component_roots
-from scalable_gpe.graph.edges import Block
+from scalable_gpe.graph.edges import Block, component_roots
 from scalable_gpe.heat.kernel import JOINED, shared_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import LEAST_SHARE, OrdinaryRows, in_small_groups

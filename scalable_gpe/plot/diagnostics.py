@@ -10,7 +10,7 @@ from scalable_gpe import checks
 from scalable_gpe.checks import Power
 from scalable_gpe.formatting import Estimate, audit_shares, power_title
 from scalable_gpe.plot.figures import axes_for, new_figure
-from scalable_gpe.spectral.density import FEW_DIRECTIONS, Spectrum
+from scalable_gpe.spectral.lanczos import FEW_DIRECTIONS, Spectrum
 
 _COUNTS = {
     "effective_neighbors": "effective neighbours (median row)",

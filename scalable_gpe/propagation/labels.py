@@ -155,8 +155,7 @@ def _members(given: Any, n_rows: int, names: np.ndarray | None, name: str) -> It
     values = np.asarray(in_order_of(names, given, name))
     if values.shape != (n_rows,):
         raise ValueError(f"{name} must have masks of the {n_rows} rows; got one of {values.shape}.")
-    rows: list[int] = np.flatnonzero(values).tolist()
-    return rows
+    return np.flatnonzero(values).tolist()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.propagation.labels import GivenLabels, Sources, check_labels
 from scalable_gpe.propagation.solutions import (
+    HARMONIC,
     METHODS,
     N_LIVE,
     POISSON,
@@ -31,8 +32,8 @@ from scalable_gpe.storage.blocks import ranges
 from scalable_gpe.storage.records import labels_name
 from scalable_gpe.storage.store import ArrayStore, MemoryStore, read_whole, write_whole
 
-_TOL = {SPREADING: 1e-5}  # scikit-learn's LabelSpreading stops at 1e-3
-_TOL_OF_OTHERS = 1e-6  # labels are few, and far: small differences decide
+# scikit-learn's LabelSpreading stops at 1e-3; for the others labels are few, and far: small differences decide
+_TOL = {SPREADING: 1e-5, HARMONIC: 1e-6, POISSON: 1e-6}
 HORIZON = 100.0  # of spreading: alpha = .99, as Zhou et al. (2004)
 _REMEDIES = "Raise tol, or use method='spreading'.", "Raise tol, or pass a smaller horizon."
 _ENTRIES = 2**20  # of a matrix that are normalised at once
@@ -162,7 +163,8 @@ def propagate(
     if not isinstance(heat, HeatKernel):
         raise TypeError(f"heat must be a HeatKernel, as heat_kernel returns it; got {type(heat).__name__}.")
     checks.check_choice(method, METHODS, "method")
-    tol, horizon = _check_tol(tol, method), _check_horizon(horizon, method)
+    tol = _TOL[method] if tol == "auto" else checks.check_positive(tol, "tol")
+    horizon = _check_horizon(horizon, method)
     graph = heat.kernel.graph
     given = check_labels(labels, heat.shape[0], dropped=None if graph is None else graph.dropped)
     check_options(storage_options, store)
@@ -172,10 +174,6 @@ def propagate(
         is_locked = arrays.location == heat.context.store.location and heat.context.workers.remote
         with contextlib.nullcontext() if is_locked else arrays.exclusive():
             return _found_or_made(heat, given, method, horizon, tol, context)
-
-
-def _check_tol(tol: float | str, method: str) -> float:
-    return _TOL.get(method, _TOL_OF_OTHERS) if tol == "auto" else checks.check_positive(tol, "tol")
 
 
 def _check_horizon(horizon: Any, method: str) -> float | None:

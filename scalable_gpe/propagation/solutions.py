@@ -81,8 +81,7 @@ class Reached:
         components = self.groups[0]
         own = np.zeros(stop - start, np.int32) if self.roots is None else self.roots.rows(start, stop)
         at = np.minimum(np.searchsorted(components, own), len(components) - 1)
-        number: np.ndarray = np.where(components[at] == own, at, -1)
-        return number
+        return np.where(components[at] == own, at, -1)
 
     @cached_property
     def shares(self) -> np.ndarray:
@@ -95,8 +94,7 @@ class Reached:
 
     def among(self, components: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Values of the components with labels, of those of all components."""
-        found: np.ndarray = values[np.searchsorted(components, self.groups[0])]
-        return found
+        return values[np.searchsorted(components, self.groups[0])]
 
     def count_rows(self) -> tuple[int, int]:
         """Number of the user's rows that no label reaches, and of those that labels of one class alone reach."""

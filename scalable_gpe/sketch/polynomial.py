@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.filters import Filter, Power
+from scalable_gpe.spectral.lanczos import Spectrum
 
 # measured rounding of a whole expansion, relative to its first vector and to the size of its coefficients
 _ROUNDING = {"single": 4e-8, "double": 1e-16}

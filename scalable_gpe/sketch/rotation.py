@@ -42,10 +42,10 @@ class Axes:
 
     def rotate(self, values: np.ndarray, count: int) -> np.ndarray:
         """Coordinates of some rows along the first axes, in float32."""
-        from scalable_gpe.loops import rotation
+        from scalable_gpe.loops import sparse
 
         out = np.empty((len(values), count), np.float32)
-        rotation.rotate_rows(np.ascontiguousarray(values), self.leading(count), out)
+        sparse.rotate_rows(np.ascontiguousarray(values), self.leading(count), out)
         return out
 
     def rotate_back(self, values: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -40,8 +40,7 @@ class Filter:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, np.float64)
-        values: np.ndarray = x**self.first / (1 - x + x / self.power) if self.cumulative else x**self.power
-        return values
+        return x**self.first / (1 - x + x / self.power) if self.cumulative else x**self.power
 
     def parts(self, count: int) -> tuple[int, ...]:
         """Split ``x^(power - 1)`` into `count` nearly equal powers."""

@@ -10,7 +10,7 @@ from scipy.stats import chi2, kstest
 
 import scalable_gpe as gpe
 from scalable_gpe import accuracy
-from scalable_gpe.accuracy.exact_rows import ExactRows
+from scalable_gpe.accuracy.samples import ExactRows
 from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, distances
 from scalable_gpe.execution.memory_plan import MemoryPlan
 from scalable_gpe.spectral.filters import Filter

@@ -8,7 +8,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe.execution import memory_plan, resources
 from scalable_gpe.execution.memory_plan import block_sizes
-from scalable_gpe.graph.cells import parts, rounds
+from scalable_gpe.graph import cells, parts
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_fea
         kept.append((before, order, result))
         return result
 
-    monkeypatch.setattr(rounds, "mend_borders", mend)
+    monkeypatch.setattr(cells, "mend_borders", mend)
     graphs = [gpe.neighbor_graph(X, 10, method="cells", recall=0.5, n_jobs=n_jobs) for n_jobs in (1, 2)]
     assert len(kept) == 10  # five parts, twice
     np.testing.assert_array_equal(graphs[0].indices, graphs[1].indices)
@@ -49,7 +49,7 @@ def test_rows_near_borders_find_their_neighbours(small_parts, monkeypatch, n_fea
 
 
 def test_a_poor_search_compares_all_rows_again(small_parts, monkeypatch):
-    monkeypatch.setattr(rounds, "mend_borders", lambda *_: pytest.fail("recall is too low for that"))
+    monkeypatch.setattr(cells, "mend_borders", lambda *_: pytest.fail("recall is too low for that"))
     gpe.neighbor_graph(gpe.datasets.patches(6000, 8, random_state=0), 10, method="cells", recall=1.0)
 
 
@@ -70,7 +70,7 @@ def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch)
             monkeypatch.setattr(parts, "descend", descend)
             tracemalloc.stop()
 
-    monkeypatch.setattr(rounds, "mend_borders", mend)
+    monkeypatch.setattr(cells, "mend_borders", mend)
     # memory is traced for the whole process
     monkeypatch.setattr(memory_plan.MemoryPlan, "parts_at_once", lambda self: 1)
     gpe.neighbor_graph(gpe.datasets.patches(6000, 16, random_state=0), 16, method="cells", recall=0.5)
@@ -80,7 +80,7 @@ def test_a_round_near_borders_holds_what_the_plan_says(small_parts, monkeypatch)
 
 def test_a_round_over_all_rows_finds_what_the_last_parts_missed(monkeypatch):
     """Rows that were in one part may still be neighbours that were not found there: here it only looked into leaves."""
-    monkeypatch.setattr(rounds, "_MAX_ROUNDS", 2)
+    monkeypatch.setattr(cells, "_MAX_ROUNDS", 2)
     X = np.random.default_rng(0).standard_normal((12_000, 16)).astype(np.float32)
     descend, n_calls = parts.descend, 0
 
@@ -108,7 +108,7 @@ def test_borders_that_gain_little_are_followed_by_all_rows(small_parts, monkeypa
         rounds_made.append("all")
         return parts.search_part(*given)
 
-    monkeypatch.setattr(rounds, "mend_borders", mend)
-    monkeypatch.setattr(rounds, "search_part", search)
+    monkeypatch.setattr(cells, "mend_borders", mend)
+    monkeypatch.setattr(cells, "search_part", search)
     graph = gpe.neighbor_graph(gpe.datasets.patches(6000, 8, random_state=0), 10, method="cells", recall=0.97)
     assert rounds_made[:15] == [*["all"] * 5, *["borders"] * 5, *["all"] * 5] and graph.recall > 0.97

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import connected_components
 import scalable_gpe as gpe
 from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.graph.components import component_roots, count_components
+from scalable_gpe.graph.edges import component_roots, count_components
 
 
 def kernel_of(matrix, block_rows):

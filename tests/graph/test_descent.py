@@ -7,9 +7,9 @@ import pytest
 from numba import njit
 
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells import descent
-from scalable_gpe.graph.cells.descent import Labels, SortedLists, descend, listed_rows, start_lists
-from scalable_gpe.graph.cells.plan import Effort, seed_of
+from scalable_gpe.graph import descent
+from scalable_gpe.graph.descent import Labels, SortedLists, descend, listed_rows, start_lists
+from scalable_gpe.graph.parts import seed_of
 from scalable_gpe.loops import descent as loops
 from scalable_gpe.loops.vectors import exact_square, four_squares
 
@@ -80,7 +80,7 @@ def test_lists_begin_sorted_without_repeats(rng):
     known[:, 1] = (np.arange(300) + 1) % 300
     found = np.stack([(np.arange(300) + step) % 300 for step in (2, 1, 2, 5)], axis=1).astype(np.int32)
     lists = start_lists(X, known, found, 9, ALONE)
-    rows = listed_rows(lists, ALONE)
+    rows = listed_rows(lists.entries, ALONE)
     assert (np.diff(lists.entries.astype(float), axis=1) >= 0).all()
     assert (np.sort(rows, axis=1)[:, -3:] == np.sort((np.arange(300)[:, None] + [1, 2, 5]) % 300, axis=1)).all()
     assert (rows[:, 3:] == -1).all() and (rows[:, :3] >= 0).all()
@@ -91,9 +91,9 @@ def test_lists_begin_sorted_without_repeats(rng):
 def test_finds_the_neighbours_from_random_lists(rng):
     X = rng.standard_normal((1500, 4)).astype(np.float32)
     lists = random_lists(X, 16, rng)
-    descend(X, Labels(1500), lists, Effort(16, 16, 0.002), partial(seed_of, 0), ALONE)
+    descend(X, Labels(1500), lists, 16, 0.002, partial(seed_of, 0), ALONE)
     np.testing.assert_array_equal(lists.reach, lists.entries[:, -1] >> np.uint64(32))
-    rows = listed_rows(lists, ALONE)
+    rows = listed_rows(lists.entries, ALONE)
     assert (rows != np.arange(1500)[:, None]).all()
     assert all(len(set(row)) == 16 for row in rows.tolist())
     found = np.mean([len(np.intersect1d(a, b)) for a, b in zip(rows[:, :10], neighbors(X, 10), strict=True)]) / 10
@@ -109,7 +109,7 @@ def test_lists_do_not_depend_on_threads(n_sent, rng, monkeypatch):
     for n_threads in (1, 2, 5):
         lists = copied(begin)
         with Workers(n_threads) as team:
-            descend(X, Labels(3000), lists, Effort(12, 12, 0.002), partial(seed_of, 3), team)
+            descend(X, Labels(3000), lists, 12, 0.002, partial(seed_of, 3), team)
         results.append(lists.entries)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
@@ -124,13 +124,14 @@ def test_rows_with_a_label_in_common_are_not_compared(rng):
         for _ in range(fill):
             labels.add(np.arange(400))
         labels.add(np.full(400, 7))
-        descend(X, labels, lists, Effort(12, 12, 0.002), partial(seed_of, 0), ALONE)
-        np.testing.assert_array_equal(listed_rows(lists, ALONE), listed_rows(begin, ALONE))
+        descend(X, labels, lists, 12, 0.002, partial(seed_of, 0), ALONE)
+        np.testing.assert_array_equal(listed_rows(lists.entries, ALONE), listed_rows(begin.entries, ALONE))
     labels, lists = Labels(400), copied(begin)
     labels.add(np.arange(400) // 200)
-    descend(X, labels, lists, Effort(12, 12, 0.002), partial(seed_of, 0), ALONE)
+    descend(X, labels, lists, 12, 0.002, partial(seed_of, 0), ALONE)
     fresh = [
-        set(new) - set(old) for new, old in zip(*(listed_rows(x, ALONE).tolist() for x in (lists, begin)), strict=True)
+        set(new) - set(old)
+        for new, old in zip(*(listed_rows(x.entries, ALONE).tolist() for x in (lists, begin)), strict=True)
     ]
     assert any(fresh)
     assert all(other // 200 != row // 200 for row, others in enumerate(fresh) for other in others)
@@ -143,7 +144,7 @@ def test_samples_hold_candidates_once_and_all_of_them_if_they_are_few(rng):
     for others in (known, found):
         others[others == np.arange(500)[:, None]] = -1
     entries = start_lists(X, known, found, 10, ALONE).entries
-    rows, is_new = listed_rows(SortedLists(entries, np.empty(0, np.uint32)), ALONE), entries & np.uint64(1) == 1
+    rows, is_new = listed_rows(entries, ALONE), entries & np.uint64(1) == 1
     n_sampled = 8
     samples, n_samples = np.empty((1000, n_sampled), np.uint32), np.empty(1000, np.uint8)
     highest = np.empty((500, 2), np.uint32)

@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 import scalable_gpe as gpe
 from scalable_gpe.errors import RecallWarning
 from scalable_gpe.formatting import report_lines
-from scalable_gpe.graph.cells import descent, rounds
+from scalable_gpe.graph import cells, descent
 from scalable_gpe.html_report.sections import tiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -95,7 +95,7 @@ def test_without_points_and_in_a_store(X, poor_lists, tmp_path):
 
 def test_the_warning_says_what_low_recall_costs(monkeypatch):
     monkeypatch.setattr(descent, "MAX_STEPS", 0)  # two trees alone miss many neighbours
-    monkeypatch.setattr(rounds, "_MAX_ROUNDS", 1)
+    monkeypatch.setattr(cells, "_MAX_ROUNDS", 1)
     X = np.random.default_rng(0).standard_normal((2000, 20))
     options = {"n_neighbors": 8, "method": "cells", "power": 2, "n_components": 2}
     with pytest.warns(RecallWarning, match="missing_weight of the report"):

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 import scalable_gpe as gpe
 from scalable_gpe.errors import RecallWarning
 from scalable_gpe.execution.memory_plan import block_sizes
-from scalable_gpe.graph.cells import rounds
+from scalable_gpe.graph import cells
 from scalable_gpe.graph.recall import recall_half_width
 
 METHODS = ("kdtree", "brute", "cells")
@@ -109,7 +109,7 @@ def test_recall_of_lists_that_miss_some():
 
 def test_poor_recall_warns(monkeypatch):
     """Points without structure in many dimensions: one round by cells does not find all of their neighbours."""
-    monkeypatch.setattr(rounds, "_MAX_ROUNDS", 1)
+    monkeypatch.setattr(cells, "_MAX_ROUNDS", 1)
     X = np.random.default_rng(0).standard_normal((2000, 200))
     with pytest.warns(RecallWarning, match=r"below recall=1\.0"):
         graph = gpe.neighbor_graph(X, 8, method="cells", recall=1.0)
@@ -117,7 +117,7 @@ def test_poor_recall_warns(monkeypatch):
 
 
 def test_rows_with_holes_are_searched_again():
-    from scalable_gpe.graph.brute import AllPairs
+    from scalable_gpe.graph.exact import AllPairs
     from scalable_gpe.graph.search import drop_self, repair
 
     X = np.random.default_rng(4).standard_normal((50, 3)).astype(np.float32)

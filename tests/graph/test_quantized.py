@@ -6,8 +6,8 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells import parts, quantized
-from scalable_gpe.graph.cells.quantized import in_bytes
+from scalable_gpe.graph import parts
+from scalable_gpe.graph.trees import in_bytes
 from scalable_gpe.loops.vectors import BYTES_AT_ONCE, four_squares
 
 ALONE = Workers(1)
@@ -69,7 +69,7 @@ def test_lists_are_as_good_as_with_floats(rng, monkeypatch):
     X = curved(rng, 3000)
     exact = gpe.neighbor_graph(X, 10, method="brute")
     asked = []
-    monkeypatch.setattr(parts, "in_bytes", lambda *given: asked.append(quantized.in_bytes(*given)) or asked[-1])
+    monkeypatch.setattr(parts, "in_bytes", lambda *given: asked.append(in_bytes(*given)) or asked[-1])
     in_whole_numbers = gpe.neighbor_graph(X, 10, method="cells", recall=0.99)
     assert asked and all(one is not None for one in asked)
     monkeypatch.setattr(parts, "in_bytes", lambda *given: None)

@@ -11,7 +11,7 @@ import zarr
 import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.execution.memory_plan import block_sizes
-from scalable_gpe.graph import rounding
+from scalable_gpe.graph import points
 
 REFUSED = "must keep the distances between near rows"
 OPTIONS = {"n_components": 4, "power": (1, 8), "progress": False}
@@ -215,7 +215,7 @@ def test_what_is_accepted_is_right(gap):
 
 def test_usual_rows_are_not_read_again(monkeypatch):
     """Neither rows in double precision that float32 holds well, nor repeats."""
-    monkeypatch.setattr(rounding, "_compare", None)
+    monkeypatch.setattr(points, "_compare", None)
     X = (gpe.datasets.torus(500) + 1000) / 3
     for rows in (X, np.repeat(X, 2, axis=0), X.astype(np.float32), 1e9 * X, sp.csr_matrix(X)):
         assert gpe.neighbor_graph(rows, 10).storage_order.n_points == 500

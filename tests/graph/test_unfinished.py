@@ -1,28 +1,20 @@
 """An unfinished graph is resumed only for the same rows and the same libraries."""
 
-import pickle
 import shutil
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-import scipy.spatial
 from scipy.spatial import cKDTree
 
 import scalable_gpe as gpe
 from scalable_gpe.errors import DamageError, StoreError
-from scalable_gpe.execution.context import local_context, make_context
+from scalable_gpe.execution.context import local_context
 from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.process import versions
-from scalable_gpe.execution.resources import ProblemSize
-from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells.rounds import _check_order
-from scalable_gpe.graph.recall import exact_sample
-from scalable_gpe.graph.search import SearchParameters, search
-from scalable_gpe.graph.unfinished import GraphInput
-from scalable_gpe.io.rows import open_rows
-from scalable_gpe.storage.store import MemoryStore
+from scalable_gpe.graph.cells import _check_order
+from scalable_gpe.graph.stored_graph import GraphInput
 from scalable_gpe.storage.zarr_store import ZarrStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
@@ -179,22 +171,6 @@ def test_a_graph_is_not_repaired_with_other_libraries(X, tmp_path):
 def another_build(monkeypatch):
     """Let scipy's trees order points otherwise, as another build of the library may."""
     monkeypatch.setattr("scipy.spatial.cKDTree", partial(cKDTree, leafsize=3))
-
-
-def test_a_worker_uses_the_order_of_the_caller(X, monkeypatch):
-    rows = open_rows(X, "euclidean")
-    context = make_context(MemoryStore(), Workers(1), ProblemSize(N_ROWS, 3, 6))
-    parameters = SearchParameters(n_neighbors=6, metric="euclidean", method="kdtree", recall=0.95, random_state=0)
-    sample = exact_sample(rows, 6, 0, context)
-    found = search(rows, 6, "kdtree", sample, parameters, context, "graph/0")
-    sent = pickle.dumps(found)
-    expected = found.lists(1000, 1100), X[found.order[1000:1100]]
-    another_build(monkeypatch)
-    assert (cKDTree(X).indices != scipy.spatial.cKDTree(X).indices).any()
-    received = pickle.loads(sent)
-    np.testing.assert_array_equal(received.rows(1000, 1100), expected[1])
-    for got, one in zip(received.lists(1000, 1100), expected[0], strict=True):
-        np.testing.assert_array_equal(got, one)
 
 
 @pytest.mark.parametrize("at", ["lists", "edges"])

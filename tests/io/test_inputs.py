@@ -167,7 +167,7 @@ def test_the_first_pass_reads_in_pieces(monkeypatch):
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 512 * 8 * opened.n_features)
     assert max(stop - start for start, stop in opened.steps(0, n_rows)) == 512
     from scalable_gpe.execution.context import local_context
-    from scalable_gpe.graph.duplicates import hash_rows
+    from scalable_gpe.graph.points import hash_rows
 
     hash_rows(opened, local_context(n_rows))
     assert source.largest == 512 and source.total == n_rows

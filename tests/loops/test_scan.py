@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalable_gpe.loops import scan
+from scalable_gpe.loops import points
 
 
 @pytest.mark.parametrize("n_rows", [1, 4, 103])
@@ -12,7 +12,9 @@ def test_tiles_have_the_bits_of_a_plain_loop(n_rows):
     block = rng.standard_normal((n_rows, 37)).astype(np.float32)
     samples = rng.standard_normal((37, 64)).astype(np.float32)
     best, ids = np.full((50, 5), np.inf, np.float32), np.full((50, 5), -1, np.int64)
-    scan.nearest_rows(samples, np.full(50, -1), block, np.arange(n_rows), best, ids, np.zeros(scan.N_BINS, np.int64))
+    points.nearest_rows(
+        samples, np.full(50, -1), block, np.arange(n_rows), best, ids, np.zeros(points.N_BINS, np.int64)
+    )
     squares = np.zeros((n_rows, 50), np.float32)
     for feature in range(37):
         squares += (block[:, feature, None] - samples[feature, :50]) ** 2

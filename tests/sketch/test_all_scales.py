@@ -23,8 +23,8 @@ from scalable_gpe.multilevel.horizon import (
     measure_horizon,
 )
 from scalable_gpe.sketch.polynomial import most_sweeps, plan_power
-from scalable_gpe.spectral.density import Spectrum
 from scalable_gpe.spectral.filters import Filter
+from scalable_gpe.spectral.lanczos import Spectrum
 
 
 def some_points(duplicates: bool = False) -> np.ndarray:

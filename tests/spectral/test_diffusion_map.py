@@ -118,14 +118,6 @@ def test_all_eigenvectors_of_a_disconnected_kernel(n_pieces, normalization):
         np.testing.assert_allclose(points.T @ points, np.diag(values**2), atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
-def test_five_tori_far_apart():
-    X = np.concatenate([gpe.datasets.torus(300, random_state=s) + 40 * s for s in range(5)])
-    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 16)))
-    np.testing.assert_allclose(gpe.diffusion_map(heat, 4)[1], 1, atol=1e-7)
-    assert gpe.diffusion_map(heat, 5)[1][4] < 1 - 1e-4
-
-
 @pytest.mark.filterwarnings("ignore::scalable_gpe.errors.ConnectivityWarning")
 def test_strays_are_components_of_the_kernel():
     """One component of the graph, but 18 rows whose weights are all below 1e-12."""

@@ -14,8 +14,8 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import StoreError
 from scalable_gpe.execution.context import local_context
 from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
-from scalable_gpe.graph import duplicates, search
-from scalable_gpe.graph.duplicates import distinct_rows
+from scalable_gpe.graph import points, search
+from scalable_gpe.graph.points import distinct_rows
 from scalable_gpe.storage import mapped as module
 from scalable_gpe.storage.mapped import (
     MappedArrays,
@@ -282,8 +282,8 @@ def test_hashes_of_a_bucket_do_not_fill_the_memory(tmp_path, monkeypatch):
     hashes = mapped.empty(str(tmp_path), (2**22, 2), np.uint64, KEPT)
     for start, stop in pieces(len(hashes)):
         hashes[start:stop] = np.random.default_rng(start).integers(0, 2**64, (stop - start, 2), np.uint64)
-    held, repeats = [], duplicates._repeats
-    monkeypatch.setattr(duplicates, "_repeats", lambda *given: held.append(in_memory()) or repeats(*given))
+    held, repeats = [], points._repeats
+    monkeypatch.setattr(points, "_repeats", lambda *given: held.append(in_memory()) or repeats(*given))
     monkeypatch.setattr(MemoryPlan, "compared_buckets", lambda plan, n_rows: 4)
     before = in_memory()
     assert distinct_rows(hashes, local_context(len(hashes))) is None

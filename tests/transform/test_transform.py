@@ -10,7 +10,7 @@ import scalable_gpe as gpe
 from scalable_gpe import exact
 from scalable_gpe.errors import ConnectivityWarning, StoreError
 from scalable_gpe.execution.memory_plan import MemoryPlan
-from scalable_gpe.transform import leaves, new_points
+from scalable_gpe.transform import new_points
 
 
 def placed(result, X, new, power, k, kind="gaussian"):
@@ -86,8 +86,8 @@ def test_the_formula_itself_gives_training_rows_their_embedding(rows, normalizat
         return weigh(self, chunk)
 
     monkeypatch.setattr(new_points.NewPoints, "_weigh", drop_last)
-    search = leaves.Leaves.search
-    monkeypatch.setattr(leaves.Leaves, "search", lambda self, rows, n, order: search(self, rows, n + 1, order))
+    search = new_points.Leaves.search
+    monkeypatch.setattr(new_points.Leaves, "search", lambda self, rows, n, order: search(self, rows, n + 1, order))
     assert relative(result.transform(train), result.points) < 1e-6
 
 
@@ -105,8 +105,8 @@ def test_the_same_bytes_with_other_leaves_and_from_a_store(rows, held, tmp_path,
     train, new = rows
     options = {"n_components": 5, "power": 9}
     expected = gpe.embed(train, **options).transform(new)
-    monkeypatch.setattr(leaves, "_LEAF", 16)
-    monkeypatch.setattr(leaves, "_BLOCK_LEAVES", 3)
+    monkeypatch.setattr(new_points, "_LEAF", 16)
+    monkeypatch.setattr(new_points, "_BLOCK_LEAVES", 3)
     monkeypatch.setattr(new_points, "_BATCH_ROWS", 50)
     gpe.embed(train, **options, store=tmp_path / "run.zarr")
     result = gpe.open(tmp_path / "run.zarr")

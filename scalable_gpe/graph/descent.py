@@ -10,14 +10,13 @@ order: the result does not depend on threads (see `loops.descent`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.graph.cells.plan import Effort
-from scalable_gpe.graph.cells.trees import Bytes, Floats, Ints, cut, run
+from scalable_gpe.graph.trees import Bytes, Floats, Ints, cut, run
 from scalable_gpe.loops import descent as loops
 
 MAX_STEPS = 20
@@ -25,8 +24,7 @@ _CANDIDATES = 2  # tickets per place of a sample: rows that are in each other's 
 _SENT = 2**19  # entries on their way between threads
 
 
-@dataclass(frozen=True)
-class SortedLists:
+class SortedLists(NamedTuple):
     """The lists of all rows: sorted entries, and the bits of the last distance of each list (see `loops.descent`)."""
 
     entries: NDArray[np.uint64]
@@ -40,14 +38,10 @@ class Labels:
         self._fields, self._n_used = np.zeros((n_rows, 4), np.uint16), 0
 
     def add(self, labels: np.ndarray, rows: Ints | slice = slice(None)) -> None:
-        """Add the labels of the given rows, all of them in some order."""
+        """Add the labels of the given rows, all of them in some order, if there is a field left."""
         if self._n_used < self._fields.shape[1]:
             self._fields[rows, self._n_used] = labels
             self._n_used += 1
-
-    def add_leaves(self, rows: Ints, bounds: NDArray[np.int64]) -> None:
-        """Label each row with its leaf of a tree."""
-        self.add(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)), rows)
 
     @property
     def words(self) -> NDArray[np.uint64]:
@@ -80,23 +74,27 @@ def descend(
     X: Floats | Bytes,
     labels: Labels,
     lists: SortedLists,
-    effort: Effort,
+    n_sampled: int,
+    few: float,
     seed_of: Callable[..., np.uint64],
     workers: Workers,
     is_enough: Callable[[SortedLists], bool] = lambda lists: False,
 ) -> None:
-    """Improve the lists until they are good enough, or until few entries are new."""
+    """Improve the lists until they are good enough, or until at most a share of `few` entries is new.
+
+    A step samples at most `n_sampled` entries for a row.
+    """
     n_rows, entries = len(X), lists.entries
     n_new = np.empty(n_rows, np.uint8 if entries.shape[1] < 256 else np.int32)
     highest = np.empty((n_rows, 2), np.uint32)
-    samples, n_samples = np.empty((2 * n_rows, effort.n_sampled), np.uint32), np.empty(2 * n_rows, np.uint8)
+    samples, n_samples = np.empty((2 * n_rows, n_sampled), np.uint32), np.empty(2 * n_rows, np.uint8)
     for step in range(MAX_STEPS):
         run(workers, loops.count_new, n_rows, (entries,), (n_new,))
-        if is_enough(lists) or n_new.sum(dtype=np.int64) <= effort.few * entries.size:
+        if is_enough(lists) or n_new.sum(dtype=np.int64) <= few * entries.size:
             return
         seed = seed_of("descent", step)
         # every range reads the lists of all rows, so that there are no more of them than threads
-        run(workers, loops.choose_tickets, n_rows, (entries,), (_CANDIDATES * effort.n_sampled, highest), per_thread=1)
+        run(workers, loops.choose_tickets, n_rows, (entries,), (_CANDIDATES * n_sampled, highest), per_thread=1)
         run(workers, loops.sample_entries, n_rows, (entries,), (seed, highest, samples, n_samples), per_thread=1)
         run(workers, loops.mark_sampled, n_rows, (entries,), (seed, highest))
         _join(X, labels, samples, n_samples, lists, workers)
@@ -134,14 +132,8 @@ def _join(
             run(workers, loops.insert, len(X), (lists.entries, lists.reach), (*sent, n_sent))
 
 
-def rows_of(entries: NDArray[np.uint64]) -> Ints:
-    """The rows of some entries, -1 where there is none."""
-    rows: Ints = np.where(entries == loops.EMPTY, np.int64(-1), ((entries & loops.ROW) >> loops.NEW).astype(np.int64))
-    return rows.astype(np.int32)
-
-
-def listed_rows(lists: SortedLists, workers: Workers) -> Ints:
-    """The rows that the lists hold, nearest first; -1 where a list is short."""
-    rows = np.empty(lists.entries.shape, np.int32)
-    run(workers, loops.listed_rows, len(rows), (lists.entries,), (rows,))
+def listed_rows(entries: NDArray[np.uint64], workers: Workers) -> Ints:
+    """The rows that lists hold, nearest first; -1 where a list is short."""
+    rows = np.empty(entries.shape, np.int32)
+    run(workers, loops.listed_rows, len(rows), (entries,), (rows,))
     return rows

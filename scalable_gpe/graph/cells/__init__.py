@@ -1,1 +1,0 @@
-"""The cells search: approximate nearest neighbours in parts, trees and rounds."""
