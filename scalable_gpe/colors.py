@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalable_gpe.checks import check_choice, check_count
-from scalable_gpe.row_values import check_row_values
+from scalable_gpe.checks import check_choice, check_count, check_row_values
 
 ThemeName = Literal["light", "dark"]
 THEMES = ("light", "dark")

@@ -30,7 +30,7 @@ from scalable_gpe.io.export import (
     write_table,
 )
 from scalable_gpe.io.files import check_target
-from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.labels import Annotations
 from scalable_gpe.projection import blocks, points_of
 from scalable_gpe.propagation.propagate import Propagation
 from scalable_gpe.storage.blocks import ranges
@@ -196,7 +196,7 @@ def _anndata(embedding: Embedding, power: Power, *, graph: bool, all_powers: boo
 def _annotations(embedding: Embedding) -> Annotations | None:
     """The obs and var of the input, if they are still those of the embedding."""
     found = embedding.annotations
-    problem = None if found is None else found.problem(embedding.names, embedding.graph.n_rows)
+    problem = None if found is None else found.problem(embedding.names)
     if problem is not None:
         warn(f"obs and var of the input are left out: {problem}", GPEWarning)
         return None

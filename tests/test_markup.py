@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable_gpe.markup import MAX_TEXT, element, text
+from scalable_gpe.formatting import MAX_TEXT, element, text
 
 
 class Reader(HTMLParser):

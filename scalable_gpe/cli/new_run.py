@@ -4,8 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.command import command
-from scalable_gpe.cli.console import PROGRAM, progress, show, table, tell
+from scalable_gpe.cli.command import PROGRAM, command, progress, show, table, tell
 from scalable_gpe.cli.options import (
     FILE,
     MISSING_VALUES,
@@ -85,7 +84,7 @@ def embed(
 ) -> None:
     """Embed the rows of a file into a store, in bounded memory; an interrupted run resumes."""
     import scalable_gpe as gpe
-    from scalable_gpe.io.distances import read_distances
+    from scalable_gpe.io.numpy_files import read_distances
     from scalable_gpe.storage.backends import is_url
 
     began, reading = time.time(), take(given, POINTS)
@@ -124,7 +123,7 @@ def _say_what_is_there(store: str, storage_options: "StorageOptions | None") -> 
 
 
 def _read_weight(path: str | None) -> "np.ndarray | None":
-    from scalable_gpe.io.npy import map_npy
+    from scalable_gpe.io.numpy_files import map_npy
 
     if path is None:
         return None

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.command import command
-from scalable_gpe.cli.console import progress, show, table
+from scalable_gpe.cli.command import command, progress, show, table
 from scalable_gpe.cli.options import FILE, N_JOBS, POINTS, STORE, option, switch
 from scalable_gpe.errors import StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines

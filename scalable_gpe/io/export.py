@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import import_optional
 from scalable_gpe.storage.blocks import ranges
 
 TABLES = (".npy", ".parquet", ".csv")  # one matrix

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalable_gpe.io.anndata_object import is_anndata, read_anndata, representation_key
-from scalable_gpe.io.csv_files import open_csv
-from scalable_gpe.io.npy import copy_npy, map_npy
-from scalable_gpe.io.parquet_files import open_parquet, read_parquet
+from scalable_gpe.io.anndata_input import is_anndata, read_anndata, representation_key
+from scalable_gpe.io.numpy_files import copy_npy, map_npy
 from scalable_gpe.io.points import Points
-from scalable_gpe.io.tables import TableFile, TableOptions, read_table
+from scalable_gpe.io.table_files import open_csv, open_parquet
+from scalable_gpe.io.tables import read_table
 from scalable_gpe.storage.backends import StorageOptions, is_url, local_path
 
 ENDINGS = ".npy, .zarr, .csv, .tsv, .parquet, .h5ad"
@@ -96,11 +95,11 @@ def read_points(
     if kind == "npy":
         return Points(copy_npy(text, storage_options) if is_url(text) else map_npy(text), None, text)
     if kind in ("zarr", "h5ad"):
-        from scalable_gpe.io.anndata_file import read_h5ad, read_zarr
+        from scalable_gpe.io.anndata_input import read_h5ad, read_zarr
 
         return read_zarr(text, key, storage_options) if kind == "zarr" else read_h5ad(text, key)
-    options = TableOptions(index, columns, drop, numeric_only)
-    return read_table(open_csv(text, sep, header), options) if kind == "csv" else read_parquet(text, key, options)
+    table = open_csv(text, sep, header) if kind == "csv" else open_parquet(text)
+    return read_table(table, index, columns, drop, numeric_only=numeric_only, key=key)
 
 
 def read_features(path: Any, feature_names: Sequence[str], **reading: Any) -> Points:
@@ -118,7 +117,7 @@ def _column_names(path: Any, sep: str | None, header: bool | None) -> Sequence[s
     if kind not in ("csv", "parquet"):
         return []
     text = local_path(path)
-    table: TableFile = open_csv(text, sep, header) if kind == "csv" else open_parquet(text)
+    table = open_csv(text, sep, header) if kind == "csv" else open_parquet(text)
     return table.names if table.has_header else []
 
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.io.inputs import open_points
-from scalable_gpe.io.points import Annotations, Points, first_names
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import Points, first_names
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
-from scalable_gpe.io.sources import Source
+from scalable_gpe.io.sources import Source, open_points
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 

@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.checks import Power, check_choice
+from scalable_gpe.checks import Power, check_choice, check_row_values
 from scalable_gpe.colors import THEMES, ThemeName, color_column
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.formatting import power_title
-from scalable_gpe.markup import element, joined, text
-from scalable_gpe.plot.document import document, write_page
+from scalable_gpe.formatting import element, joined, power_title, text
 from scalable_gpe.plot.embeddings import Components, default_title, projected
-from scalable_gpe.plot.explorer import MAX_POINTS, Explorer, drawn_rows, share_text, view_data
+from scalable_gpe.plot.pages import MAX_POINTS, Explorer, document, drawn_rows, share_text, view_data, write_page
 from scalable_gpe.projection import PointArray
-from scalable_gpe.row_values import check_row_values
 
 _MAX_LABELS = 1_000
 _HEIGHT = 660  # pixels of the picture in a notebook

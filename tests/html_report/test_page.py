@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.html_report import sections
+from scalable_gpe import html_report
 
 LIMIT = 2_000_000  # bytes of a page
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -97,7 +97,7 @@ def written(embedding, path, *, charts=False, **options):
     """Write a page and check it; charts are left out, as without matplotlib, where they do not matter."""
     with pytest.MonkeyPatch.context() as patch:
         if not charts:
-            patch.setattr(sections, "has_matplotlib", lambda: False)
+            patch.setattr(html_report, "has_matplotlib", lambda: False)
         return check(gpe.write_report(embedding, path, **{"audit": False, **options}).read_text(encoding="utf-8"))
 
 

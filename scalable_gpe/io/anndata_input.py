@@ -1,21 +1,34 @@
-"""AnnData objects as points: in memory, backed by a file, or lazy.
+"""AnnData as points: objects in memory, backed by a file, or lazy; .h5ad files; folders of zarr.
 
-Nothing here imports anndata: the object says by itself what it is. In a backed object only X is in the file; a lazy one
+Nothing here imports anndata: an object says by itself what it is. In a backed object only X is in the file; a lazy one
 (anndata.experimental.read_lazy) holds dask arrays.
 """
 
+import os
 from typing import Any
 
 import numpy as np
 
 from scalable_gpe.errors import GPEWarning, warn
-from scalable_gpe.io.anndata_parts import map_or_copy
-from scalable_gpe.io.annotations import FrameAnnotations
-from scalable_gpe.io.points import Points, first_names, name_array
+from scalable_gpe.io.containers import (
+    as_array,
+    check_numeric,
+    checked,
+    index_of,
+    map_or_copy,
+    open_hdf5,
+    open_node,
+    read_sparse,
+    row_names,
+)
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import Points, check_names, first_names, name_array
+from scalable_gpe.storage.backends import StorageOptions, is_url
 
 _PCA = "X_pca"
 _COUNTED_ROWS = 64
 _LEAST_COUNT = 100  # in the mean row: small panels of genes have some hundred
+_KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
 
 
 def is_anndata(value: Any) -> bool:
@@ -34,7 +47,7 @@ def read_anndata(adata: Any, key: str | None = None) -> Points:
             GPEWarning,
         )
     names = name_array([str(name) for name in adata.obs_names])
-    annotations = FrameAnnotations.of(adata, key)
+    annotations = Annotations.of_tables(key, adata.obs, adata.var)
     return Points(values, names, f"{key} of an AnnData object", annotations, _feature_names(adata, key))
 
 
@@ -111,3 +124,58 @@ def _in_place(values: Any) -> Any:
 
 def _names(part: Any) -> str:
     return first_names(sorted(part)) or "nothing"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def choose_key(group: Any, key: str | None, path: str) -> str:
+    """Where the points of an AnnData file are: the given key, or the first of those that scanpy would take."""
+    there = [name for name in ("X", "raw/X") if name in group]
+    there += [f"{part}/{name}" for part in ("obsm", "layers") if part in group for name in group[part]]
+    found = next((name for name in _KEYS if name in there), None) if key is None else key
+    if found is None or found not in group:
+        wanted = "points (X or obsm/X_pca)" if key is None else repr(key)
+        way_out = "Name one of them with key=." if there else "Write the points into it first."
+        raise ValueError(f"{path!r} does not hold {wanted}; it has {first_names(there) or 'no matrix'}. {way_out}")
+    return found
+
+
+def read_h5ad(path: str, key: str | None) -> Points:
+    """Read a matrix of an .h5ad file: a dense one in place or as a copy on disk, a sparse one into memory."""
+    with open_hdf5(path) as file:
+        key = choose_key(file, key, path)
+        item = file[key]
+        if hasattr(item, "keys"):
+            values = read_sparse(item, key, path)
+        else:
+            check_numeric(item, key, path)
+            values = map_or_copy(checked(item), path)
+        return _points(file, values, key, path)
+
+
+def read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
+    """Open an array, an array of a group, or a matrix of an AnnData group."""
+    node: Any = open_node(path, storage_options)
+    is_array = hasattr(node, "shape")
+    if is_array and key is not None:
+        raise ValueError(f"key={key!r}: {path!r} is one zarr array. Leave the key out.")
+    is_anndata = not is_array and "obs" in node
+    key = choose_key(node, key, path) if is_anndata else key
+    if key is None:
+        return Points(as_array(node, path), None, path)
+    item = open_node(path, storage_options, key)
+    values = as_array(item, path) if hasattr(item, "shape") else read_sparse(item, key, path)
+    if is_anndata:
+        return _points(node, values, key, path, storage_options)
+    return Points(values, None, f"{key} of {path}")
+
+
+def _points(group: Any, values: Any, key: str, path: str, storage_options: StorageOptions | None = None) -> Points:
+    """A matrix of an AnnData file with its names and annotations."""
+    variables = "raw/var" if key == "raw/X" else "var"
+    feature_names = None if key.startswith("obsm/") else index_of(group.get(variables))
+    names = row_names(group)
+    check_names(names, values, path)
+    annotations = Annotations.of_file(key, path if is_url(path) else os.path.abspath(path), storage_options)
+    return Points(values, names, f"{key} of {path}", annotations, feature_names)
