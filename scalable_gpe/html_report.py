@@ -16,7 +16,7 @@ import numpy as np
 from scalable_gpe import plot
 from scalable_gpe.accuracy import LEAST_POINTS, Audit
 from scalable_gpe.accuracy import audit as make_audit
-from scalable_gpe.colors import color_column
+from scalable_gpe.colors import color_column, drawn_rows
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import (
     Html,
@@ -32,7 +32,7 @@ from scalable_gpe.formatting import (
 )
 from scalable_gpe.heat.bandwidth import epsilon_sweep
 from scalable_gpe.plot.figures import has_matplotlib, picture_of, short_label
-from scalable_gpe.plot.pages import MAX_POINTS, Explorer, check_path, document, drawn_rows, view_data, write_page
+from scalable_gpe.plot.pages import MAX_POINTS, Explorer, check_path, document, view_data, write_page
 from scalable_gpe.projection import PointArray, blocks, plane_axes
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum

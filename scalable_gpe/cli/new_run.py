@@ -91,8 +91,6 @@ def embed(
     points = None if x == "-" else gpe.read_points(x, storage_options=storage_options, **reading)
     if points is not None and points.source != x:
         tell(f"points: {points.source}")
-    if given["resume"]:
-        _say_what_is_there(store, storage_options if is_url(store) else None)
     result = gpe.embed(
         points,
         store=store,
@@ -106,20 +104,6 @@ def embed(
     if result.report["finished_at"] < began:
         tell("The store holds this run already, complete: nothing was computed.")
     show_result(result, store)
-
-
-def _say_what_is_there(store: str, storage_options: "StorageOptions | None") -> None:
-    """Print which stages of an unfinished run a store holds."""
-    from scalable_gpe.cli.stores import last_stages
-    from scalable_gpe.storage.zarr_store import ZarrStore
-
-    try:
-        stages = last_stages(ZarrStore(store, read_only=True, storage_options=storage_options))
-    except OSError:  # there is no store yet; embed names other faults
-        return
-    done = [stage for stage, is_done in stages.items() if is_done]
-    if done and len(done) < len(stages):
-        tell(f"resuming {store}: {', '.join(done)} {'is' if len(done) == 1 else 'are'} there")
 
 
 def _read_weight(path: str | None) -> "np.ndarray | None":

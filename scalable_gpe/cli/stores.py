@@ -45,12 +45,6 @@ def info(store: str, verify: bool, storage_options: "StorageOptions | None" = No
     show("\n".join(texts), {"store": store, "bytes": sizes, "columns": columns, "runs": runs})
 
 
-def last_stages(stored: "ZarrStore") -> dict[str, bool]:
-    """Which stages of the last run of a store are done; none without a run."""
-    runs = _runs(stored)
-    return dict(runs[-1]["stages"]) if runs else {}
-
-
 def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:
     """The runs of a store, the last used one last."""
     from scalable_gpe.run_log import read_runs

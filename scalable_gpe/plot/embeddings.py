@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, label_colors
+from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, drawn_rows, label_colors
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
 from scalable_gpe.plot.figures import (
@@ -31,7 +31,6 @@ from scalable_gpe.plot.figures import (
     write_labels,
     write_note,
 )
-from scalable_gpe.plot.pages import drawn_rows
 from scalable_gpe.projection import PointArray, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn

@@ -7,6 +7,7 @@ whole numbers from 0 to 65,535 along each axis: 2 bytes, and fine enough to zoom
 import base64
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from scalable_gpe.colors import ColorColumn, label_colors, number_ramp
-from scalable_gpe.formatting import Html, element, text
+from scalable_gpe.checks import Power, check_choice, check_row_values
+from scalable_gpe.colors import THEMES, ColorColumn, ThemeName, color_column, drawn_rows, label_colors, number_ramp
+from scalable_gpe.embedding import Embedding
+from scalable_gpe.formatting import Html, element, joined, power_title, text
 from scalable_gpe.io.files import check_target
+from scalable_gpe.plot.embeddings import Components, default_title, projected
 from scalable_gpe.plot.figures import edges_of
+from scalable_gpe.projection import PointArray
 
 # --- document -------------------------------------------------------------------------------------
 
@@ -123,14 +129,6 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def drawn_rows(n_rows: int, most: int, column: ColorColumn | None) -> np.ndarray:
-    """Some rows in the order in which they are drawn: random, so that no label hides another, but grey labels first."""
-    rows = np.random.default_rng(0).permutation(n_rows)[:most]
-    if column is not None and column.n_grey:
-        rows = rows[np.argsort(column.values[rows] < len(column.labels) - column.n_grey, kind="stable")]
-    return rows
-
-
 def share_text(n_drawn: int, n_rows: int) -> str:
     """How many of the rows are drawn."""
     return f"all {n_rows:,} rows" if n_drawn == n_rows else f"a random sample of {n_drawn:,} of {n_rows:,} rows"
@@ -203,3 +201,118 @@ def _color_data(color: ColorColumn, theme: str) -> dict[str, Any]:
 def _shortened(name: Any) -> str:
     whole = str(name)
     return whole if len(whole) <= _MAX_NAME else whole[: _MAX_NAME - 1] + "…"
+
+
+# --- interactive ------------------------------------------------------------
+
+_MAX_LABELS = 1_000
+_HEIGHT = 660  # pixels of the picture in a notebook
+
+
+@dataclass(frozen=True)
+class InteractivePlot:
+    """A picture with hover and zoom. A notebook shows it; `save` writes it as one HTML file that needs no network.
+
+    Attributes
+    ----------
+    html : str
+        The whole page.
+    n_rows, n_shown : int
+        Rows of the embedding, and those that the picture holds.
+    """
+
+    html: str
+    n_rows: int
+    n_shown: int
+
+    def save(self, path: Any) -> Path:
+        """Write the picture as an HTML file; an existing one is replaced."""
+        return write_page(self.html, path)
+
+    def __repr__(self) -> str:
+        return f"InteractivePlot of {share_text(self.n_shown, self.n_rows)}; save('picture.html') writes it"
+
+    def _repr_html_(self) -> str:
+        # a frame of its own: neither script nor style meets those of the notebook
+        return element(
+            "iframe",
+            srcdoc=self.html,
+            sandbox="allow-scripts",
+            width="100%",
+            height=_HEIGHT,
+            style="border:0;max-width:900px",
+            title="interactive picture",
+        )
+
+
+def interactive(
+    embedding: Embedding | PointArray,
+    *,
+    components: Components = "principal",
+    power: Power | None = None,
+    color: npt.ArrayLike | None = None,
+    color_label: str = "",
+    names: npt.ArrayLike | None = None,
+    title: str | None = None,
+    theme: ThemeName = "light",
+    max_labels: int | None = None,
+) -> InteractivePlot:
+    """Draw the principal plane of an embedding to zoom into; the point under the mouse shows its name, label or value.
+
+    A click on a label hides it. Drag to move, double-click to zoom, or click the picture and use the wheel. Of more
+    than 50,000 rows a random sample is shown, and the picture says so. Needs no other package and no network.
+
+    Parameters
+    ----------
+    embedding : Embedding or array (N, k)
+        What to draw.
+    components : "principal" or (int, int)
+        The two principal axes, or two columns. An array of two columns is drawn as it is.
+    power, color, color_label, title, theme, max_labels
+        As in `scatter`.
+    names : array (N,), optional
+        Names of the rows; by default those of the embedding, if its input had any.
+
+    Returns
+    -------
+    InteractivePlot
+        A notebook shows it; ``save(path)`` writes an HTML file.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> result = gpe.embed(gpe.datasets.torus(1000), progress=False)
+    >>> picture = gpe.plot.interactive(result, color=["left", "right"] * 500)
+    >>> picture.save("torus.html").name
+    'torus.html'
+    """
+    check_choice(theme, THEMES, "theme")
+    # the default title says which power was taken
+    points, axes, chosen = projected(embedding, components, power, logging.INFO if title is None else logging.WARNING)
+    n_rows = len(points)
+    row_names = _row_names(embedding, names, n_rows)
+    most_labels = _MAX_LABELS if max_labels is None else max_labels
+    column = None if color is None else color_column(color, n_rows, most_labels, embedding)
+    rows = drawn_rows(n_rows, MAX_POINTS, column)
+    heading = title if title is not None else default_title(n_rows, chosen)
+    explorer = Explorer(
+        views=[view_data("" if chosen is None else power_title(chosen), points[rows])],
+        axes=axes,
+        rows=rows,
+        n_rows=n_rows,
+        color=None if column is None else column[rows],
+        color_label=color_label,
+        names=None if row_names is None else row_names[rows],
+        theme=theme,
+    )
+    body = joined([element("h1", text(heading)), explorer.html()])
+    return InteractivePlot(document(heading, body=body, data=explorer.data(), theme=theme), n_rows, len(rows))
+
+
+def _row_names(embedding: Embedding | PointArray, names: Any, n_rows: int) -> np.ndarray | None:
+    """Names of all rows: those given, else those of the embedding."""
+    given = embedding.names if names is None and isinstance(embedding, Embedding) else names
+    if given is None:
+        return None
+    of_rows, dropped = getattr(embedding, "names", None), getattr(embedding, "dropped", None)
+    return np.asarray(check_row_values(given, n_rows, "names", dropped, of_rows))
