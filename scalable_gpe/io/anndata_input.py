@@ -5,6 +5,7 @@ Nothing here imports anndata: an object says by itself what it is. In a backed o
 """
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from scalable_gpe.io.containers import (
     row_names,
 )
 from scalable_gpe.io.labels import Annotations
-from scalable_gpe.io.points import Points, check_names, first_names, name_array
+from scalable_gpe.io.points import Points, first_names
 from scalable_gpe.storage.backends import StorageOptions, is_url
 
-_PCA = "X_pca"
+_OBJECT = "an AnnData object"
 _COUNTED_ROWS = 64
 _LEAST_COUNT = 100  # in the mean row: small panels of genes have some hundred
 _KEYS = ("obsm/X_pca", "X")  # where points are looked for, as scanpy does
@@ -39,16 +40,27 @@ def is_anndata(value: Any) -> bool:
 def read_anndata(adata: Any, key: str | None = None) -> Points:
     """The points of an AnnData object, and its obs_names; `key` is "X", "obsm/NAME", "layers/NAME" or "raw/X"."""
     key = chosen_key(adata, key)
-    values = _in_place(_element(adata, key))
+    part, _, name = key.partition("/")
+    values = _in_place(getattr(adata, part).X if part == "raw" else getattr(adata, part)[name] if name else adata.X)
     if key == "X" and _are_counts(values):
         warn(
             "X of the AnnData object looks like raw counts, between which distances mean little. Normalise them and "
             "take logarithms first: sc.pp.normalize_total, sc.pp.log1p, sc.pp.pca.",
             GPEWarning,
         )
-    names = name_array([str(name) for name in adata.obs_names])
     annotations = Annotations.of_tables(key, adata.obs, adata.var)
-    return Points(values, names, f"{key} of an AnnData object", annotations, _feature_names(adata, key))
+    raw = {} if adata.raw is None else {"raw/var": adata.raw.var}
+    return _points({"obs": adata.obs, "var": adata.var} | raw, values, key, _OBJECT, annotations)
+
+
+def chosen_key(adata: Any, key: str | None) -> str:
+    """The key that was given, or where scanpy would look for the points."""
+    there = [f"{part}/{name}" for part in ("obsm", "layers") for name in getattr(adata, part)]
+    wanted = _KEYS[0] if key is None else key
+    if wanted in there:
+        return wanted  # X of a view would be copied
+    there = [name for name, matrix in (("X", adata.X), ("raw/X", adata.raw)) if matrix is not None] + there
+    return _choose(there, key, _OBJECT)
 
 
 def representation_key(use_rep: str | None) -> str | None:
@@ -59,36 +71,6 @@ def representation_key(use_rep: str | None) -> str | None:
 def matrix_in_memory(values: Any) -> Any:
     """A sparse matrix of an object: computed if it is lazy."""
     return values.compute(scheduler="synchronous") if hasattr(values, "dask") else values
-
-
-def chosen_key(adata: Any, key: str | None) -> str:
-    """The key that was given, or where scanpy would look for the points."""
-    if key is not None:
-        return key
-    if _PCA in adata.obsm:
-        return f"obsm/{_PCA}"
-    if adata.X is None:
-        raise ValueError(
-            f"X: the AnnData object has no X and no obsm[{_PCA!r}]; its obsm holds {_names(adata.obsm)}. Choose "
-            "one with gpe.read_points(adata, use_rep=...)."
-        )
-    return "X"
-
-
-def _element(adata: Any, key: str) -> Any:
-    """The matrix of an object that a key names."""
-    part, _, name = key.partition("/")
-    if key == "raw/X" and adata.raw is not None:
-        return adata.raw.X
-    if key == "X" and adata.X is not None:
-        return adata.X
-    if part in ("obsm", "layers") and name in getattr(adata, part):
-        return getattr(adata, part)[name]
-    raise KeyError(
-        f"use_rep must be 'X' or a key of obsm, {sorted(adata.obsm)}; got {name or key!r}."
-        if part in ("obsm", "X")
-        else f"key must be 'X', 'raw/X', 'obsm/NAME' or 'layers/NAME' of the AnnData object; got {key!r}."
-    )
 
 
 def _are_counts(values: Any) -> bool:
@@ -103,13 +85,6 @@ def _are_counts(values: Any) -> bool:
     return bool(are_whole and entries.max() > 1 and entries.sum(dtype=np.float64) > _LEAST_COUNT * first.shape[0])
 
 
-def _feature_names(adata: Any, key: str) -> np.ndarray | None:
-    """var_names, if a key names a matrix of these variables."""
-    if key.startswith("obsm/"):
-        return None
-    return name_array([str(name) for name in (adata.raw if key == "raw/X" else adata).var_names])
-
-
 def _in_place(values: Any) -> Any:
     """A matrix of an object in a form that rows are read from block by block."""
     if hasattr(values, "id") and hasattr(values, "chunks"):  # a dense matrix of a backed file
@@ -122,36 +97,47 @@ def _in_place(values: Any) -> Any:
     return np.asarray(values) if isinstance(values, np.ndarray) and not isinstance(values, np.memmap) else values
 
 
-def _names(part: Any) -> str:
-    return first_names(sorted(part)) or "nothing"
+def _choose(there: Sequence[str], key: str | None, path: str) -> str:
+    """Where the points are: the given key, or the first of those that scanpy would take."""
+    found = next((name for name in _KEYS if name in there), None) if key is None else key
+    if found not in there:
+        wanted = "points (X or obsm/X_pca)" if key is None else repr(key)
+        way_out = (
+            "Name one of them with key=, or a part of obsm with use_rep=." if there else "Write the points into it."
+        )
+        raise ValueError(f"X: {path} does not hold {wanted}; it has {first_names(there) or 'no matrix'}. {way_out}")
+    return str(found)
+
+
+def _points(tables: Any, values: Any, key: str, path: str, annotations: Annotations) -> Points:
+    """A matrix of AnnData with its names and annotations."""
+    variables = None if key.startswith("obsm/") else tables.get("raw/var" if key == "raw/X" else "var")
+    names = row_names(tables)
+    if names is not None and len(names) != values.shape[0]:
+        raise ValueError(f"X: {path} has {len(names)} names for {values.shape[0]} rows. Write it again.")
+    return Points(values, names, f"{key} of {path}", annotations, None if variables is None else index_of(variables))
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def choose_key(group: Any, key: str | None, path: str) -> str:
-    """Where the points of an AnnData file are: the given key, or the first of those that scanpy would take."""
+def _file_key(group: Any, key: str | None, path: str) -> str:
     there = [name for name in ("X", "raw/X") if name in group]
     there += [f"{part}/{name}" for part in ("obsm", "layers") if part in group for name in group[part]]
-    found = next((name for name in _KEYS if name in there), None) if key is None else key
-    if found is None or found not in group:
-        wanted = "points (X or obsm/X_pca)" if key is None else repr(key)
-        way_out = "Name one of them with key=." if there else "Write the points into it first."
-        raise ValueError(f"{path!r} does not hold {wanted}; it has {first_names(there) or 'no matrix'}. {way_out}")
-    return found
+    return _choose([*there, key] if key is not None and key in group else there, key, repr(path))
 
 
 def read_h5ad(path: str, key: str | None) -> Points:
     """Read a matrix of an .h5ad file: a dense one in place or as a copy on disk, a sparse one into memory."""
     with open_hdf5(path) as file:
-        key = choose_key(file, key, path)
+        key = _file_key(file, key, path)
         item = file[key]
         if hasattr(item, "keys"):
             values = read_sparse(item, key, path)
         else:
             check_numeric(item, key, path)
             values = map_or_copy(checked(item), path)
-        return _points(file, values, key, path)
+        return _points(file, values, key, path, Annotations.of_file(key, os.path.abspath(path), None))
 
 
 def read_zarr(path: str, key: str | None, storage_options: StorageOptions | None) -> Points:
@@ -161,21 +147,12 @@ def read_zarr(path: str, key: str | None, storage_options: StorageOptions | None
     if is_array and key is not None:
         raise ValueError(f"key={key!r}: {path!r} is one zarr array. Leave the key out.")
     is_anndata = not is_array and "obs" in node
-    key = choose_key(node, key, path) if is_anndata else key
+    key = _file_key(node, key, path) if is_anndata else key
     if key is None:
         return Points(as_array(node, path), None, path)
     item = open_node(path, storage_options, key)
     values = as_array(item, path) if hasattr(item, "shape") else read_sparse(item, key, path)
     if is_anndata:
-        return _points(node, values, key, path, storage_options)
+        place = path if is_url(path) else os.path.abspath(path)
+        return _points(node, values, key, path, Annotations.of_file(key, place, storage_options))
     return Points(values, None, f"{key} of {path}")
-
-
-def _points(group: Any, values: Any, key: str, path: str, storage_options: StorageOptions | None = None) -> Points:
-    """A matrix of an AnnData file with its names and annotations."""
-    variables = "raw/var" if key == "raw/X" else "var"
-    feature_names = None if key.startswith("obsm/") else index_of(group.get(variables))
-    names = row_names(group)
-    check_names(names, values, path)
-    annotations = Annotations.of_file(key, path if is_url(path) else os.path.abspath(path), storage_options)
-    return Points(values, names, f"{key} of {path}", annotations, feature_names)

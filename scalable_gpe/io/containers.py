@@ -23,6 +23,7 @@ from scalable_gpe.io.points import (
     BATCH_ROWS,
     check_disk,
     check_memory,
+    first_line,
     first_names,
     import_optional,
     name_array,
@@ -118,8 +119,7 @@ def open_node(
     except (OSError, ImportError, MemoryError):
         raise
     except Exception as error:  # whatever zarr raises for metadata that is not sound
-        text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"X: {path!r} is not a sound zarr array: {text}. Write it again.") from None
+        raise ValueError(f"X: {path!r} is not a sound zarr array: {first_line(error)}. Write it again.") from None
     if not isinstance(found, zarr.Array | zarr.Group):
         raise ValueError(f"X: {path!r} holds no {key!r}. Check the key.")
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.io.containers import open_hdf5, read_sparse
-from scalable_gpe.io.points import check_disk, check_memory, spool
+from scalable_gpe.io.points import check_disk, check_memory, first_line, spool
 from scalable_gpe.storage.backends import StorageOptions, open_backend
 from scalable_gpe.storage.blocks import ranges
 
@@ -104,7 +104,7 @@ def _read_npz(path: str) -> Any:
     except OSError:
         raise
     except Exception as error:  # whatever zipfile, numpy and scipy raise for a file that is not sound
-        text = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"neighbors: {path!r} is not a sound sparse matrix: {text}. Save it with scipy.sparse.save_npz."
+            f"neighbors: {path!r} is not a sound sparse matrix: {first_line(error)}. "
+            "Save it with scipy.sparse.save_npz."
         ) from None

@@ -71,12 +71,6 @@ def check_disk(n_bytes: int) -> None:
         )
 
 
-def check_names(names: np.ndarray | None, values: Any, path: str) -> None:
-    """Refuse names that are not those of the rows."""
-    if names is not None and len(names) != values.shape[0]:
-        raise ValueError(f"X: {path!r} has {len(names)} names for {values.shape[0]} rows. Write it again.")
-
-
 def name_array(names: list[str]) -> np.ndarray:
     """Names of rows as one array, in which each takes the room of the longest."""
     padded = 4 * len(names) * max(map(len, names), default=0)
@@ -134,6 +128,11 @@ def narrowest_float(dtypes: Iterable[npt.DTypeLike]) -> type[np.floating[Any]]:
     ('float32', 'float64')
     """
     return np.float32 if all(np.can_cast(np.dtype(dtype), np.float32) for dtype in dtypes) else np.float64
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what another library says of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def first_names(names: Iterable[str], most: int = 12) -> str:

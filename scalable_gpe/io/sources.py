@@ -13,7 +13,7 @@ from scalable_gpe import checks
 from scalable_gpe.checks import just_counts
 from scalable_gpe.io.anndata_input import is_anndata
 from scalable_gpe.io.files import read_points
-from scalable_gpe.io.points import Points, as_whole_numbers, listed, narrowest_float
+from scalable_gpe.io.points import Points, as_whole_numbers, first_line, listed, narrowest_float
 from scalable_gpe.io.tables import left_out_remarks
 from scalable_gpe.storage.backends import StorageOptions
 
@@ -149,9 +149,8 @@ def _zarr_rows(array: Any, at: At) -> np.ndarray:
     except OSError:
         raise
     except Exception as error:  # whatever zarr raises for a file that is not sound
-        text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(
-            f"X: rows of the zarr array {str(array.store_path)!r} cannot be read: {text}. Write it again."
+            f"X: rows of the zarr array {str(array.store_path)!r} cannot be read: {first_line(error)}. Write it again."
         ) from error
 
 

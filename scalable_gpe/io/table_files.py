@@ -18,6 +18,7 @@ from typing import Any
 from scalable_gpe.io.points import (
     BATCH_ROWS,
     check_disk,
+    first_line,
     first_names,
     import_optional,
 )
@@ -269,5 +270,6 @@ def sound_parquet(path: str, argument: str = "X") -> Iterator[None]:
     try:
         yield
     except (pyarrow.ArrowException, OSError) as error:
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{argument}: {path!r} is not a sound .parquet file: {text}. Write it again.") from None
+        raise ValueError(
+            f"{argument}: {path!r} is not a sound .parquet file: {first_line(error)}. Write it again."
+        ) from None
