@@ -399,7 +399,6 @@ class Embedding:
         return affinity.PrecomputedAffinities(self._affinities(), normalize=False)
 
     def _affinities(self) -> Any:
-        """The heat kernel without its diagonal as a scipy CSR matrix of sum 1."""
         matrix = self.heat.to_scipy()
         matrix.setdiag(0)
         matrix.eliminate_zeros()

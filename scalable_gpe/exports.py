@@ -182,7 +182,6 @@ def _dense(points: Any) -> DenseBlocks:
 
 
 def _write_anndata(path: Path, embedding: Embedding, power: Power, *, graph: bool, all_powers: bool) -> None:
-    """Write an embedding as AnnData, with its graph or without."""
     names = np.arange(embedding.graph.n_rows) if embedding.names is None else embedding.names
     powers = embedding.by_power
     obsm = {"X_gpe": _dense(powers[power])}

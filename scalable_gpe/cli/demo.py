@@ -64,7 +64,6 @@ def demo(
 
 
 def _write_points(path: Path, n_points: int) -> None:
-    """Generate the points block by block, unless they exist."""
     from scalable_gpe import datasets
 
     if path.exists():

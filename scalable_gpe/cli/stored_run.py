@@ -264,7 +264,6 @@ def plot(path: str, what: str, dpi: int, theme: str = "light", title: str | None
 
 
 def _figure(axes: Axes) -> Any:
-    """The figure of one or several axes."""
     import numpy as np
 
     return np.ravel(axes)[0].figure

@@ -110,7 +110,6 @@ def _choose(there: Sequence[str], key: str | None, path: str) -> str:
 
 
 def _points(tables: Any, values: Any, key: str, path: str, annotations: Annotations) -> Points:
-    """A matrix of AnnData with its names and annotations."""
     variables = None if key.startswith("obsm/") else tables.get("raw/var" if key == "raw/X" else "var")
     names = row_names(tables)
     if names is not None and len(names) != values.shape[0]:

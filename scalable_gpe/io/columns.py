@@ -92,7 +92,6 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
 
 
 def _number(column: str | None, table: Table) -> int:
-    """The number of the column with a name, or of the only one."""
     names = table.names
     found = [number for number, name in enumerate(names) if name == column or (column is None and len(names) == 1)]
     if len(found) != 1:

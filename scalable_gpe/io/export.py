@@ -160,7 +160,6 @@ def write_table(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels:
 
 
 def _frames(matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> Iterator[Any]:
-    """The blocks of a matrix as DataFrames."""
     import pandas
 
     start = 0
@@ -201,7 +200,6 @@ def write_anndata(
 
 @contextlib.contextmanager
 def _open_new(path: Path) -> Iterator[Any]:
-    """Open a new .h5ad file or .zarr folder."""
     if path.suffix.lower() == ".h5ad":
         import h5py
 

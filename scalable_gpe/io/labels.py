@@ -142,7 +142,6 @@ def stored_feature_names(store: ArrayStore) -> list[str] | None:
 
 
 def _open(store: ArrayStore, group: str) -> np.ndarray | None:
-    """The stored names, or None."""
     metadata = store.read(group, _NamesMetadata)
     if metadata is None:
         return None

@@ -59,7 +59,6 @@ def copy_npy(url: str, storage_options: StorageOptions | None = None) -> np.ndar
 
 
 def _read_header(head: io.BytesIO, url: str) -> tuple[int, int, np.dtype[Any]]:
-    """Rows, columns and type of a .npy file."""
     try:
         version = np.lib.format.read_magic(head)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

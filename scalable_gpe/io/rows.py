@@ -322,7 +322,6 @@ def _offset(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray | None
 
 
 def _largest(values: np.ndarray, offset: np.ndarray | None, ids: np.ndarray, name: str) -> float:
-    """Largest absolute value of some rows after the shift."""
     shift = 0.0 if offset is None else offset
     # only the extreme values of each column are shifted: no copy of the rows
     return float(max(np.abs(end - shift).max(initial=0.0) for end in _extremes(values, ids, name)))
@@ -340,7 +339,6 @@ def _extremes(values: np.ndarray, ids: np.ndarray, name: str) -> tuple[np.ndarra
 
 
 def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
-    """Rows divided by their lengths."""
     values = _scaled(values, ids, name)
     length = np.sqrt((values * values).sum(axis=1))
     _refuse(length == 0, ids, "metric='cosine' has no meaning for rows of zeros; got {rows}. Drop them first.")
@@ -378,7 +376,6 @@ def _binary(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 
 
 def _refuse(wrong: np.ndarray, ids: np.ndarray, text: str) -> None:
-    """Raise an error that names the wrong rows."""
     if wrong.any():
         raise ValueError(text.format(rows=checks.rows_named(ids[wrong])))
 

@@ -108,7 +108,6 @@ class _Text:
 
     @property
     def _parsing(self) -> tuple[Any, Any]:
-        """How the file is read and parsed."""
         import pyarrow.csv
 
         every = [str(column) for column in range(len(self.names))]

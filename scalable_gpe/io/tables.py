@@ -63,7 +63,6 @@ def read_table(
 
 
 def _read_numbers(table: Table, index: int | None, kept: list[int], numeric_only: bool) -> Points:
-    """Copy columns of numbers."""
     path = table.path
     wrong = [column for column in kept if table.faults[column] is not None]
     if wrong and not numeric_only:
@@ -130,7 +129,6 @@ def _is_list(kind: Any) -> bool:
 
 
 def _read_lists(table: Table, index: int | None, key: str) -> Points:
-    """Copy a column of lists, one point each."""
     path, number = table.path, table.names.index(key) if key in table.names else None
     if number is None or not _is_list(table.types[number]):
         raise ValueError(
@@ -239,7 +237,6 @@ def _kept_columns(
 
 
 def _find_all(columns: Sequence[Column], names: Sequence[str], argument: str, path: str) -> list[int]:
-    """Numbers of some columns."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise TypeError(f"{argument} must be a list of names or numbers; got {columns!r}.")
     return [number for column in columns if (number := find_column(column, names, argument, path)) is not None]

@@ -249,7 +249,6 @@ def _n_pixels(ax: Any) -> int:
 
 
 def _side(ax: Any) -> float:
-    """Width or height of axes in inches, the smaller one."""
     extent = ax.get_window_extent()
     return float(min(extent.width, extent.height) / ax.figure.dpi)
 
