@@ -10,7 +10,7 @@ import numpy as np
 from scalable_gpe import checks
 from scalable_gpe.checks import ALL, Power, in_order_of
 from scalable_gpe.errors import StoreError
-from scalable_gpe.formatting import card_or_text, plain
+from scalable_gpe.formatting import card_or_text, embedding_card, plain
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel, kernel_components
 from scalable_gpe.heat.normalization import HeatKernel
@@ -374,7 +374,6 @@ class Embedding:
         return replace(fates, classes=np.array(groups.names))
 
     def _obs_column(self, name: str) -> np.ndarray:
-        """A column of obs, with empty texts where values are missing."""
         if self.annotations is None:
             raise ValueError(
                 f"{name!r} would be a column of obs, which an AnnData input has; pass one value for each row."
@@ -425,7 +424,6 @@ class Embedding:
 
     @cached_property
     def _new_points(self) -> NewPoints:
-        """State that `transform` reuses between calls."""
         key = None if self.annotations is None else self.annotations.source
         return NewPoints(self.graph, self.heat, self.settings.metric, self.feature_names, key)
 
@@ -445,10 +443,8 @@ class Embedding:
         ]
 
     def __repr__(self) -> str:
-        n_rows, power = self.report["n_rows"], self.report["power"]
-        return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {plain(power)}"
+        shape = f"{self.report['n_rows']} rows in {self.settings.n_components} dimensions"
+        return f"Embedding of {shape}, power {plain(self.report['power'])}"
 
     def _repr_html_(self) -> str:
-        from scalable_gpe.formatting import embedding_card
-
         return card_or_text(lambda: embedding_card(self.report, self.parameters), type(self).__name__)

@@ -65,7 +65,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}") + _usual(report["lost_mass"])),
         ("Sinkhorn", _sinkhorn(iterations, residual, report["converged"])),
-        ("power", powers_text(report)),
+        ("power", _powers(report)),
         ("polynomial error", plain(report["polynomial_error"])),
         ("sweeps over K", ", ".join(f"{plain(count)} {stage}" for stage, count in report["sweeps"].items())),
         *((f"time, {stage}", in_time(seconds)) for stage, seconds in report["stage_seconds"].items()),
@@ -112,7 +112,7 @@ def _sinkhorn(n_iterations: int | None, residual: float, converged: bool) -> str
     return f"{'converged' if converged else 'NOT converged'} in {n_iterations} sweeps, residual {residual:.1e}"
 
 
-def powers_text(report: Mapping[str, Any]) -> str:
+def _powers(report: Mapping[str, Any]) -> str:
     """The powers of a run, and the range that "all" sums."""
     if not report.get("horizon"):
         return plain(report["power"])
@@ -218,21 +218,14 @@ def table(rows: Iterable[tuple[object, object]]) -> Html:
     return element("table", *lines)
 
 
-_CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0;border:none;background:none"
-
-
 def card(title: str, rows: Iterable[tuple[object, object]]) -> Html:
     """A title, names and values, for a notebook, which has no style sheet of ours."""
+    left = "text-align:left;vertical-align:top"
     lines = [
-        element(
-            "tr",
-            element("th", text(name), scope="row", style=f"{_CELL};font-weight:600;white-space:nowrap"),
-            element("td", text(value, 300), style=_CELL),
-        )
+        element("tr", element("th", text(name), scope="row", style=left), element("td", text(value, 300), style=left))
         for name, value in rows
     ]
-    table = element("table", *lines, style="border-collapse:collapse;margin:4px 0;font-size:13px")
-    return element("div", element("strong", text(title)), table, style="font-size:13px;line-height:1.35")
+    return element("div", element("strong", text(title)), element("table", *lines))
 
 
 def card_or_text(make: Callable[[], Html], otherwise: object) -> str:
@@ -243,22 +236,8 @@ def card_or_text(make: Callable[[], Html], otherwise: object) -> str:
         return element("pre", text(otherwise))
 
 
-# --- notebook -------------------------------------------------------------------------------------
-
-_MEASURED = ("rows", "graph", "connected components", "epsilon", "recall", "missing weight", "lost mass", "Sinkhorn")
-
-
 def embedding_card(report: dict[str, Any], parameters: dict[str, Any]) -> Html:
-    """Parameters, measured figures and seconds of an embedding, as HTML."""
-    measured = [line for line in report_lines(report, None) if line[0] in _MEASURED]
-    seconds = ", ".join(f"{stage} {in_time(spent)}" for stage, spent in report["stage_seconds"].items())
-    chosen = ("metric", "normalization", "n_sketch", "random_state")
-    rows = [
-        ("power", powers_text(report)),
-        *measured,
-        *((name, plain(parameters[name])) for name in chosen if parameters.get(name) is not None),
-        ("time", f"{in_time(report['total_seconds'])} ({seconds})"),
-        *(("warning", one) for one in report.get("warnings", [])[:3]),
-    ]
+    """The report of an embedding and how it was made, as HTML."""
+    chosen = [(name, plain(parameters[name])) for name in ("metric", "normalization", "random_state")]
     title = f"Embedding of {report['n_rows']:,} rows in {parameters['n_components']} dimensions"
-    return card(title, rows)
+    return card(title, report_lines(report, parameters.get("memory_limit")) + chosen)

@@ -67,12 +67,10 @@ class InputRows:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return int(self.source.shape[0])
 
     @property
     def n_features(self) -> int:
-        """Number of columns."""
         return int(self.source.shape[1])
 
     @property
@@ -87,12 +85,10 @@ class InputRows:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the input is a sparse matrix."""
         return self.source.library == "scipy"
 
     @property
     def is_dask(self) -> bool:
-        """Whether the input is a dask collection."""
         return self.source.library == "dask"
 
     @property
@@ -105,7 +101,6 @@ class InputRows:
         return self._convert(self.source.rows(slice(start, stop)), np.arange(start, stop))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by number, in any order."""
         return self._convert(self.source.rows(ids), ids)
 
     def exact(self, at: slice | np.ndarray) -> np.ndarray:
