@@ -44,6 +44,8 @@ from scalable_gpe.storage.mapped import mapped, pieces, take_rows
 from scalable_gpe.transform.new_points import warn_if_far
 
 _RUN_ROWS = 2**10  # whose coordinates tell an embedding from others
+_MOST_ENTRIES = 2**33  # of a matrix that is mostly duplicates
+_MOST_REPEATS = 8  # entries for each one between distinct points, from which it is mostly duplicates
 
 
 def export(
@@ -276,10 +278,7 @@ def scanpy_neighbors(
     return {"connectivities_key": connectivities, "distances_key": distances, "params": params}
 
 
-# --- graph matrices ------------------------------------------------------------
-
-_MOST_ENTRIES = 2**33  # of a matrix that is mostly duplicates
-_MOST_REPEATS = 8  # entries for each one between distinct points, from which it is mostly duplicates
+# --- graph matrices -------------------------------------------------------------------------------
 
 
 def graph_matrices(graph: NeighborGraph, kernel: SparseKernel) -> tuple[Any, Any]:

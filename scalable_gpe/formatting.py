@@ -7,6 +7,9 @@ from math import inf
 from typing import Any, NewType
 
 _FIRST = ("rows", "graph", "connected components", "recall", "power", "total time", "workers", "peak memory")
+Html = NewType("Html", str)
+_VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
+MAX_TEXT = 1_000  # characters of one text
 
 
 @dataclass(frozen=True)
@@ -170,11 +173,6 @@ def in_time(seconds: float) -> str:
 
 
 # --- markup ---------------------------------------------------------------------------------------
-
-Html = NewType("Html", str)
-
-_VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
-MAX_TEXT = 1_000  # characters of one text
 
 
 def text(value: object, max_length: int = MAX_TEXT) -> Html:

@@ -26,6 +26,7 @@ from scalable_gpe.transform.new_points import nearest_points
 
 # scikit-learn's distance is this multiple of our squared distance
 _OF_SQUARES = {"cosine": 0.5, "correlation": 0.5, "hamming": 1.0, "jaccard": 1.0}
+Array = npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)
@@ -150,8 +151,6 @@ class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
 
 # --- classifier -----------------------------------------------------------------------------------
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)

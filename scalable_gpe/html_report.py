@@ -37,6 +37,15 @@ from scalable_gpe.projection import PointArray, blocks, plane_axes
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
 
+_MAX_BYTES = 1_300_000  # of coordinates, colours and row numbers, as base64
+MAX_POWERS = 12
+_MAX_COMPONENTS = 32
+_MAX_COLUMNS = 140  # axes of all powers: leaves room for 3,000 rows or more
+_N_MORE_COLUMNS = 4  # of 2 bytes: the color and the number of a row take 4 bytes each
+MAX_LABELS = 100  # the most frequent ones; the others are joined
+_Item = TypeVar("_Item")
+_MAX_PICTURE_BYTES = 250_000  # of one picture; a chart of lines takes 40,000
+
 # --- page -----------------------------------------------------------------------------------------
 
 
@@ -126,15 +135,6 @@ def _origin(embedding: Embedding) -> str:
 
 # --- sample ---------------------------------------------------------------------------------------
 
-_MAX_BYTES = 1_300_000  # of coordinates, colours and row numbers, as base64
-MAX_POWERS = 12
-_MAX_COMPONENTS = 32
-_MAX_COLUMNS = 140  # axes of all powers: leaves room for 3,000 rows or more
-_N_MORE_COLUMNS = 4  # of 2 bytes: the color and the number of a row take 4 bytes each
-MAX_LABELS = 100  # the most frequent ones; the others are joined
-
-_Item = TypeVar("_Item")
-
 
 def sampled_explorer(embedding: Embedding, color: Any = None, color_label: str = "") -> Explorer:
     """Sample the rows of an embedding, along their principal axes and their first components at each power."""
@@ -176,8 +176,6 @@ def _columns(points: PointArray, axes: np.ndarray, n_components: int, rows: np.n
 
 
 # --- sections -------------------------------------------------------------------------------------
-
-_MAX_PICTURE_BYTES = 250_000  # of one picture; a chart of lines takes 40,000
 
 
 def tiles(embedding: Embedding, audit: Audit | None) -> Html:

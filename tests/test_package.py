@@ -202,6 +202,7 @@ ROOMS = {
     "pynndescent": ("graph/",),
     "numba": ("loops/",),
     "click": ("cli/",),
+    "matplotlib": ("plot/",),
 }
 
 

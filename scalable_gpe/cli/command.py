@@ -18,6 +18,7 @@ from scalable_gpe.cli.options import CONSOLE
 _READING = re.compile(r"(?<!\.)read_points\((\w+=[^)]*)\)")  # of an argument of a reader: read_points(index='name')
 # name=value, or a name alone where it cannot be another word; no part of a path
 _ARGUMENT = re.compile(r"(?<![\w/.'\"-])(?:(?P<name>\w+)=(?P<value>'\w*'|\w+(?:\.\w+)*|)|\w+_\w+|^\w+(?=:| must\b))")
+PROGRAM = "scalable-gpe"
 
 
 def command(
@@ -157,8 +158,6 @@ def _silence_zarr() -> None:
 
 
 # --- console --------------------------------------------------------------------------------------
-
-PROGRAM = "scalable-gpe"
 
 
 def _printable(text: str) -> str:

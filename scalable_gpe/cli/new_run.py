@@ -84,7 +84,7 @@ def embed(
 ) -> None:
     """Embed the rows of a file into a store, in bounded memory; an interrupted run resumes."""
     import scalable_gpe as gpe
-    from scalable_gpe.io.numpy_files import read_distances
+    from scalable_gpe.io.files import read_distances
     from scalable_gpe.storage.backends import is_url
 
     began, reading = time.time(), take(given, POINTS)
@@ -107,7 +107,7 @@ def embed(
 
 
 def _read_weight(path: str | None) -> "np.ndarray | None":
-    from scalable_gpe.io.numpy_files import map_npy
+    from scalable_gpe.io.files import map_npy
 
     if path is None:
         return None

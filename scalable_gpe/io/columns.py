@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalable_gpe.io.containers import MISSING, got_column, obs_values, open_hdf5, plain_values, row_names
-from scalable_gpe.io.files import file_kind
-from scalable_gpe.io.numpy_files import map_npy
+from scalable_gpe.io.files import file_kind, map_npy
 from scalable_gpe.io.points import first_names
 from scalable_gpe.io.table_files import open_csv, open_parquet
 from scalable_gpe.io.tables import Table, texts_of

@@ -241,7 +241,7 @@ def checked(item: Any) -> Any:
     return item
 
 
-# --- tables: numbers as they are, text and categories as labels -------------------------------------
+# --- tables: numbers as they are, text and categories as labels -----------------------------------
 
 
 def obs_values(tables: Any, column: str | None, path: str) -> np.ndarray:

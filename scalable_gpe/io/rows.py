@@ -330,7 +330,7 @@ def _extremes(values: np.ndarray, ids: np.ndarray, name: str) -> tuple[np.ndarra
     return low, high
 
 
-# --- metrics: rows whose straight-line distances are those of the metric (but for jaccard) ---------------
+# --- metrics: rows whose straight-line distances are those of the metric (but for jaccard) --------
 
 
 def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:

@@ -152,7 +152,7 @@ def _read_lists(table: Table, index: int | None, key: str) -> Points:
     return Points(values, _row_names(table, index, names), f"column {key!r} of {path}")
 
 
-# --- names of rows ----------------------------------------------------------------------------------
+# --- names of rows --------------------------------------------------------------------------------
 
 
 def _names_in(batch: Any, index: int | None) -> list[str]:

@@ -18,6 +18,10 @@ Limits = tuple[float, float]
 SOFT = "0.55"  # grey of what is not data, on white and on black
 _LEGEND = 1.0  # inches beside the square of a figure
 _PAGE_DPI, _PAGE_PIXELS = 110, 1_000_000  # at most, of a figure within a page
+_COLUMN = 20  # labels in one column of a legend
+FAINTEST = 0.5  # opacity of a coloured pixel with one point
+MAX_LEGEND = 60  # labels of a legend; a last line counts the others
+_MAX_LETTERS = 40  # of a label in the legend
 
 
 def has_matplotlib() -> bool:
@@ -109,11 +113,6 @@ def write_note(ax: Any, text: str) -> None:
 
 
 # --- shades ---------------------------------------------------------------------------------------
-
-_COLUMN = 20  # labels in one column of a legend
-FAINTEST = 0.5  # opacity of a coloured pixel with one point
-MAX_LEGEND = 60  # labels of a legend; a last line counts the others
-_MAX_LETTERS = 40  # of a label in the legend
 
 
 def color_map(theme: str) -> Any:

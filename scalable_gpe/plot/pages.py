@@ -26,6 +26,13 @@ from scalable_gpe.plot.embeddings import Components, default_title, projected
 from scalable_gpe.plot.figures import edges_of
 from scalable_gpe.projection import PointArray
 
+MAX_POINTS = 50_000  # that a browser draws without a pause
+_N_STEPS = 65_535
+_COVERAGE = 0.999  # share of the rows within the first view, along each axis
+_MAX_NAME = 60  # characters of the name of a row or of a label
+_MAX_LABELS = 1_000
+_HEIGHT = 660  # pixels of the picture in a notebook
+
 # --- document -------------------------------------------------------------------------------------
 
 
@@ -95,11 +102,6 @@ def _digest(content: str) -> str:
 
 
 # --- explorer -------------------------------------------------------------------------------------
-
-MAX_POINTS = 50_000  # that a browser draws without a pause
-_N_STEPS = 65_535
-_COVERAGE = 0.999  # share of the rows within the first view, along each axis
-_MAX_NAME = 60  # characters of the name of a row or of a label
 
 
 def view_data(title: str, points: np.ndarray) -> dict[str, Any]:
@@ -203,10 +205,7 @@ def _shortened(name: Any) -> str:
     return whole if len(whole) <= _MAX_NAME else whole[: _MAX_NAME - 1] + "…"
 
 
-# --- interactive ------------------------------------------------------------
-
-_MAX_LABELS = 1_000
-_HEIGHT = 660  # pixels of the picture in a notebook
+# --- interactive ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import scipy.sparse as sp
 import scalable_gpe as gpe
 from scalable_gpe.io import table_files
 from scalable_gpe.io.columns import read_row_values
-from scalable_gpe.io.files import read_points
-from scalable_gpe.io.numpy_files import read_distances
+from scalable_gpe.io.files import read_distances, read_points
 from scalable_gpe.io.rows import open_rows
 
 pd = pytest.importorskip("pandas")
