@@ -1,6 +1,5 @@
 """Commands as this program needs them, on click: options of several values, and errors in one line."""
 
-import itertools
 import json
 import logging
 import os
@@ -86,7 +85,8 @@ class Command(click.Command):
         context = click.get_current_context(silent=True)
         others = getattr(context.find_root().command, "commands", {}) if context else {}
         # an argument of another command is one of embed
-        written = {name: flag for one in (others.get("embed", self), self) for name, flag in _options(one)}
+        known = [*others.get("embed", self).params, *self.params]
+        written = {name: flag for parameter in known for name, flag in _written(parameter)}
 
         def as_option(found: re.Match[str]) -> str:
             name, value = found["name"] or found[0], (found["value"] or "").strip("'")
@@ -124,10 +124,6 @@ def _one_value_each(words: Iterable[str], flags: set[str]) -> Iterator[str]:
             yield flag
         yield word
         n_values += 1
-
-
-def _options(command: click.Command) -> Iterator[tuple[str, str]]:
-    return itertools.chain.from_iterable(map(_written, command.params))
 
 
 def _written(parameter: click.Parameter) -> list[tuple[str, str]]:

@@ -79,7 +79,7 @@ def _read(
     table = open_csv(path, header=True) if kind == "csv" else open_parquet(path)
     number = _number(column, table)
     others = [] if names is None else [one for one in _name_columns(table, index) if one != number]
-    return plain_values(table.column(number)), {table.names[one]: texts_of(table, one) for one in others}
+    return plain_values(table.column(number)), texts_of(table, others)
 
 
 def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarray:

@@ -44,9 +44,9 @@ def open_csv(path: str, sep: str | None = None, header: bool | None = None) -> T
     first: Any = next(text.batches({}, strings_can_be_null=True), None)
     types = [pyarrow.null()] * len(text.names) if first is None else first.schema.types
 
-    def batches(columns: Sequence[int], index: int | None) -> Iterator[Any]:
-        wanted = {str(one): types[one] if types[one] == "bool" else pyarrow.float64() for one in columns}
-        return text.batches(wanted if index is None else {**wanted, str(index): pyarrow.string()})
+    def batches(columns: Sequence[int], texts: Sequence[int]) -> Iterator[Any]:
+        numbers = {str(one): types[one] if types[one] == "bool" else pyarrow.float64() for one in columns}
+        return text.batches(numbers | {str(one): pyarrow.string() for one in texts})
 
     return Table(
         path,
@@ -210,8 +210,8 @@ def open_parquet(path: str) -> Table:
         schema = parquet.read_schema(files[0])
     names = list(schema.names)
 
-    def batches(columns: Sequence[int], index: int | None) -> Iterator[Any]:
-        chosen = [*columns, *([] if index is None else [index])]
+    def batches(columns: Sequence[int], texts: Sequence[int]) -> Iterator[Any]:
+        chosen = [*columns, *texts]
         with sound_parquet(path):
             for file in files:
                 yield from _parquet_batches(file, [names[one] for one in chosen], list(map(str, chosen)), len(columns))

@@ -24,7 +24,7 @@ class Table:
     """A file of columns, and how it is read.
 
     `types` are pyarrow's, of a categorical column that of its values; `faults` says why a column is not one of numbers,
-    or None. `batches` gives record batches of columns of numbers and of one of names, which are called by their
+    or None. `batches` gives record batches of columns of numbers and of columns of texts, which are called by their
     numbers. pandas has written the index in the column `index`, if it has.
     """
 
@@ -35,7 +35,7 @@ class Table:
     faults: list[str | None]
     index: int | None
     has_header: bool
-    batches: Callable[[Sequence[int], int | None], Iterator[Any]]
+    batches: Callable[[Sequence[int], Sequence[int]], Iterator[Any]]
     column: Callable[[int], Any]  # a whole column as pandas has it
     remarks: tuple[str, ...] = ()  # warnings about the order of the rows, where they have no names
 
@@ -75,7 +75,7 @@ def _read_numbers(table: Table, index: int | None, kept: list[int], numeric_only
     names, dtype = list[str](), narrowest_float(table.types[column].to_pandas_dtype() for column in kept)
 
     def rows() -> Iterator[np.ndarray]:
-        for batch in table.batches(kept, index):
+        for batch in table.batches(kept, _listed(index)):
             names.extend(_names_in(batch, index))
             yield _matrix(batch, kept, titles, dtype)
 
@@ -140,7 +140,7 @@ def _read_lists(table: Table, index: int | None, key: str) -> Points:
     names, widths = list[str](), set[int | None]()
 
     def rows() -> Iterator[np.ndarray]:
-        for batch in table.batches([number], index):
+        for batch in table.batches([number], _listed(index)):
             lists = batch.column(str(number))
             widths.update(lists.value_lengths().to_pylist())
             if len(widths) != 1 or None in widths:
@@ -171,9 +171,17 @@ def _names_in(batch: Any, index: int | None) -> list[str]:
     return [str(name) for name in names.cast(texts.type).to_pylist()]
 
 
-def texts_of(table: Table, column: int) -> np.ndarray:
-    """A whole column as names of rows: 007 is one."""
-    return name_array([name for batch in table.batches([], column) for name in _names_in(batch, column)])
+def texts_of(table: Table, columns: Sequence[int]) -> dict[str, np.ndarray]:
+    """Whole columns as names of rows: 007 is one."""
+    texts: dict[int, list[str]] = {column: [] for column in columns}
+    for batch in table.batches([], columns) if columns else ():
+        for column in columns:
+            texts[column] += _names_in(batch, column)
+    return {table.names[column]: name_array(names) for column, names in texts.items()}
+
+
+def _listed(index: int | None) -> list[int]:
+    return [] if index is None else [index]
 
 
 def _row_names(table: Table, index: int | None, names: list[str]) -> np.ndarray | None:
