@@ -1,5 +1,6 @@
 """How the columns of an input spread: what they are divided by, and which of them say nothing or decide alone."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ _SAMPLED, _SAMPLED_ENTRIES = 65_536, 2**22  # rows, and their entries, whose qua
 _AT_ONCE = 2**17  # entries that are added up at once
 _EQUAL = 8  # roundings of the largest value within which a column is constant
 _DECIDES = (0.9, 0.999, 0.999)  # share of the variance with which one, two or three columns decide
+_IDENTIFIER = re.compile(r"(^|[ _.-])(id|index|key|nr|row|unnamed: 0)$", re.IGNORECASE)
 _COORDINATES = 3  # columns without names that may be one place in space, where one direction may be long
 _COMPONENTS = 5  # columns from which falling variances are no accident, but those of principal components
 
@@ -96,6 +98,11 @@ class ColumnSpread:
         if len(constant) and (kind is not None or (names is not None and element is None)):
             are = "columns {} are" if len(constant) > 1 else "column {} is"
             texts.append(f"{are.format(_named(constant, names))} constant: nothing can be learned from it.")
+        for number, name in enumerate([] if names is None or element is not None else names.tolist()):
+            if _IDENTIFIER.search(name) and all(float(end[number]).is_integer() for end in (self.low, self.high)):
+                texts.append(
+                    f"column {name!r} counts as a feature. If it holds the names of the rows, pass it as index."
+                )
         share = self.squares / (self.squares.sum() or 1.0)
         first, n_columns = _deciding(share), len(share)
         has_one_unit = (

@@ -376,6 +376,17 @@ def test_a_column_without_any_value_is_named(form, tmp_path):
         gpe.embed(written(frame, form, tmp_path), missing="drop", **HOW)
 
 
+def test_an_identifier_among_the_features_is_named():
+    frame = table()[["a", "b", "c"]]
+    frame.insert(0, "customer_id", np.arange(60) + 1000)
+    said = gpe.embed(frame, scale="standard", **HOW).report["warnings"]
+    assert any("column 'customer_id' counts as a feature" in text for text in said)
+    grid = frame.rename(columns={"customer_id": "grid"})
+    assert not any(
+        "counts as a feature" in text for text in gpe.embed(grid, scale="standard", **HOW).report["warnings"]
+    )
+
+
 def test_labels_of_a_name_that_several_rows_share_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     frame = table()[["a", "b", "c"]]
