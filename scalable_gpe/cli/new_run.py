@@ -22,6 +22,7 @@ from scalable_gpe.cli.options import (
     switch_off,
     take,
 )
+from scalable_gpe.cli.stores import done_stages
 from scalable_gpe.formatting import first_lines, in_bytes, in_time
 
 if TYPE_CHECKING:
@@ -91,10 +92,13 @@ def embed(
     points = None if x == "-" else gpe.read_points(x, storage_options=storage_options, **reading)
     if points is not None and points.source != x:
         tell(f"points: {points.source}")
+    options = storage_options if is_url(store) else None
+    if given["resume"] and (done := done_stages(store, options)):
+        tell(f"resuming {store}: {', '.join(done)} {'is' if len(done) == 1 else 'are'} there")
     result = gpe.embed(
         points,
         store=store,
-        storage_options=storage_options if is_url(store) else None,
+        storage_options=options,
         neighbors=None if neighbors is None else read_distances(neighbors),
         sample_weight=_read_weight(sample_weight),
         numeric_only=reading["numeric_only"],

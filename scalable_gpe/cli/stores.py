@@ -45,6 +45,18 @@ def info(store: str, verify: bool, storage_options: "StorageOptions | None" = No
     show("\n".join(texts), {"store": store, "bytes": sizes, "columns": columns, "runs": runs})
 
 
+def done_stages(store: str, storage_options: "StorageOptions | None") -> list[str]:
+    """Which stages of an unfinished run a store holds; none without a store."""
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    try:
+        runs = _runs(ZarrStore(store, read_only=True, storage_options=storage_options))
+    except OSError:  # embed names other faults
+        return []
+    unfinished = bool(runs) and not runs[-1]["finished"]
+    return [stage for stage, done in runs[-1]["stages"].items() if done] if unfinished else []
+
+
 def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:
     """The runs of a store, the last used one last."""
     from scalable_gpe.run_log import read_runs

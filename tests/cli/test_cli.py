@@ -96,6 +96,10 @@ def test_info_of_an_unfinished_run(folder, tmp_path, monkeypatch, capsys):
     assert "still in stage heat, or stopped there" in capsys.readouterr().out
     assert cli.main(["plot", store, str(tmp_path / "p.png")]) == 1
     assert "an unfinished run. Run embed again" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert cli.main(["embed", "points.npy", store]) == 0
+    assert f"resuming {store}: graph, kernel are there" in capsys.readouterr().out
 
 
 def test_info_of_a_run_that_stopped_at_once(folder, tmp_path, monkeypatch, capsys):
