@@ -1,49 +1,13 @@
 """Numbers, reports and audits as text, for the command line, plots and the report page."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from html import escape
-from math import inf
 from typing import Any, NewType
 
 _FIRST = ("rows", "graph", "connected components", "recall", "power", "total time", "workers", "peak memory")
 Html = NewType("Html", str)
 _VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
 MAX_TEXT = 1_000  # characters of one text
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A measured figure with its 95 % interval; `high` is infinite where too few rows were measured to tell."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, figure: dict[str, Any]) -> "Estimate":
-        """Take the figure of an audit, which may hold more than the three numbers."""
-        return cls(figure["value"], figure["low"], inf if figure["high"] is None else figure["high"])
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the interval has an upper end."""
-        return self.high < inf
-
-    def complement(self) -> "Estimate":
-        """Give the same figure for the rest of the whole: 1 - value."""
-        return Estimate(1 - self.value, 1 - self.high, 1 - self.low)
-
-
-def audit_shares(audit: dict[str, Any]) -> list[tuple[str, Estimate]]:
-    """Figures of an audit that are 1 at best; those that were not measured are left out."""
-    shares = [("recall", Estimate.of(audit["recall"]))] if audit["recall"] else []
-    if audit["lost_mass"]:
-        shares.append(("mass kept", Estimate.of(audit["lost_mass"]).complement()))
-    for power, figures in audit["powers"].items():
-        if figures["trustworthiness"]:
-            shares.append((f"trustworthiness, {power_title(power)}", Estimate.of(figures["trustworthiness"])))
-    return shares
 
 
 def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, str]]:

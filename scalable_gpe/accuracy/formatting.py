@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scalable_gpe.checks import Power
-from scalable_gpe.formatting import Estimate, power_title
+from scalable_gpe.formatting import power_title
 
 Line = tuple[str, str]
 
@@ -86,7 +86,7 @@ def _percent(share: float) -> str:
 
 
 def _interval(figure: Any, write: Callable[[float], str] = _percent) -> str:
-    estimate = Estimate.of(figure)
-    if not estimate.is_bounded:
-        return f"{write(estimate.value)} (at least {write(estimate.low)}; too few exact rows for an upper end)"
-    return f"{write(estimate.value)} ({write(estimate.low)} to {write(estimate.high)})"
+    value, low = write(figure["value"]), write(figure["low"])
+    if figure["high"] is None:
+        return f"{value} (at least {low}; too few exact rows for an upper end)"
+    return f"{value} ({low} to {write(figure['high'])})"
