@@ -288,11 +288,8 @@ def graph_matrices(graph: NeighborGraph, kernel: SparseKernel) -> tuple[Any, Any
 
 def _to_scipy(matrix: CsrPieces) -> Any:
     columns, values = np.empty(matrix.nnz, np.int32), np.empty(matrix.nnz, matrix.dtype)
-    start, n_rows = 0, len(matrix.indptr) - 1
-    for some_columns, some_values in matrix.pieces:
-        stop = start + len(some_columns)
-        columns[start:stop], values[start:stop] = some_columns, some_values
-        start = stop
+    matrix.fill(columns, values)
+    n_rows = len(matrix.indptr) - 1
     return csr_matrix((values, columns, matrix.indptr), shape=(n_rows, n_rows))
 
 

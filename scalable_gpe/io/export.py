@@ -48,6 +48,14 @@ class CsrPieces:
         """Number of entries."""
         return int(self.indptr[-1])
 
+    def fill(self, columns: Any, values: Any) -> None:
+        """Write columns and values into two arrays."""
+        start = 0
+        for some_columns, some_values in self.pieces:
+            stop = start + len(some_columns)
+            columns[start:stop], values[start:stop] = some_columns, some_values
+            start = stop
+
 
 # --- the target -----------------------------------------------------------------------------------
 
@@ -260,12 +268,7 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
     pointers = _new_array(group, "indptr", matrix.indptr.shape, counts)
     for start, stop in ranges(n_rows + 1, _CHUNK):
         pointers[start:stop] = matrix.indptr[start:stop].astype(counts)
-    columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype)
-    start = 0
-    for some_columns, some_values in matrix.pieces:
-        stop = start + len(some_columns)
-        columns[start:stop], values[start:stop] = some_columns, some_values
-        start = stop
+    matrix.fill(_new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype))
 
 
 def _new_array(group: Any, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
