@@ -75,7 +75,7 @@ def _read_numbers(table: Table, index: int | None, kept: list[int], numeric_only
     names, dtype = list[str](), narrowest_float(table.types[column].to_pandas_dtype() for column in kept)
 
     def rows() -> Iterator[np.ndarray]:
-        for batch in table.batches(kept, _listed(index)):
+        for batch in table.batches(kept, _index_alone(index)):
             names.extend(_names_in(batch, index))
             yield _matrix(batch, kept, titles, dtype)
 
@@ -140,7 +140,7 @@ def _read_lists(table: Table, index: int | None, key: str) -> Points:
     names, widths = list[str](), set[int | None]()
 
     def rows() -> Iterator[np.ndarray]:
-        for batch in table.batches([number], _listed(index)):
+        for batch in table.batches([number], _index_alone(index)):
             lists = batch.column(str(number))
             widths.update(lists.value_lengths().to_pylist())
             if len(widths) != 1 or None in widths:
@@ -180,7 +180,7 @@ def texts_of(table: Table, columns: Sequence[int]) -> dict[str, np.ndarray]:
     return {table.names[column]: name_array(names) for column, names in texts.items()}
 
 
-def _listed(index: int | None) -> list[int]:
+def _index_alone(index: int | None) -> list[int]:
     return [] if index is None else [index]
 
 
