@@ -141,8 +141,13 @@ def in_time(seconds: float) -> str:
 
 def text(value: object, max_length: int = MAX_TEXT) -> Html:
     """Any value as text: shortened, then escaped."""
+    return _escaped(shortened(value, max_length))
+
+
+def shortened(value: object, max_length: int) -> str:
+    """The text of a value, with an ellipsis in place of what is too long."""
     whole = str(value)
-    return _escaped(whole if len(whole) <= max_length else whole[:max_length] + "…")
+    return whole if len(whole) <= max_length else whole[: max_length - 1] + "…"
 
 
 def _escaped(value: str) -> Html:

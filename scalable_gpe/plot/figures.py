@@ -12,6 +12,8 @@ import numpy as np
 
 from scalable_gpe.checks import check_choice
 from scalable_gpe.colors import THEMES, VIRIDIS_PART, ColorColumn, channels
+from scalable_gpe.formatting import shortened
+from scalable_gpe.io.points import import_optional
 
 Limits = tuple[float, float]
 
@@ -51,7 +53,7 @@ def _address_of(figure: Any, dpi: float) -> str:
 def themed(theme: str) -> Iterator[None]:
     """Draw with matplotlib's colours for dark backgrounds, or with its default ones in their place."""
     check_choice(theme, THEMES, "theme")
-    _require_matplotlib()
+    import_optional("matplotlib", "plot", "plot")
     from matplotlib import rc_context, rcParamsDefault, style
 
     dark = style.library["dark_background"]
@@ -59,14 +61,9 @@ def themed(theme: str) -> Iterator[None]:
         yield
 
 
-def _require_matplotlib() -> None:
-    if not has_matplotlib():
-        raise ImportError('plot needs matplotlib; install it with: pip install "scalable-gpe[plot]"')
-
-
 def new_figure(width: float, height: float) -> Any:
     """Make an empty figure, in inches."""
-    _require_matplotlib()
+    import_optional("matplotlib", "plot", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -132,7 +129,7 @@ def _part_of(name: str, low: float, high: float) -> Any:
     return ListedColormap(colormaps[name](np.linspace(low, high, 256)), name=name)
 
 
-def norm(column: ColorColumn) -> Any:
+def _norm(column: ColorColumn) -> Any:
     """Scale of the colours of numbers: the same for all plots of a column."""
     from matplotlib.colors import Normalize
 
@@ -149,7 +146,7 @@ def point_colors(column: ColorColumn, theme: str) -> np.ndarray:
     if column.labels:
         colors: np.ndarray = palette(column, theme)[column.values]
         return colors
-    shown = np.asarray(color_map(theme)(norm(column)(np.nan_to_num(column.values))))[:, :3]
+    shown = np.asarray(color_map(theme)(_norm(column)(np.nan_to_num(column.values))))[:, :3]
     shown[np.isnan(column.values)] = 0.75 if theme == "light" else 0.4
     return shown
 
@@ -165,7 +162,7 @@ def add_legend(panels: Sequence[Any], column: ColorColumn | None, title: str, th
     else:
         from matplotlib.cm import ScalarMappable
 
-        shown = ScalarMappable(norm(column), color_map(theme))
+        shown = ScalarMappable(_norm(column), color_map(theme))
         _style_bar(panels[-1].figure.colorbar(shown, ax=list(panels), shrink=0.6, aspect=30), title)
 
 
@@ -213,7 +210,7 @@ def write_labels(ax: Any, points: np.ndarray, column: ColorColumn) -> None:
 
 def short_label(label: str) -> str:
     """A label as matplotlib writes it plainly: a dollar would begin a formula, and a long one would widen figures."""
-    return (label if len(label) <= _MAX_LETTERS else label[: _MAX_LETTERS - 1] + "…").replace("$", r"\$")
+    return shortened(label, _MAX_LETTERS).replace("$", r"\$")
 
 
 # --- pixels ---------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from scalable_gpe.checks import Power, check_choice, check_row_values
 from scalable_gpe.colors import THEMES, ColorColumn, ThemeName, color_column, drawn_rows, label_colors, number_ramp
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.formatting import Html, element, joined, power_title, text
+from scalable_gpe.formatting import Html, element, joined, power_title, shortened, text
+from scalable_gpe.io.export import replacing
 from scalable_gpe.io.files import check_target
 from scalable_gpe.plot.embeddings import Components, default_title, projected
 from scalable_gpe.plot.figures import edges_of
@@ -68,9 +69,8 @@ def check_path(path: Any) -> Path:
 def write_page(page: str, path: Any) -> Path:
     """Write a page; an existing one is replaced when the new one is complete."""
     target = check_path(path)
-    unfinished = target.with_name(f".unfinished-{target.name}")
-    unfinished.write_text(page, encoding="utf-8", newline="\n")
-    unfinished.replace(target)
+    with replacing(target) as unfinished:
+        unfinished.write_text(page, encoding="utf-8", newline="\n")
     return target
 
 
@@ -116,7 +116,7 @@ def view_data(title: str, points: np.ndarray) -> dict[str, Any]:
     shares = (points - low) / (high - low)
     steps = np.round(np.clip(shares, 0, 1) * _N_STEPS).astype("<u2")
     return {
-        "title": _shortened(title),
+        "title": shortened(title, _MAX_NAME),
         "columns": [to_base64(column.tobytes()) for column in steps.T],
         "low": low.tolist(),
         "high": high.tolist(),
@@ -178,9 +178,9 @@ class Explorer:
             "views": list(self.views),
             "axes": list(self.axes),
             "rows": to_base64(self.rows.astype("<i4").tobytes()),
-            "names": None if self.names is None else [_shortened(name) for name in self.names],
+            "names": None if self.names is None else [shortened(name, _MAX_NAME) for name in self.names],
             "color": None if self.color is None else _color_data(self.color, self.theme),
-            "color_label": _shortened(self.color_label),
+            "color_label": shortened(self.color_label, _MAX_NAME),
             "single": label_colors(1, self.theme)[0],
         }
 
@@ -194,15 +194,10 @@ def _choice(key: str, name: str, options: Sequence[str], *, least: int) -> Html:
 
 def _color_data(color: ColorColumn, theme: str) -> dict[str, Any]:
     values = to_base64(color.values.astype("<i4" if color.labels else "<f4").tobytes())
-    labels = [_shortened(label) for label in color.labels]
+    labels = [shortened(label, _MAX_NAME) for label in color.labels]
     if labels:
         return {"labels": labels, "shades": color.shades(theme), "values": values}
     return {"labels": None, "ramp": number_ramp(theme), "low": color.low, "high": color.high, "values": values}
-
-
-def _shortened(name: Any) -> str:
-    whole = str(name)
-    return whole if len(whole) <= _MAX_NAME else whole[: _MAX_NAME - 1] + "…"
 
 
 # --- interactive ----------------------------------------------------------------------------------
