@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalable_gpe import datasets, errors, exact, pl, plot, tl
     from scalable_gpe.accuracy import Audit, audit
-    from scalable_gpe.classifier import GraphClassifier
     from scalable_gpe.embedding import Embedding
     from scalable_gpe.estimators import DiffusionMap, GaussianProcessEmbedding
     from scalable_gpe.exports import export
     from scalable_gpe.graph.build import neighbor_graph
     from scalable_gpe.graph.neighbors import NeighborGraph
+    from scalable_gpe.graph_estimators import GraphClassifier, KNeighborsTransformer
     from scalable_gpe.heat.bandwidth import epsilon_sweep
     from scalable_gpe.heat.kernel import SparseKernel, gaussian_kernel
     from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
-    from scalable_gpe.html_report.page import write_report
+    from scalable_gpe.html_report import write_report
     from scalable_gpe.io.files import read_points
     from scalable_gpe.io.points import Points
-    from scalable_gpe.neighbors_transformer import KNeighborsTransformer
     from scalable_gpe.pipeline import embed
     from scalable_gpe.pipeline import open_embedding as open
     from scalable_gpe.planning import estimate
@@ -63,12 +62,12 @@ _MODULE_OF = {
     "read_points": "scalable_gpe.io.files",
     "Points": "scalable_gpe.io.points",
     "export": "scalable_gpe.exports",
-    "write_report": "scalable_gpe.html_report.page",
+    "write_report": "scalable_gpe.html_report",
     "repair": "scalable_gpe.repairs",
     "GaussianProcessEmbedding": "scalable_gpe.estimators",
     "DiffusionMap": "scalable_gpe.estimators",
-    "GraphClassifier": "scalable_gpe.classifier",
-    "KNeighborsTransformer": "scalable_gpe.neighbors_transformer",
+    "GraphClassifier": "scalable_gpe.graph_estimators",
+    "KNeighborsTransformer": "scalable_gpe.graph_estimators",
 }
 _MODULES = ("datasets", "errors", "exact", "pl", "plot", "tl")
 

@@ -10,7 +10,7 @@ from scipy.sparse import identity
 from scalable_gpe.checks import NotFiniteError, check_row
 from scalable_gpe.errors import ConnectivityWarning, warn
 from scalable_gpe.heat.normalization import HeatKernel, heat_kernel
-from scalable_gpe.io.anndata_object import chosen_key, matrix_in_memory, read_anndata, representation_key
+from scalable_gpe.io.anndata_input import chosen_key, matrix_in_memory, read_anndata, representation_key
 from scalable_gpe.io.points import Points
 from scalable_gpe.propagation.propagate import Propagation
 

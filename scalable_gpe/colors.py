@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalable_gpe.checks import check_choice, check_count
-from scalable_gpe.row_values import check_row_values
+from scalable_gpe.checks import check_choice, check_count, check_row_values
 
 ThemeName = Literal["light", "dark"]
 THEMES = ("light", "dark")
@@ -185,3 +184,11 @@ def _numbers(given: np.ndarray) -> ColorColumn:
         raise ValueError("color has no finite number. Pass other values.")
     low, high = (float(end) for end in np.quantile(known, _LIMITS))
     return ColorColumn(values, low=low, high=high if high > low else low + 1)
+
+
+def drawn_rows(n_rows: int, most: int, column: ColorColumn | None) -> np.ndarray:
+    """Some rows in the order in which they are drawn: random, so that no label hides another, but grey labels first."""
+    rows = np.random.default_rng(0).permutation(n_rows)[:most]
+    if column is not None and column.n_grey:
+        rows = rows[np.argsort(column.values[rows] < len(column.labels) - column.n_grey, kind="stable")]
+    return rows

@@ -8,23 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.checks import ALL, Power
+from scalable_gpe.checks import ALL, Power, in_order_of
 from scalable_gpe.errors import StoreError
-from scalable_gpe.formatting import plain
+from scalable_gpe.formatting import card_or_text, embedding_card, plain
 from scalable_gpe.graph.neighbors import NeighborGraph
 from scalable_gpe.heat.kernel import SparseKernel, kernel_components
 from scalable_gpe.heat.normalization import HeatKernel
 from scalable_gpe.heat.ordinary import ordinary_rows
-from scalable_gpe.io.anndata_parts import MISSING
-from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.containers import MISSING
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import import_optional
 from scalable_gpe.io.rows import InputRows
-from scalable_gpe.markup import card_or_text
 from scalable_gpe.parameters import Parameters
 from scalable_gpe.propagation.labels import check_groups
 from scalable_gpe.propagation.propagate import Propagation, propagate
 from scalable_gpe.propagation.solutions import HARMONIC, SPREADING
-from scalable_gpe.row_values import in_order_of
 from scalable_gpe.sketch.columns import SketchColumns
 from scalable_gpe.sketch.publish import sketched_rows
 from scalable_gpe.sketch.rotation import Axes, distance_error, principal_axes
@@ -376,7 +374,6 @@ class Embedding:
         return replace(fates, classes=np.array(groups.names))
 
     def _obs_column(self, name: str) -> np.ndarray:
-        """A column of obs, with empty texts where values are missing."""
         if self.annotations is None:
             raise ValueError(
                 f"{name!r} would be a column of obs, which an AnnData input has; pass one value for each row."
@@ -401,7 +398,6 @@ class Embedding:
         return affinity.PrecomputedAffinities(self._affinities(), normalize=False)
 
     def _affinities(self) -> Any:
-        """The heat kernel without its diagonal as a scipy CSR matrix of sum 1."""
         matrix = self.heat.to_scipy()
         matrix.setdiag(0)
         matrix.eliminate_zeros()
@@ -428,7 +424,6 @@ class Embedding:
 
     @cached_property
     def _new_points(self) -> NewPoints:
-        """State that `transform` reuses between calls."""
         key = None if self.annotations is None else self.annotations.source
         return NewPoints(self.graph, self.heat, self.settings.metric, self.feature_names, key)
 
@@ -448,10 +443,8 @@ class Embedding:
         ]
 
     def __repr__(self) -> str:
-        n_rows, power = self.report["n_rows"], self.report["power"]
-        return f"Embedding of {n_rows} rows in {self.settings.n_components} dimensions, power {plain(power)}"
+        shape = f"{self.report['n_rows']} rows in {self.settings.n_components} dimensions"
+        return f"Embedding of {shape}, power {plain(self.report['power'])}"
 
     def _repr_html_(self) -> str:
-        from scalable_gpe.notebook import embedding_card
-
         return card_or_text(lambda: embedding_card(self.report, self.parameters), type(self).__name__)

@@ -16,7 +16,7 @@ from scalable_gpe.checks import Seed, check_whole
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.graph.precomputed import PRECOMPUTED
-from scalable_gpe.io.anndata_object import is_anndata
+from scalable_gpe.io.anndata_input import is_anndata
 from scalable_gpe.io.export import component_names
 from scalable_gpe.io.rows import open_rows
 from scalable_gpe.pipeline import embed

@@ -1,45 +1,13 @@
 """Numbers, reports and audits as text, for the command line, plots and the report page."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import inf
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from typing import Any, NewType
 
 _FIRST = ("rows", "graph", "connected components", "recall", "power", "total time", "workers", "peak memory")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A measured figure with its 95 % interval; `high` is infinite where too few rows were measured to tell."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, figure: dict[str, Any]) -> "Estimate":
-        """Take the figure of an audit, which may hold more than the three numbers."""
-        return cls(figure["value"], figure["low"], inf if figure["high"] is None else figure["high"])
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the interval has an upper end."""
-        return self.high < inf
-
-    def complement(self) -> "Estimate":
-        """Give the same figure for the rest of the whole: 1 - value."""
-        return Estimate(1 - self.value, 1 - self.high, 1 - self.low)
-
-
-def audit_shares(audit: dict[str, Any]) -> list[tuple[str, Estimate]]:
-    """Figures of an audit that are 1 at best; those that were not measured are left out."""
-    shares = [("recall", Estimate.of(audit["recall"]))] if audit["recall"] else []
-    if audit["lost_mass"]:
-        shares.append(("mass kept", Estimate.of(audit["lost_mass"]).complement()))
-    for power, figures in audit["powers"].items():
-        if figures["trustworthiness"]:
-            shares.append((f"trustworthiness, {power_title(power)}", Estimate.of(figures["trustworthiness"])))
-    return shares
+Html = NewType("Html", str)
+_VOID = frozenset({"img", "link", "meta"})  # elements without an end tag
+MAX_TEXT = 1_000  # characters of one text
 
 
 def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, str]]:
@@ -64,7 +32,7 @@ def report_lines(report: dict[str, Any], limit: int | None) -> list[tuple[str, s
         ("epsilon", figure("epsilon", "{:.6g}") + _spread(report.get("sigma"))),
         ("lost mass", figure("lost_mass", "{:.2%}") + _usual(report["lost_mass"])),
         ("Sinkhorn", _sinkhorn(iterations, residual, report["converged"])),
-        ("power", powers_text(report)),
+        ("power", _powers(report)),
         ("polynomial error", plain(report["polynomial_error"])),
         ("sweeps over K", ", ".join(f"{plain(count)} {stage}" for stage, count in report["sweeps"].items())),
         *((f"time, {stage}", in_time(seconds)) for stage, seconds in report["stage_seconds"].items()),
@@ -111,7 +79,7 @@ def _sinkhorn(n_iterations: int | None, residual: float, converged: bool) -> str
     return f"{'converged' if converged else 'NOT converged'} in {n_iterations} sweeps, residual {residual:.1e}"
 
 
-def powers_text(report: Mapping[str, Any]) -> str:
+def _powers(report: Mapping[str, Any]) -> str:
     """The powers of a run, and the range that "all" sums."""
     if not report.get("horizon"):
         return plain(report["power"])
@@ -166,3 +134,77 @@ def in_time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+# --- markup ---------------------------------------------------------------------------------------
+
+
+def text(value: object, max_length: int = MAX_TEXT) -> Html:
+    """Any value as text: shortened, then escaped."""
+    return _escaped(shortened(value, max_length))
+
+
+def shortened(value: object, max_length: int) -> str:
+    """The text of a value, with an ellipsis in place of what is too long."""
+    whole = str(value)
+    return whole if len(whole) <= max_length else whole[: max_length - 1] + "…"
+
+
+def _escaped(value: str) -> Html:
+    """Safe as content and between double quotes, the only quotes that `element` writes."""
+    valid = value.encode("utf-8", "replace").decode("utf-8")  # UTF-8 cannot hold half a surrogate pair
+    return Html(escape(valid, quote=False).replace('"', "&quot;"))
+
+
+def element(name: str, /, *children: Html, **attributes: object) -> Html:
+    """One element; values of attributes are escaped here, children are markup already.
+
+    A Python keyword takes an underscore at its end (``class_``); an underscore inside a name becomes a hyphen.
+
+    Examples
+    --------
+    >>> element("p", text("a < b"), class_="note", data_power='"1"')
+    '<p class="note" data-power="&quot;1&quot;">a &lt; b</p>'
+    """
+    given = "".join(f' {_attribute(key)}="{_escaped(str(one))}"' for key, one in attributes.items())
+    return Html(f"<{name}{given}>" + ("" if name in _VOID else f"{joined(children)}</{name}>"))
+
+
+def _attribute(key: str) -> str:
+    return key.removesuffix("_").replace("_", "-")
+
+
+def joined(parts: Iterable[Html]) -> Html:
+    """Pieces of markup, one after the other."""
+    return Html("".join(parts))
+
+
+def table(rows: Iterable[tuple[object, object]]) -> Html:
+    """A table of names and values."""
+    lines = (element("tr", element("th", text(name), scope="row"), element("td", text(value))) for name, value in rows)
+    return element("table", *lines)
+
+
+def card(title: str, rows: Iterable[tuple[object, object]]) -> Html:
+    """A title, names and values, for a notebook, which has no style sheet of ours."""
+    left = "text-align:left;vertical-align:top"
+    lines = [
+        element("tr", element("th", text(name), scope="row", style=left), element("td", text(value, 300), style=left))
+        for name, value in rows
+    ]
+    return element("div", element("strong", text(title)), element("table", *lines))
+
+
+def card_or_text(make: Callable[[], Html], otherwise: object) -> str:
+    """A card, or plain text where it cannot be made: to look at a result never fails."""
+    try:
+        return make()
+    except Exception:
+        return element("pre", text(otherwise))
+
+
+def embedding_card(report: dict[str, Any], parameters: dict[str, Any]) -> Html:
+    """The report of an embedding and how it was made, as HTML."""
+    chosen = [(name, plain(parameters[name])) for name in ("metric", "normalization", "random_state")]
+    title = f"Embedding of {report['n_rows']:,} rows in {parameters['n_components']} dimensions"
+    return card(title, report_lines(report, parameters.get("memory_limit")) + chosen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalable_gpe.checks import ALL, Power
+from scalable_gpe.checks import ALL, Power, check_row_values, in_order_of
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.cluster import check_client, shared_store, workers_for
@@ -28,7 +28,6 @@ from scalable_gpe.io.rows import InputRows, open_rows
 from scalable_gpe.multilevel.horizon import choose_first_power
 from scalable_gpe.parameters import Parameters, check_parameters
 from scalable_gpe.report import Report, make_report
-from scalable_gpe.row_values import check_row_values, in_order_of
 from scalable_gpe.runs import (
     RunLog,
     check_same_input,

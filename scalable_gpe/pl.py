@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from scalable_gpe.checks import in_order_of
 from scalable_gpe.plot.embeddings import scatter
-from scalable_gpe.row_values import in_order_of
 
 __all__ = ["embedding"]
 

@@ -27,9 +27,8 @@ from scalable_gpe.checks import ALL, Seed, check_count, check_random_state
 from scalable_gpe.colors import label_colors
 from scalable_gpe.embedding import distances_from
 from scalable_gpe.errors import ConnectivityWarning, warn
-from scalable_gpe.exports import component_numbers, provenance, run_numbers, scanpy_neighbors
+from scalable_gpe.exports import component_numbers, graph_matrices, provenance, run_numbers, scanpy_neighbors
 from scalable_gpe.graph.build import neighbor_graph
-from scalable_gpe.graph_matrices import graph_matrices
 from scalable_gpe.heat.kernel import gaussian_kernel
 from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.pipeline import embed as embed_points

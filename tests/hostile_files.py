@@ -450,8 +450,7 @@ def _(path):
 
 def read(path):
     """Read all rows of what a case has made, as embed does before any work."""
-    from scalable_gpe.io.distances import read_distances
-    from scalable_gpe.io.files import read_points
+    from scalable_gpe.io.files import read_distances, read_points
     from scalable_gpe.io.rows import open_rows
 
     (file,) = path.iterdir()

@@ -9,7 +9,7 @@ import pytest
 import scalable_gpe as gpe
 from scalable_gpe.cli import main
 from scalable_gpe.errors import GPEWarning
-from scalable_gpe.io import annotations
+from scalable_gpe.io import labels
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -162,10 +162,8 @@ def test_columns_of_a_file_are_read_one_at_a_time(tmp_path, monkeypatch):
     adata = some_object()
     adata.write_h5ad(tmp_path / "cells.h5ad")
     result, written = embed(tmp_path / "cells.h5ad"), []
-    write = annotations._write
-    monkeypatch.setattr(
-        annotations, "_write", lambda file, name, value: written.append(name) or write(file, name, value)
-    )
+    write = labels._write
+    monkeypatch.setattr(labels, "_write", lambda file, name, value: written.append(name) or write(file, name, value))
     gpe.export(result, tmp_path / "out.h5ad")
     assert not written  # HDF5 copies its own tables
     gpe.export(result, tmp_path / "out.zarr")

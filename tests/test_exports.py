@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import scalable_gpe as gpe
-from scalable_gpe import graph_matrices
+from scalable_gpe import exports
 from scalable_gpe.execution.memory_plan import MemoryPlan, block_sizes
 
 pd = pytest.importorskip("pandas")
@@ -206,8 +206,8 @@ def test_mistakes(result, tmp_path):
 def test_many_equal_rows_are_refused(result, tmp_path, monkeypatch):
     """A thousand equal rows are a million entries of K: beyond a limit the export raises instead of writing."""
     pytest.importorskip("anndata")
-    monkeypatch.setattr(graph_matrices, "_MOST_ENTRIES", 1000)
-    monkeypatch.setattr(graph_matrices, "_MOST_REPEATS", 0)
+    monkeypatch.setattr(exports, "_MOST_ENTRIES", 1000)
+    monkeypatch.setattr(exports, "_MOST_REPEATS", 0)
     with pytest.raises(ValueError, match=r"many rows are equal.*graph=False"):
         gpe.export(result, tmp_path / "cells.h5ad")
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.plot import interactive as module_function
 
 NASTY = '</script><script>alert(1)</script><img src="http://x.y/z.png" onerror="alert(1)">&"\'\ud800'
 
@@ -54,15 +53,6 @@ def test_it_carries_the_plane_the_names_and_the_colours(result):
     assert (numbers(data["color"]["values"], "<i4") == (rows % 3 != 0)).all()
 
 
-def test_numbers_and_missing_ones(result):
-    values = np.arange(900.0)
-    values[5] = np.nan
-    data = data_of(gpe.plot.interactive(result, power=4, color=values, theme="dark"))
-    shown = numbers(data["color"]["values"], "<f4")
-    np.testing.assert_array_equal(shown, values[numbers(data["rows"], "<i4")].astype(np.float32))
-    assert data["names"] is None
-
-
 def test_a_far_row_can_be_found_at_the_edge():
     points = np.random.default_rng(0).standard_normal((1000, 2)).astype(np.float32)
     points[7] = 1e6
@@ -93,7 +83,8 @@ def test_any_text_is_safe(result, tmp_path):
     assert picture.save(tmp_path / "p.html").read_text(encoding="utf-8") == picture.html
 
 
-def test_many_rows_are_sampled():
+def test_many_rows_are_sampled_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     points = np.random.default_rng(0).standard_normal((60_000, 2)).astype(np.float32)
     picture = gpe.plot.interactive(points, color=np.arange(60_000) % 2000 // 1000)
     assert picture.n_shown == 50_000 and "a random sample of 50,000 of 60,000 rows" in picture.html
@@ -109,11 +100,6 @@ def test_mistakes(result, tmp_path):
         gpe.plot.interactive(result, components=(0, 1, 2))
     with pytest.raises(ValueError, match=r"ends in \.html"):
         gpe.plot.interactive(result).save(tmp_path / "p.png")
-
-
-def test_it_needs_no_matplotlib(result, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert module_function(result).n_shown == 900
 
 
 DRIVER = """

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable_gpe.markup import MAX_TEXT, element, text
+from scalable_gpe.formatting import MAX_TEXT, element, text
 
 
 class Reader(HTMLParser):
@@ -43,4 +43,4 @@ def test_names_of_attributes():
 
 
 def test_long_texts_are_shortened():
-    assert text("&" * 5000) == "&amp;" * MAX_TEXT + "…"
+    assert text("&" * 5000) == "&amp;" * (MAX_TEXT - 1) + "…"

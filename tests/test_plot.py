@@ -1,8 +1,6 @@
 """Pictures label what they show, at any size, and a few far rows do not spoil them."""
 
-import ast
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -289,13 +287,3 @@ def test_without_matplotlib(monkeypatch, cloud):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match="pip install"):
         plot.scatter(cloud[0])
-
-
-def test_only_plot_imports_matplotlib():
-    for path in Path(gpe.__file__).parent.rglob("*.py"):
-        names = {
-            (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name) or ""
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Import | ast.ImportFrom)
-        }
-        assert path.parent.name == "plot" or not any(name.startswith("matplotlib") for name in names)

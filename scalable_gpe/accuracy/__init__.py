@@ -21,7 +21,7 @@ from scalable_gpe.accuracy.statistics import chi_square_test, distance_errors, s
 from scalable_gpe.checks import Power
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.execution.cluster import on_cluster
-from scalable_gpe.formatting import Estimate, power_title
+from scalable_gpe.formatting import power_title
 from scalable_gpe.graph.neighbors import in_stored_units
 from scalable_gpe.graph.points import RowSubset
 from scalable_gpe.graph.precomputed import PRECOMPUTED
@@ -264,7 +264,7 @@ def _percent(share: float) -> str:
 
 
 def _interval(figure: Any, write: Callable[[float], str] = _percent) -> str:
-    estimate = Estimate.of(figure)
-    if not estimate.is_bounded:
-        return f"{write(estimate.value)} (at least {write(estimate.low)}; too few exact rows for an upper end)"
-    return f"{write(estimate.value)} ({write(estimate.low)} to {write(estimate.high)})"
+    value, low = write(figure["value"]), write(figure["low"])
+    if figure["high"] is None:
+        return f"{value} (at least {low}; too few exact rows for an upper end)"
+    return f"{value} ({low} to {write(figure['high'])})"

@@ -5,14 +5,11 @@ from collections.abc import Sequence
 import click
 
 from scalable_gpe import __version__
-from scalable_gpe.cli.command import list_examples
-from scalable_gpe.cli.console import PROGRAM, say
-from scalable_gpe.cli.demo import demo
+from scalable_gpe.cli.command import PROGRAM, list_examples, say
+from scalable_gpe.cli.demo import demo, warm_up
 from scalable_gpe.cli.new_run import embed, estimate
-from scalable_gpe.cli.picture import plot
-from scalable_gpe.cli.stored_run import audit, export, propagate, report, transform
+from scalable_gpe.cli.stored_run import audit, export, plot, propagate, report, transform
 from scalable_gpe.cli.stores import info, repair
-from scalable_gpe.cli.warm_up import warm_up
 
 COMMANDS = (embed, estimate, info, repair, audit, plot, report, export, transform, propagate, demo, warm_up)
 

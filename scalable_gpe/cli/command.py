@@ -1,6 +1,6 @@
 """Commands as this program needs them, on click: options of several values, and errors in one line."""
 
-import itertools
+import json
 import logging
 import os
 import re
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from scalable_gpe.cli.console import PROGRAM, caution, one_line, say
 from scalable_gpe.cli.options import CONSOLE
 
 _READING = re.compile(r"(?<!\.)read_points\((\w+=[^)]*)\)")  # of an argument of a reader: read_points(index='name')
 # name=value, or a name alone where it cannot be another word; no part of a path
 _ARGUMENT = re.compile(r"(?<![\w/.'\"-])(?:(?P<name>\w+)=(?P<value>'\w*'|\w+(?:\.\w+)*|)|\w+_\w+|^\w+(?=:| must\b))")
+PROGRAM = "scalable-gpe"
 
 
 def command(
@@ -85,7 +85,8 @@ class Command(click.Command):
         context = click.get_current_context(silent=True)
         others = getattr(context.find_root().command, "commands", {}) if context else {}
         # an argument of another command is one of embed
-        written = {name: flag for one in (others.get("embed", self), self) for name, flag in _options(one)}
+        known = [*others.get("embed", self).params, *self.params]
+        written = {name: flag for parameter in known for name, flag in _written(parameter)}
 
         def as_option(found: re.Match[str]) -> str:
             name, value = found["name"] or found[0], (found["value"] or "").strip("'")
@@ -125,10 +126,6 @@ def _one_value_each(words: Iterable[str], flags: set[str]) -> Iterator[str]:
         n_values += 1
 
 
-def _options(command: click.Command) -> Iterator[tuple[str, str]]:
-    return itertools.chain.from_iterable(map(_written, command.params))
-
-
 def _written(parameter: click.Parameter) -> list[tuple[str, str]]:
     """An argument of the library (``name``, or ``name=value`` for a switch), and how the command line writes it."""
     name = str(parameter.name)
@@ -154,3 +151,54 @@ def _silence_zarr() -> None:
     """Hide what Python prints about zarr's reads that an interruption leaves unfinished."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+
+
+# --- console --------------------------------------------------------------------------------------
+
+
+def _printable(text: str) -> str:
+    """Replace control characters: texts of a store or a file must not steer the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def show(text: str, data: object) -> None:
+    """Print a result: a text, or with --json its data for other programs."""
+    print(_printable(json.dumps(data, indent=2) if is_given("json") else text), flush=True)
+
+
+def table(title: str, pairs: list[tuple[str, str]]) -> str:
+    """Return a small table, with an empty line after it."""
+    width = max((len(name) for name, _ in pairs), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in pairs), ""])
+
+
+def is_given(switch: str) -> bool:
+    """Whether the command has this switch: quiet, json or debug."""
+    return bool(click.get_current_context().meta[switch])
+
+
+def progress() -> bool | None:
+    """The `progress` argument of the library."""
+    return False if is_given("quiet") else None
+
+
+def tell(text: str, data: object = None) -> None:
+    """Print about the work, unless --quiet; with --json, print only the data."""
+    wanted = data is not None if is_given("json") else not is_given("quiet")
+    if wanted:
+        show(text, data)
+
+
+def say(text: str) -> None:
+    """Print a line to standard error."""
+    print(_printable(text), file=sys.stderr, flush=True)
+
+
+def caution(text: str) -> None:
+    """Print a warning as one line."""
+    say(f"{PROGRAM}: warning: {one_line(text)}")
+
+
+def one_line(text: str) -> str:
+    """Words with one space between them."""
+    return " ".join(text.split())

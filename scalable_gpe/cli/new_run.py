@@ -4,8 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.command import command
-from scalable_gpe.cli.console import PROGRAM, progress, show, table, tell
+from scalable_gpe.cli.command import PROGRAM, command, progress, show, table, tell
 from scalable_gpe.cli.options import (
     FILE,
     MISSING_VALUES,
@@ -23,6 +22,7 @@ from scalable_gpe.cli.options import (
     switch_off,
     take,
 )
+from scalable_gpe.cli.stores import done_stages
 from scalable_gpe.formatting import first_lines, in_bytes, in_time
 
 if TYPE_CHECKING:
@@ -85,19 +85,20 @@ def embed(
 ) -> None:
     """Embed the rows of a file into a store, in bounded memory; an interrupted run resumes."""
     import scalable_gpe as gpe
-    from scalable_gpe.io.distances import read_distances
+    from scalable_gpe.io.files import read_distances
     from scalable_gpe.storage.backends import is_url
 
     began, reading = time.time(), take(given, POINTS)
     points = None if x == "-" else gpe.read_points(x, storage_options=storage_options, **reading)
     if points is not None and points.source != x:
         tell(f"points: {points.source}")
-    if given["resume"]:
-        _say_what_is_there(store, storage_options if is_url(store) else None)
+    options = storage_options if is_url(store) else None
+    if given["resume"] and (done := done_stages(store, options)):
+        tell(f"resuming {store}: {', '.join(done)} {'is' if len(done) == 1 else 'are'} there")
     result = gpe.embed(
         points,
         store=store,
-        storage_options=storage_options if is_url(store) else None,
+        storage_options=options,
         neighbors=None if neighbors is None else read_distances(neighbors),
         sample_weight=_read_weight(sample_weight),
         numeric_only=reading["numeric_only"],
@@ -109,22 +110,8 @@ def embed(
     show_result(result, store)
 
 
-def _say_what_is_there(store: str, storage_options: "StorageOptions | None") -> None:
-    """Print which stages of an unfinished run a store holds."""
-    from scalable_gpe.cli.stores import last_stages
-    from scalable_gpe.storage.zarr_store import ZarrStore
-
-    try:
-        stages = last_stages(ZarrStore(store, read_only=True, storage_options=storage_options))
-    except OSError:  # there is no store yet; embed names other faults
-        return
-    done = [stage for stage, is_done in stages.items() if is_done]
-    if done and len(done) < len(stages):
-        tell(f"resuming {store}: {', '.join(done)} {'is' if len(done) == 1 else 'are'} there")
-
-
 def _read_weight(path: str | None) -> "np.ndarray | None":
-    from scalable_gpe.io.npy import map_npy
+    from scalable_gpe.io.files import map_npy
 
     if path is None:
         return None

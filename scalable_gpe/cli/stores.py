@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from scalable_gpe.cli.command import command
-from scalable_gpe.cli.console import progress, show, table
+from scalable_gpe.cli.command import command, progress, show, table
 from scalable_gpe.cli.options import FILE, N_JOBS, POINTS, STORE, option, switch
 from scalable_gpe.errors import StoreError
 from scalable_gpe.formatting import in_bytes, plain, report_lines
@@ -46,10 +45,16 @@ def info(store: str, verify: bool, storage_options: "StorageOptions | None" = No
     show("\n".join(texts), {"store": store, "bytes": sizes, "columns": columns, "runs": runs})
 
 
-def last_stages(stored: "ZarrStore") -> dict[str, bool]:
-    """Which stages of the last run of a store are done; none without a run."""
-    runs = _runs(stored)
-    return dict(runs[-1]["stages"]) if runs else {}
+def done_stages(store: str, storage_options: "StorageOptions | None") -> list[str]:
+    """Which stages of an unfinished run a store holds; none without a store."""
+    from scalable_gpe.storage.zarr_store import ZarrStore
+
+    try:
+        runs = _runs(ZarrStore(store, read_only=True, storage_options=storage_options))
+    except OSError:  # embed names other faults
+        return []
+    unfinished = bool(runs) and not runs[-1]["finished"]
+    return [stage for stage, done in runs[-1]["stages"].items() if done] if unfinished else []
 
 
 def _runs(stored: "ZarrStore") -> list[dict[str, Any]]:

@@ -21,8 +21,7 @@ from scalable_gpe.execution.memory_plan import MemoryPlan, current_block_sizes
 from scalable_gpe.execution.process import map_large_arrays, process, release_freed_memory
 from scalable_gpe.execution.resources import ProblemSize, measure_resources
 from scalable_gpe.execution.workers import Workers
-from scalable_gpe.formatting import in_time
-from scalable_gpe.markup import card, card_or_text
+from scalable_gpe.formatting import card, card_or_text, in_time
 from scalable_gpe.storage.backends import StorageOptions, is_url
 from scalable_gpe.storage.blocks import block_rows
 from scalable_gpe.storage.mapped import empty_in_lines, mapped, pieces

@@ -1,29 +1,17 @@
 """One value for each row from a file: labels, and what pictures are coloured by."""
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from scalable_gpe.io.anndata_parts import MISSING, got_column, obs_values, plain_values, row_names
-from scalable_gpe.io.csv_files import open_csv, usual_separator
-from scalable_gpe.io.files import file_kind
-from scalable_gpe.io.hdf5 import open_hdf5
-from scalable_gpe.io.npy import map_npy
-from scalable_gpe.io.parquet_files import open_parquet
+from scalable_gpe.io.containers import MISSING, got_column, obs_values, open_hdf5, plain_values, row_names
+from scalable_gpe.io.files import file_kind, map_npy
 from scalable_gpe.io.points import first_names
-from scalable_gpe.io.tables import NameColumn, TableFile
+from scalable_gpe.io.table_files import open_csv, open_parquet
+from scalable_gpe.io.tables import Table, texts_of
 
 _IN_ORDER = "values are taken in the order of the rows"
-
-
-class _Column(NamedTuple):
-    """A column of a file, and the columns that may hold the names of its rows."""
-
-    values: np.ndarray
-    names: Mapping[str, np.ndarray]
 
 
 def read_row_values(
@@ -40,7 +28,7 @@ def read_row_values(
     """
     if index is not None and names is None:
         raise ValueError("index: the store has no names of rows. Embed with index=, or leave it out.")
-    values, texts = _read_table(path, column, index, names is not None)
+    values, texts = _read(path, column, index, names)
     values = np.where(values == MISSING, missing, values) if values.dtype.kind == "U" else values
     if names is None:
         return values, None if file_kind(path) == "npy" else f"{_IN_ORDER}, which have no names in the store"
@@ -71,22 +59,27 @@ def _are_names(texts: np.ndarray, names: np.ndarray) -> bool:
     return bool(most) and 2 * len(np.unique(texts)) >= len(texts)
 
 
-def _read_table(path: str, column: str | None, index: str | None, named: bool) -> _Column:
-    """The values of a column, and the names of the rows if they are `named`."""
+def _read(
+    path: str, column: str | None, index: str | None, names: np.ndarray | None
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The values of a column, and the columns that may hold the names of the rows, as texts."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"color: there is no file {path!r}. Check the path.")
     kind = file_kind(path)
     if kind == "npy":
         if index is not None:
             raise ValueError(f"index: {path!r} is a .npy file, which has no names of rows. Leave it out.")
-        return _Column(_numpy_column(map_npy(path), column, path), {})
-    if kind == "csv":
-        return _table_column(open_csv(path, usual_separator(path), header=True), column, index, named)
-    if kind == "parquet":
-        return _table_column(open_parquet(path), column, index, named)
+        return _numpy_column(map_npy(path), column, path), {}
     if kind == "h5ad":
-        return _obs_column(column, path)
-    raise ValueError(f"color must be a .npy, .csv, .parquet or .h5ad file; got {path!r}.")
+        with open_hdf5(path) as file:
+            obs_names = row_names(file)
+            return obs_values(file, column, path), {} if obs_names is None else {"obs_names": obs_names}
+    if kind not in ("csv", "parquet"):
+        raise ValueError(f"color must be a .npy, .csv, .parquet or .h5ad file; got {path!r}.")
+    table = open_csv(path, header=True) if kind == "csv" else open_parquet(path)
+    number = _number(column, table)
+    others = [] if names is None else [one for one in _name_columns(table, index) if one != number]
+    return plain_values(table.column(number)), texts_of(table, others)
 
 
 def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarray:
@@ -97,48 +90,25 @@ def _numpy_column(array: np.ndarray, column: str | None, path: str) -> np.ndarra
     return np.asarray(array[:, int(column)])
 
 
-def _table_column(table: TableFile, column: str | None, index: str | None, named: bool) -> _Column:
-    """A column of a table, and those that may hold the names of its rows as texts, as they are read with points."""
-    value = _number(column, [name.strip() for name in table.names], table.path)
-    others = _name_columns(table, value, index) if named else []
-    read, names = table.read(value, others), {}
-    for other in others:
-        texts = NameColumn(other)
-        for batch in read.to_batches():
-            texts.add(batch)
-        if (found := texts.texts()) is not None:
-            names[table.names[other]] = found
-    return _Column(plain_values(read.column(str(value)).to_pandas()), names)
+def _number(column: str | None, table: Table) -> int:
+    names = table.names
+    found = [number for number, name in enumerate(names) if name == column or (column is None and len(names) == 1)]
+    if len(found) != 1:
+        raise ValueError(
+            f"column= must name one of {first_names(names)} of {table.path!r}, and only one; {got_column(column)}."
+        )
+    return found[0]
 
 
-def _name_columns(table: TableFile, value: int, index: str | None) -> list[int]:
+def _name_columns(table: Table, index: str | None) -> list[int]:
     """The columns that may hold names: the index if it is given, else those of texts and whole numbers."""
     import pyarrow.types as types
 
     if index is not None:
         if table.names.count(index) != 1:
             raise ValueError(f"index must be one column of {table.path!r}: {first_names(table.names)}.")
-        chosen = [table.names.index(index)]
-    else:
-        counts = Counter(table.names)
-        of_names = (types.is_integer, types.is_string, types.is_large_string)
-        kinds = [(column, table.type_of(column)) for column, name in enumerate(table.names) if counts[name] == 1]
-        chosen = [column for column, kind in kinds if any(is_one(kind) for is_one in of_names)]
-    return [column for column in chosen if column != value]
-
-
-def _number(column: str | None, names: Sequence[str], path: str) -> int:
-    """The number of the column with a name, or of the only one."""
-    found = [number for number, name in enumerate(names) if name == column or (column is None and len(names) == 1)]
-    if len(found) != 1:
-        raise ValueError(
-            f"column= must name one of {first_names(names)} of {path!r}, and only one; {got_column(column)}."
-        )
-    return found[0]
-
-
-def _obs_column(column: str | None, path: str) -> _Column:
-    """A column of obs of an .h5ad file."""
-    with open_hdf5(path) as file:
-        names = row_names(file, path)
-        return _Column(obs_values(file, column, path), {} if names is None else {"obs_names": names})
+        return [table.names.index(index)]
+    of_names = (types.is_integer, types.is_string, types.is_large_string)
+    kinds = zip(table.names, table.types, strict=True)
+    may_name = [table.names.count(name) == 1 and any(is_one(kind) for is_one in of_names) for name, kind in kinds]
+    return np.flatnonzero(may_name).tolist()

@@ -7,19 +7,22 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from scalable_gpe.io.optional import import_optional
-from scalable_gpe.io.points import Annotations
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import import_optional
 from scalable_gpe.storage.blocks import ranges
 
 TABLES = (".npy", ".parquet", ".csv")  # one matrix
 FORMATS = (".h5ad", ".zarr", *TABLES)
+RowLabels = tuple[
+    str, np.ndarray
+]  # the column of a table that says which row is which: its title, and names or numbers
 _CHUNK = 2**22  # entries of one chunk of a zarr array: few files
 _TEXT_ROWS = 2**11  # rows that are written as text at a time: a number takes 128 bytes until then
 
@@ -30,14 +33,6 @@ class DenseBlocks:
 
     shape: tuple[int, int]
     blocks: Iterable[np.ndarray]
-
-
-@dataclass(frozen=True)
-class RowLabels:
-    """The column of a table that says which row is which: names ("name"), or numbers in the input ("row")."""
-
-    title: str
-    values: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -53,20 +48,13 @@ class CsrPieces:
         """Number of entries."""
         return int(self.indptr[-1])
 
-
-@dataclass(frozen=True)
-class AnnDataContent:
-    """The parts of an AnnData file: names of the rows, matrices, unstructured metadata; obs and var of the input.
-
-    `obs` are columns that replace those of the input.
-    """
-
-    obs_names: np.ndarray
-    obsm: Mapping[str, DenseBlocks] = field(default_factory=dict)
-    obsp: Mapping[str, CsrPieces] = field(default_factory=dict)
-    uns: Mapping[str, object] = field(default_factory=dict)
-    annotations: Annotations | None = None
-    obs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    def fill(self, columns: Any, values: Any) -> None:
+        """Write columns and values into two arrays."""
+        start = 0
+        for some_columns, some_values in self.pieces:
+            stop = start + len(some_columns)
+            columns[start:stop], values[start:stop] = some_columns, some_values
+            start = stop
 
 
 # --- the target -----------------------------------------------------------------------------------
@@ -180,13 +168,12 @@ def write_table(path: Path, matrix: DenseBlocks, columns: Sequence[str], labels:
 
 
 def _frames(matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | None) -> Iterator[Any]:
-    """The blocks of a matrix as DataFrames."""
     import pandas
 
     start = 0
     for block in matrix.blocks:
         stop = start + len(block)
-        index = None if labels is None else pandas.Index(labels.values[start:stop], name=labels.title)
+        index = None if labels is None else pandas.Index(labels[1][start:stop], name=labels[0])
         yield pandas.DataFrame(np.asarray(block, np.float32), index, columns)
         start = stop
 
@@ -194,19 +181,33 @@ def _frames(matrix: DenseBlocks, columns: Sequence[str], labels: RowLabels | Non
 # --- AnnData --------------------------------------------------------------------------------------
 
 
-def write_anndata(path: Path, content: AnnDataContent) -> None:
-    """Write an AnnData file: its frame by anndata itself, the matrices block by block in its format."""
+def write_anndata(
+    path: Path,
+    obs_names: np.ndarray,
+    *,
+    obs: Mapping[str, np.ndarray],
+    obsm: Mapping[str, DenseBlocks],
+    obsp: Mapping[str, CsrPieces],
+    uns: Mapping[str, object],
+    annotations: Annotations | None,
+) -> None:
+    """Write an AnnData file: its tables by anndata itself, the matrices block by block in its format.
+
+    `annotations` are obs and var of the input, of which the columns `obs` replace some. Part by part: writing one
+    AnnData object would warn of names that are not unique, and store `raw` as a null, an encoding that older readers do
+    not know.
+    """
     with _open_new(path) as file:
-        _write_frame(file, content)
-        for name, matrix in content.obsm.items():
+        _write_tables(file, obs_names, obs, annotations)
+        _write_parts(file, uns)
+        for name, matrix in obsm.items():
             _write_dense(file["obsm"], name, matrix)
-        for name, pieces in content.obsp.items():
+        for name, pieces in obsp.items():
             _write_csr(file["obsp"], name, pieces)
 
 
 @contextlib.contextmanager
 def _open_new(path: Path) -> Iterator[Any]:
-    """Open a new .h5ad file or .zarr folder."""
     if path.suffix.lower() == ".h5ad":
         import h5py
 
@@ -219,29 +220,31 @@ def _open_new(path: Path) -> Iterator[Any]:
         yield zarr.open_group(str(path), mode="w", zarr_format=anndata.settings.zarr_write_format)
 
 
-def _write_frame(file: Any, content: AnnDataContent) -> None:
-    """Write everything but the matrices.
-
-    Part by part: writing one AnnData object would warn of names that are not unique, and store `raw` as a null, an
-    encoding that older readers do not know.
-    """
+def _write_tables(
+    file: Any, obs_names: np.ndarray, columns: Mapping[str, np.ndarray], annotations: Annotations | None
+) -> None:
     import pandas
     from anndata.io import write_elem
 
-    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-    if content.annotations is not None:
-        content.annotations.write(file)
-    for name, labels in (("obs", content.obs_names), ("var", np.empty(0, str))):
+    if annotations is not None:
+        annotations.write(file)
+    for name, labels in (("obs", obs_names), ("var", np.empty(0, str))):
         if name not in file:
             write_elem(file, name, pandas.DataFrame(index=pandas.Index(labels.astype(object), dtype=object)))
-    frame = file["obs"]
-    for name, values in content.obs.items():
-        write_elem(frame, name, values)
-    others = [str(name) for name in frame.attrs["column-order"] if name not in content.obs]
-    frame.attrs["column-order"] = [*others, *content.obs]
+    obs = file["obs"]
+    for name, values in columns.items():
+        write_elem(obs, name, values)
+    others = [str(name) for name in obs.attrs["column-order"] if name not in columns]
+    obs.attrs["column-order"] = [*others, *columns]
+
+
+def _write_parts(file: Any, uns: Mapping[str, object]) -> None:
+    from anndata.io import write_elem
+
+    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
     for name in ("obsm", "obsp", "varm", "varp", "layers"):
         write_elem(file, name, {})
-    write_elem(file, "uns", dict(content.uns))
+    write_elem(file, "uns", dict(uns))
 
 
 def _write_dense(group: Any, name: str, matrix: DenseBlocks) -> None:
@@ -265,12 +268,7 @@ def _write_csr(parent: Any, name: str, matrix: CsrPieces) -> None:
     pointers = _new_array(group, "indptr", matrix.indptr.shape, counts)
     for start, stop in ranges(n_rows + 1, _CHUNK):
         pointers[start:stop] = matrix.indptr[start:stop].astype(counts)
-    columns, values = _new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype)
-    start = 0
-    for some_columns, some_values in matrix.pieces:
-        stop = start + len(some_columns)
-        columns[start:stop], values[start:stop] = some_columns, some_values
-        start = stop
+    matrix.fill(_new_array(group, "indices", (nnz,), counts), _new_array(group, "data", (nnz,), matrix.dtype))
 
 
 def _new_array(group: Any, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:

@@ -4,7 +4,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,24 +13,11 @@ import psutil
 
 from scalable_gpe import checks
 
+if TYPE_CHECKING:
+    from scalable_gpe.io.labels import Annotations
+
 _PADDED = 2**28  # bytes of names that are never too many
 BATCH_ROWS = 65_536  # rows of a file that are converted at once
-
-
-class Annotations(Protocol):
-    """obs and var of an AnnData input; `source` is the key of the matrix that was read, such as "obsm/X_pca".
-
-    `problem` says why these are not the annotations of some rows (None: they are). `write` writes both into an open
-    .h5ad file or zarr group, `take` returns those of some rows. `column` gives one column of obs: numbers, or
-    texts with "missing" where there is none.
-    """
-
-    @property
-    def source(self) -> str: ...
-    def problem(self, names: np.ndarray | None, n_rows: int) -> str | None: ...
-    def write(self, file: Any) -> None: ...
-    def take(self, rows: np.ndarray) -> "Annotations": ...
-    def column(self, name: str) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,7 @@ class Points:
     values: Any
     names: np.ndarray | None
     source: str
-    annotations: Annotations | None = field(default=None, repr=False)
+    annotations: "Annotations | None" = field(default=None, repr=False)
     feature_names: np.ndarray | None = field(default=None, repr=False)
     remarks: tuple[str, ...] = field(default=(), repr=False)
 
@@ -81,12 +69,6 @@ def check_disk(n_bytes: int) -> None:
             f"X: the temporary copy needs {n_bytes:,} bytes, {folder!r} has {free:,}. Set TMPDIR to a folder "
             "with more room, if this size is right."
         )
-
-
-def check_names(names: np.ndarray | None, values: Any, path: str) -> None:
-    """Refuse names that are not those of the rows."""
-    if names is not None and len(names) != values.shape[0]:
-        raise ValueError(f"X: {path!r} has {len(names)} names for {values.shape[0]} rows. Write it again.")
 
 
 def name_array(names: list[str]) -> np.ndarray:
@@ -148,6 +130,11 @@ def narrowest_float(dtypes: Iterable[npt.DTypeLike]) -> type[np.floating[Any]]:
     return np.float32 if all(np.can_cast(np.dtype(dtype), np.float32) for dtype in dtypes) else np.float64
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what another library says of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def first_names(names: Iterable[str], most: int = 12) -> str:
     """List names for an error message, at most so many.
 
@@ -164,3 +151,15 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
     texts = list(texts)
     rest = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + rest
+
+
+# --- optional -------------------------------------------------------------------------------------
+
+
+def import_optional(package: str, extra: str, what: str) -> Any:
+    """Import a package, or say which extra of this library installs it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        name = package.partition(".")[0]
+        raise ImportError(f'{what} needs {name}; install it with: pip install "scalable-gpe[{extra}]"') from None

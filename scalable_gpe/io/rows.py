@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from scalable_gpe import checks
-from scalable_gpe.io.inputs import open_points
-from scalable_gpe.io.points import Annotations, Points, first_names
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import Points, first_names
 from scalable_gpe.io.scaling import ColumnSpread, sampled_step
-from scalable_gpe.io.sources import Source
+from scalable_gpe.io.sources import Source, open_points
 from scalable_gpe.storage.backends import StorageOptions
 from scalable_gpe.storage.blocks import ranges
 
@@ -67,12 +67,10 @@ class InputRows:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return int(self.source.shape[0])
 
     @property
     def n_features(self) -> int:
-        """Number of columns."""
         return int(self.source.shape[1])
 
     @property
@@ -87,12 +85,10 @@ class InputRows:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the input is a sparse matrix."""
         return self.source.library == "scipy"
 
     @property
     def is_dask(self) -> bool:
-        """Whether the input is a dask collection."""
         return self.source.library == "dask"
 
     @property
@@ -105,7 +101,6 @@ class InputRows:
         return self._convert(self.source.rows(slice(start, stop)), np.arange(start, stop))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows by number, in any order."""
         return self._convert(self.source.rows(ids), ids)
 
     def exact(self, at: slice | np.ndarray) -> np.ndarray:
@@ -322,7 +317,6 @@ def _offset(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray | None
 
 
 def _largest(values: np.ndarray, offset: np.ndarray | None, ids: np.ndarray, name: str) -> float:
-    """Largest absolute value of some rows after the shift."""
     shift = 0.0 if offset is None else offset
     # only the extreme values of each column are shifted: no copy of the rows
     return float(max(np.abs(end - shift).max(initial=0.0) for end in _extremes(values, ids, name)))
@@ -336,11 +330,10 @@ def _extremes(values: np.ndarray, ids: np.ndarray, name: str) -> tuple[np.ndarra
     return low, high
 
 
-# --- metrics: rows whose straight-line distances are those of the metric (but for jaccard) ---------------
+# --- metrics: rows whose straight-line distances are those of the metric (but for jaccard) --------
 
 
 def _unit(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
-    """Rows divided by their lengths."""
     values = _scaled(values, ids, name)
     length = np.sqrt((values * values).sum(axis=1))
     _refuse(length == 0, ids, "metric='cosine' has no meaning for rows of zeros; got {rows}. Drop them first.")
@@ -378,7 +371,6 @@ def _binary(values: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
 
 
 def _refuse(wrong: np.ndarray, ids: np.ndarray, text: str) -> None:
-    """Raise an error that names the wrong rows."""
     if wrong.any():
         raise ValueError(text.format(rows=checks.rows_named(ids[wrong])))
 

@@ -6,7 +6,7 @@ without matplotlib; `epsilon_sweep`, `spectrum` and `audit` draw diagnostics.
 
 from scalable_gpe.plot.diagnostics import audit, epsilon_sweep, spectrum
 from scalable_gpe.plot.embeddings import powers, scatter
-from scalable_gpe.plot.interactive import InteractivePlot, interactive
+from scalable_gpe.plot.pages import InteractivePlot, interactive
 
 __all__ = ["scatter", "powers", "interactive", "InteractivePlot", "epsilon_sweep", "spectrum", "audit"]
 

@@ -8,9 +8,11 @@ import numpy.typing as npt
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.formatting import Estimate, audit_shares, power_title
+from scalable_gpe.formatting import power_title
 from scalable_gpe.plot.figures import axes_for, new_figure
 from scalable_gpe.spectral.lanczos import FEW_DIRECTIONS, Spectrum
+
+Figure = dict[str, Any]  # of an audit: value, low and high, which is None where too few rows were measured to tell
 
 _COUNTS = {
     "effective_neighbors": "effective neighbours (median row)",
@@ -143,7 +145,7 @@ def audit(found: dict[str, Any]) -> Any:
     >>> plot.audit(found)[0].get_xlabel()
     'relative error of distances'
     """
-    shares = audit_shares(found)
+    shares = _shares(found)
     figure = new_figure(width=11, height=1.9 + 0.5 * max(2 * len(found["powers"]), len(shares)))
     left, right = panels = figure.subplots(1, 2)
     _draw_errors(left, found["powers"])
@@ -160,7 +162,7 @@ def _draw_errors(ax: Any, powers: dict[Power, Any]) -> None:
     """Errors of distances, two rows for each power: the median, and the bound of 95 % of the pairs."""
     for number, figures in enumerate(powers.values()):
         for color, shift, name in (("C0", -0.17, "median_error"), ("C1", 0.17, "bound_95")):
-            _draw_interval(ax, Estimate.of(figures[name]), number + shift, color)
+            _draw_interval(ax, figures[name], number + shift, color)
             ax.plot(figures["sketch"][name], number + shift, "D", ms=7, mfc="none", mec="0.35", zorder=3)
     for marker, face, edge, label in (
         ("o", "C0", "C0", "median"),
@@ -172,13 +174,24 @@ def _draw_errors(ax: Any, powers: dict[Power, Any]) -> None:
     ax.set_yticks(range(len(powers)), [power_title(power) for power in powers])
 
 
-def _draw_shares(ax: Any, shares: Sequence[tuple[str, Estimate]]) -> None:
+def _shares(audit: dict[str, Any]) -> list[tuple[str, Figure]]:
+    """Figures that are 1 at best; those that were not measured are left out."""
+    shares = [("recall", audit["recall"])] if audit["recall"] else []
+    if lost := audit["lost_mass"]:
+        shares.append(("mass kept", {"value": 1 - lost["value"], "low": 1 - lost["high"], "high": 1 - lost["low"]}))
+    for power, figures in audit["powers"].items():
+        if figures["trustworthiness"]:
+            shares.append((f"trustworthiness, {power_title(power)}", figures["trustworthiness"]))
+    return shares
+
+
+def _draw_shares(ax: Any, shares: Sequence[tuple[str, Figure]]) -> None:
     for number, (_, share) in enumerate(shares):
         _draw_interval(ax, share, number, "C2")
-        side = "right" if share.value > 0.99 else "center"
+        side = "right" if share["value"] > 0.99 else "center"
         style = {"xytext": (0, 7), "textcoords": "offset points", "ha": side, "fontsize": 8}
-        ax.annotate(f"{share.value:.4f}", (share.value, number), **style)
-    least = min((share.low for _, share in shares), default=0.0)
+        ax.annotate(f"{share['value']:.4f}", (share["value"], number), **style)
+    least = min((share["low"] for _, share in shares), default=0.0)
     ax.set(xlabel="share (1 is best)", xlim=(least - 0.05 * (1.02 - least) - 0.002, 1 + 0.05 * (1.02 - least)))
     ax.set_yticks(range(len(shares)), [name.replace(", ", ",\n") for name, _ in shares])
     ax.locator_params(axis="x", nbins=5)
@@ -187,10 +200,10 @@ def _draw_shares(ax: Any, shares: Sequence[tuple[str, Estimate]]) -> None:
         ax.text(0.5, 0.5, "not measured: there is no X", transform=ax.transAxes, ha="center")
 
 
-def _draw_interval(ax: Any, figure: Estimate, at: float, color: str) -> None:
-    left = figure.value - figure.low
-    arms = [[left], [figure.high - figure.value if figure.is_bounded else 0.0]]
-    ax.errorbar([figure.value], [at], xerr=np.maximum(arms, 0), fmt="o", ms=5, color=color, capsize=3)
-    if not figure.is_bounded:
-        arrow = {"arrowstyle": "->", "color": color}
-        ax.annotate("", (figure.value + left, at), (figure.value, at), arrowprops=arrow)
+def _draw_interval(ax: Any, figure: Figure, at: float, color: str) -> None:
+    value, high = figure["value"], figure["high"]
+    left = value - figure["low"]
+    arms = [[left], [0.0 if high is None else high - value]]
+    ax.errorbar([value], [at], xerr=np.maximum(arms, 0), fmt="o", ms=5, color=color, capsize=3)
+    if high is None:
+        ax.annotate("", (value + left, at), (value, at), arrowprops={"arrowstyle": "->", "color": color})

@@ -10,13 +10,27 @@ import numpy.typing as npt
 
 from scalable_gpe import checks
 from scalable_gpe.checks import Power
-from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, label_colors
+from scalable_gpe.colors import N_COLORS, ColorColumn, ThemeName, color_column, drawn_rows, label_colors
 from scalable_gpe.embedding import Embedding
 from scalable_gpe.formatting import power_title
-from scalable_gpe.pixels import Limits, limits_of, pixels
-from scalable_gpe.plot.explorer import drawn_rows
-from scalable_gpe.plot.figures import axes_for, make_room, new_figure, set_frame, themed, write_note
-from scalable_gpe.plot.shades import FAINTEST, MAX_LEGEND, add_legend, density_map, palette, point_colors, write_labels
+from scalable_gpe.plot.figures import (
+    FAINTEST,
+    MAX_LEGEND,
+    Limits,
+    add_legend,
+    axes_for,
+    density_map,
+    limits_of,
+    make_room,
+    new_figure,
+    palette,
+    pixels,
+    point_colors,
+    set_frame,
+    themed,
+    write_labels,
+    write_note,
+)
 from scalable_gpe.projection import PointArray, points_of, project
 
 _FEW = 100_000  # points up to which each one is drawn
@@ -235,7 +249,6 @@ def _n_pixels(ax: Any) -> int:
 
 
 def _side(ax: Any) -> float:
-    """Width or height of axes in inches, the smaller one."""
     extent = ax.get_window_extent()
     return float(min(extent.width, extent.height) / ax.figure.dpi)
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scalable_gpe.checks import check_row_values, in_order_of
 from scalable_gpe.errors import GPEWarning, warn
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.sums import row_pieces
 from scalable_gpe.heat.normalization import HeatKernel
-from scalable_gpe.row_values import check_row_values, in_order_of
 from scalable_gpe.storage.mapped import take_rows
 
 _UNKNOWN = ("unknown", "unassigned", "unlabeled", "unlabelled", "missing", "nan", "none", "na", "n/a", "<na>", "-1")

@@ -28,9 +28,10 @@ from scalable_gpe.execution.context import Context
 from scalable_gpe.graph.neighbors import NeighborGraph, in_stored_units
 from scalable_gpe.graph.precomputed import PRECOMPUTED
 from scalable_gpe.heat.normalization import HeatKernel, row_sums
-from scalable_gpe.io.anndata_object import is_anndata, read_anndata
+from scalable_gpe.io.anndata_input import is_anndata, read_anndata
 from scalable_gpe.io.files import read_features
-from scalable_gpe.io.points import Annotations, Points, first_names
+from scalable_gpe.io.labels import Annotations
+from scalable_gpe.io.points import Points, first_names
 from scalable_gpe.io.rows import InputRows, Rows, naming_all_rows, open_rows
 from scalable_gpe.sketch.rotation import Axes
 from scalable_gpe.storage.backends import StorageOptions

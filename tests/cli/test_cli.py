@@ -38,7 +38,6 @@ def folder(tmp_path_factory):
     holes = gpe.datasets.torus(100)
     holes[17, 1] = np.nan
     np.save(path / "holes.npy", holes)
-    np.save(path / "equal.npy", np.ones((50, 3)))
     gpe.embed(gpe.datasets.torus(300), n_components=1, power=1, store=path / "other.zarr", progress=False)
     (path / "embed.json").write_text(done.stdout, encoding="utf-8")
     return path
@@ -310,28 +309,17 @@ def test_each_command_has_help_with_an_example(command, capsys):
 MISTAKES = [
     (["embed", "nothing.npy", "s.zarr"], "there is no file 'nothing.npy'"),
     (["embed", "points.npy", "s.zarr", "--metric", "manhattan"], "error: --metric must be"),
-    (["embed", "points.npy", "s.zarr", "--metric", "hamming"], "error: INPUT must hold 0 and 1 only"),
     (["embed", "points.npy", "s.zarr", "--sample-weight", "w.csv"], "error: --sample-weight must be a .npy file"),
-    (
-        ["embed", "points.npy", "s.zarr", "--sample-weight", "points.npy"],
-        "--sample-weight must hold one number for each",
-    ),
     (["embed", "points.npy", "s.zarr", "--epsilon", "-1"], "error: --epsilon must be"),
     (["embed", "points.npy", "s.zarr", "--neighbors", "600"], "--n-neighbors must be between 1 and 599"),
     (["embed", "points.npy", "s.zarr", "--memory-limit", "1MB"], "--memory-limit must be at least"),
-    (["embed", "points.npy", "points.npy"], "is a file"),
     (["info", "nothing.zarr"], "does not exist"),
     (["estimate", "1", "2"], "error: N must be at least 2"),
-    (["embed", "points.npy", "s.zarr", "--key", "X"], "has no such parts"),
-    (["embed", "points.npy", "s.zarr", "--index", "name"], "is a npy file"),
     (["audit", "nothing.zarr"], "does not exist"),
-    (["plot", "run.zarr", "p.png", "--color", "none.npy"], "there is no file"),
     (["plot", "run.zarr", "p.xyz"], "not supported"),
-    (["plot", "run.zarr", "p.png", "--components", "0", "9"], "components must be two different columns below 4"),
     (["plot", "run.zarr", "p.png", "--what", "scatter", "--power", "5"], "power must be one of [4, 16]"),
     (["export", "run.zarr", "out.txt"], "ending of the path must be one of"),
     (["report", "run.zarr", "cells.h5ad"], "a page ends in .html"),
-    (["report", "run.zarr", "nowhere/page.html"], "there is no folder 'nowhere'"),
     (["plot", "run.zarr", "nowhere/p.png"], "there is no folder 'nowhere'"),
     (["export", "run.zarr", "points.npy"], "or replace it with --overwrite."),
     (["export", "run.zarr", "out.npy", "--run", "none"], "--run must name one of"),
@@ -339,11 +327,6 @@ MISTAKES = [
     (["plot", "run.zarr", "p.png", "--what", "audit", "--color", "points.npy"], "--color is for --what powers"),
     (["plot", "run.zarr", "p.png", "--components", "1", "1"], "--components must be two different columns"),
     (["plot", "run.zarr", "p.png", "--color", "points.npy"], "--column must be the number of a column"),
-    (["embed", "equal.npy", "s.zarr"], "at least 2 different rows"),
-    (
-        ["embed", "points.npy", "r.npy"],
-        "store is a folder, and must not end like a file; got 'r.npy'. Pass a name such as",
-    ),
     (
         ["embed", "holes.npy", "s.zarr"],
         "INPUT must be finite and below 1e120; NaN, infinity or more in row 17, column 1. Drop these rows (--missing",

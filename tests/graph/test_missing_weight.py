@@ -8,7 +8,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import RecallWarning
 from scalable_gpe.formatting import report_lines
 from scalable_gpe.graph import cells, descent
-from scalable_gpe.html_report.sections import tiles
+from scalable_gpe.html_report import tiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalable_gpe.errors.GPEWarning")
 N_NEIGHBORS = 7

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scalable_gpe as gpe
-from scalable_gpe.html_report.sample import MAX_POWERS, sampled_explorer, spread
+from scalable_gpe.html_report import MAX_POWERS, sampled_explorer, spread
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def result():
 
 
 def test_a_sample_is_random_and_its_colours_belong_to_it(result, monkeypatch):
-    monkeypatch.setattr("scalable_gpe.html_report.sample._MAX_BYTES", 30_000)
+    monkeypatch.setattr("scalable_gpe.html_report._MAX_BYTES", 30_000)
     explorer = sampled_explorer(result, color=np.arange(2000.0))
     rows = explorer.rows
     assert 100 < len(rows) < 2000 and len(set(rows)) == len(rows)

@@ -7,7 +7,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe import cli
-from scalable_gpe.io import csv_files
+from scalable_gpe.io import table_files
 from scalable_gpe.io.columns import read_row_values
 from scalable_gpe.io.files import read_points
 
@@ -173,7 +173,7 @@ def test_columns_to_drop(path, tmp_path):
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_written_is_read_back(seed, tmp_path, monkeypatch):
     """Random tables by pandas, numpy and csv: every number and every row, through several batches."""
-    monkeypatch.setattr(csv_files, "_BLOCK", 2**12)
+    monkeypatch.setattr(table_files, "_BLOCK", 2**12)
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(int(rng.integers(200, 500)), int(rng.integers(1, 7)))) * 10.0 ** rng.integers(-300, 300)
     delimiter = ",;\t|"[seed % 4]
@@ -233,8 +233,11 @@ def test_the_command_line_chooses(tmp_path, capsys):
 
 def test_colours_from_other_separators(path):
     path.write_text("kind;size\nround;1,5\nflat;2\n", encoding="utf-8")
+    with pytest.raises(TypeError, match="Expected 1 columns, got 2: round;1,5"):
+        read_row_values(str(path), "kind")
+    path.write_text("kind;size\nround;1\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"column= must name one of 'kind;size' of .*; got 'kind'"):
-        read_row_values(str(path), "kind")[0]
+        read_row_values(str(path), "kind")
     path.write_text("kind,size\nround,1\nflat,2\n", encoding="utf-8")
     assert read_row_values(str(path), "kind")[0].tolist() == ["round", "flat"]
     path.write_text("a,a\n1,2\n", encoding="utf-8")

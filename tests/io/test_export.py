@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from scalable_gpe.io import export
-from scalable_gpe.io.export import AnnDataContent, CsrPieces, DenseBlocks, RowLabels, check_replaceable, replacing
+from scalable_gpe.io.export import CsrPieces, DenseBlocks, check_replaceable, replacing
 
 pytestmark = pytest.mark.filterwarnings("ignore:Writing zarr v2")
 Y = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
@@ -27,11 +27,11 @@ def test_npy_and_parquet(n_blocks, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "Y.npy"), Y)
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    for labels in (None, RowLabels("name", NAMES), RowLabels("row", np.arange(50) * 3)):
+    for labels in (None, ("name", NAMES), ("row", np.arange(50) * 3)):
         export.write_table(tmp_path / "Y.parquet", dense(n_blocks), ["a", "b", "c"], labels)
         frame = pd.read_parquet(tmp_path / "Y.parquet")
         np.testing.assert_array_equal(frame[["a", "b", "c"]].to_numpy(), Y)
-        assert frame.index.tolist() == (list(range(50)) if labels is None else labels.values.tolist())
+        assert frame.index.tolist() == (list(range(50)) if labels is None else labels[1].tolist())
 
 
 @pytest.mark.parametrize("n_blocks", [1, 7])
@@ -41,7 +41,7 @@ def test_csv(n_blocks, tmp_path, monkeypatch):
     path, names = tmp_path / "Y.csv", [f'a, "{i}"' for i in range(50)]
     export.write_table(path, dense(n_blocks), ["a", "b", "c"], None)
     np.testing.assert_array_equal(np.loadtxt(path, np.float32, delimiter=",", skiprows=1), Y)
-    export.write_table(path, dense(n_blocks), ["a", "b", "c"], RowLabels("name", np.array(names)))
+    export.write_table(path, dense(n_blocks), ["a", "b", "c"], ("name", np.array(names)))
     with open(path, newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["name", "a", "b", "c"] and [row[0] for row in rows] == names
@@ -56,10 +56,15 @@ def test_anndata(n_blocks, name, tmp_path, monkeypatch, recwarn):
     matrix = sp.random(50, 50, 0.1, "csr", np.float32, random_state=0)
     cuts = np.linspace(0, matrix.nnz, n_blocks + 1).astype(int)
     pieces = ((matrix.indices[a:b], matrix.data[a:b]) for a, b in itertools.pairwise(cuts))
-    content = AnnDataContent(
-        NAMES, {"X_y": dense(n_blocks)}, {"weights": CsrPieces(matrix.indptr, pieces)}, {"made": {"by": "hand", "n": 3}}
+    export.write_anndata(
+        tmp_path / name,
+        NAMES,
+        obs={},
+        obsm={"X_y": dense(n_blocks)},
+        obsp={"weights": CsrPieces(matrix.indptr, pieces)},
+        uns={"made": {"by": "hand", "n": 3}},
+        annotations=None,
     )
-    export.write_anndata(tmp_path / name, content)
     assert not [str(one.message) for one in recwarn if "not unique" in str(one.message)]
     with pytest.warns(UserWarning, match="not unique"):  # the reader says it
         adata = (anndata.read_h5ad if name.endswith(".h5ad") else anndata.read_zarr)(tmp_path / name)

@@ -7,8 +7,7 @@ import pytest
 
 import scalable_gpe as gpe
 from scalable_gpe.io.columns import read_row_values
-from scalable_gpe.io.distances import read_distances
-from scalable_gpe.io.files import read_points
+from scalable_gpe.io.files import read_distances, read_points
 
 h5py = pytest.importorskip("h5py")
 X = np.arange(40, dtype=np.float32).reshape(20, 2)

@@ -1,26 +1,181 @@
-"""The parts of a report page, each a piece of HTML."""
+"""One HTML file about a run: parameters, figures, audit, charts and an explorer; below 2 MB, without network.
 
-from collections.abc import Callable
+The script is our own: a page with bokeh 3.9 and inline resources takes 1.66 MB before its first coordinate, and a
+policy with hashes refuses its choice of axes, which needs 'unsafe-eval', and its styles, which need 'unsafe-inline'.
+"""
+
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from scalable_gpe import plot
 from scalable_gpe.accuracy import LEAST_POINTS, Audit
+from scalable_gpe.accuracy import audit as make_audit
+from scalable_gpe.colors import color_column, drawn_rows
 from scalable_gpe.embedding import Embedding
-from scalable_gpe.formatting import in_bytes, in_time, plain, power_title, report_lines
+from scalable_gpe.formatting import (
+    Html,
+    element,
+    in_bytes,
+    in_time,
+    joined,
+    plain,
+    power_title,
+    report_lines,
+    table,
+    text,
+)
 from scalable_gpe.heat.bandwidth import epsilon_sweep
-from scalable_gpe.html_report.sample import MAX_LABELS, spread
-from scalable_gpe.markup import Html, element, joined, table, text
-from scalable_gpe.plot.explorer import Explorer
-from scalable_gpe.plot.figures import has_matplotlib, picture_of
-from scalable_gpe.plot.shades import short_label
+from scalable_gpe.plot.figures import has_matplotlib, picture_of, short_label
+from scalable_gpe.plot.pages import MAX_POINTS, Explorer, check_path, document, view_data, write_page
+from scalable_gpe.projection import PointArray, blocks, plane_axes
 from scalable_gpe.spectral.filters import power_order
 from scalable_gpe.spectral.lanczos import spectrum
 
+_MAX_BYTES = 1_300_000  # of coordinates, colours and row numbers, as base64
+MAX_POWERS = 12
+_MAX_COMPONENTS = 32
+_MAX_COLUMNS = 140  # axes of all powers: leaves room for 3,000 rows or more
+_N_MORE_COLUMNS = 4  # of 2 bytes: the color and the number of a row take 4 bytes each
+MAX_LABELS = 100  # the most frequent ones; the others are joined
+_Item = TypeVar("_Item")
 _MAX_PICTURE_BYTES = 250_000  # of one picture; a chart of lines takes 40,000
+
+# --- page -----------------------------------------------------------------------------------------
+
+
+def write_report(
+    embedding: Embedding,
+    path: Any,
+    *,
+    audit: bool | Audit = True,
+    color: Any = None,
+    color_label: str = "",
+    title: str = "",
+) -> Path:
+    """Write one HTML page about a run: a single file, smaller than 2 MB, that needs no network.
+
+    The page shows the parameters, the report, the audit, what other epsilons would mean, the effective rank of A^p, all
+    rows at each power, and an explorer to zoom into with a choice of components. The explorer draws a random sample of
+    at most 50,000 rows; the page says how many. The charts need matplotlib (extra ``plot``): without it, the page says
+    so in their place.
+
+    Parameters
+    ----------
+    embedding : Embedding
+        Of `embed` or `open`.
+    path : path
+        The page, such as ``"page.html"``; an existing one is replaced.
+    audit : bool or Audit
+        Measure the accuracy (True), leave it out (False), or show an audit that was made before.
+    color : array (N,), optional
+        A column of numbers or labels to colour the rows by, as in `plot.scatter`. Of more than 100 labels, the most
+        frequent 100 are shown and the others joined.
+    color_label : str
+        What the colours mean.
+    title : str
+        Title of the page.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Examples
+    --------
+    >>> import scalable_gpe as gpe
+    >>> result = gpe.embed(gpe.datasets.torus(500), power=[4, 16], progress=False)
+    >>> gpe.write_report(result, "torus.html", audit=False).name
+    'torus.html'
+    """
+    if not isinstance(embedding, Embedding):
+        raise TypeError(f"embedding must be an Embedding, as embed or open gives it; got {type(embedding).__name__}.")
+    if not isinstance(audit, bool | Audit):
+        raise TypeError(f"audit must be True, False or an Audit; got {type(audit).__name__}.")
+    check_path(path)
+    explorer = sampled_explorer(embedding, color, color_label)
+    figures = _measured(embedding, audit)
+    parts = [
+        ("embedding", "Embedding", pictures(embedding, explorer, color)),
+        ("accuracy", "Accuracy", accuracy(figures)),
+        ("choices", "Epsilon and power", choices(embedding)),
+        ("details", "Parameters and report", details(embedding)),
+    ]
+    links = [element("li", element("a", text(name), href=f"#{key}")) for key, name, _ in parts]
+    heading = title or f"Embedding of {explorer.n_rows:,} rows in {embedding.parameters['n_components']} dimensions"
+    body = [
+        element("h1", text(heading)),
+        element("p", text(_origin(embedding)), class_="note"),
+        element("nav", element("ul", *links), aria_label="Sections"),
+        tiles(embedding, figures),
+        warnings(embedding),
+        *(element("section", element("h2", text(name)), content, id=key) for key, name, content in parts),
+        element("footer", text("This page contains everything it shows. It loads nothing from elsewhere.")),
+    ]
+    return write_page(document(heading, body=joined(body), data=explorer.data()), path)
+
+
+def _measured(embedding: Embedding, audit: bool | Audit) -> Audit | None:
+    if isinstance(audit, Audit):
+        return audit
+    return make_audit(embedding) if audit and embedding.graph.storage_order.n_points >= LEAST_POINTS else None
+
+
+def _origin(embedding: Embedding) -> str:
+    report = embedding.report
+    finished = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report["finished_at"]))
+    version = report["versions"].get("scalable_gpe", "unknown")
+    return f"Gaussian process embedding, power {plain(report['power'])}; finished {finished}, scalable_gpe {version}."
+
+
+# --- sample ---------------------------------------------------------------------------------------
+
+
+def sampled_explorer(embedding: Embedding, color: Any = None, color_label: str = "") -> Explorer:
+    """Sample the rows of an embedding, along their principal axes and their first components at each power."""
+    powers = embedding.by_power
+    n_rows, n_components = next(iter(powers.values())).shape
+    shown = spread(list(powers.items()))
+    n_principal = min(3, n_components)
+    n_shown = min(n_components, _MAX_COMPONENTS, max(2, _MAX_COLUMNS // len(shown) - n_principal))
+    axes = [f"principal axis {i + 1}" for i in range(n_principal)] + [f"component {i}" for i in range(n_shown)]
+    column = None if color is None else color_column(color, n_rows, MAX_LABELS, embedding)
+    rows = drawn_rows(n_rows, min(MAX_POINTS, _n_fitting(len(shown) * len(axes))), column)
+    views = []
+    for power, points in shown:
+        principal = plane_axes(points, n_principal, embedding.ordinary)
+        views.append(view_data(power_title(power), _columns(points, principal, n_shown, rows)))
+    return Explorer(views, axes, rows, n_rows, None if column is None else column[rows], color_label)
+
+
+def spread(items: Sequence[_Item]) -> list[_Item]:
+    """At most `MAX_POWERS` items, from the first to the last at even steps."""
+    places = np.linspace(0, len(items) - 1, min(len(items), MAX_POWERS)).round().astype(int)
+    return [items[place] for place in places]
+
+
+def _n_fitting(n_columns: int) -> int:
+    """Rows that fit; base64 takes 4 bytes for 3."""
+    return _MAX_BYTES * 3 // 4 // (2 * (n_columns + _N_MORE_COLUMNS))
+
+
+def _columns(points: PointArray, axes: np.ndarray, n_components: int, rows: np.ndarray) -> np.ndarray:
+    """Some rows, in any order, along some axes, then their first components."""
+    taken, start = np.empty((len(rows), axes.shape[1] + n_components), np.float32), 0
+    for block in blocks(points):
+        inside = (rows >= start) & (rows < start + len(block))
+        chosen = block[rows[inside] - start]
+        taken[inside] = np.hstack([chosen @ axes, chosen[:, :n_components]])
+        start += len(block)
+    return taken
+
+
+# --- sections -------------------------------------------------------------------------------------
 
 
 def tiles(embedding: Embedding, audit: Audit | None) -> Html:
