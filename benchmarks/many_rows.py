@@ -2,6 +2,7 @@
 
     python benchmarks/many_rows.py --markdown docs/developers/first-power-results.md                        half an hour
     python benchmarks/many_rows.py --vary horizon --data torus "swiss roll" --sizes 1e5          some minutes
+    python benchmarks/many_rows.py --vary n_neighbors --sizes 1e5                                half an hour
     python benchmarks/many_rows.py --vary sample --data torus "swiss roll" --sizes 1e6 --seeds 2  a quarter of an hour
     python benchmarks/many_rows.py --data branching --sizes 1e6 --seeds 1
 
@@ -12,6 +13,7 @@ standard error over several random matrices. `truth.py` says which sets are for 
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,12 @@ import scalable_gpe as gpe
 from quality import FIGURES, figures
 from truth import Truth, load, role, sampled
 
-VARIED = {"first_power": (1, 2, 4, 8, 16), "horizon": (4096, 16384, 32768), "sample": (20_000, 100_000, 1_000_000)}
+VARIED = {
+    "first_power": (1, 2, 4, 8, 16),
+    "horizon": (4096, 16384, 32768),
+    "n_neighbors": (16, 24, 32),
+    "sample": (20_000, 100_000, 1_000_000),
+}
 SIZES = {
     "branching": (4_000, 100_000, 300_000),
     "nested clusters": (4_000, 100_000),
@@ -74,10 +81,15 @@ def study(truth: Truth, parameter: str, n_seeds: int) -> Iterator[tuple[int, Fig
 
 def _of_parameter(X: np.ndarray, rows: np.ndarray, parameter: str) -> Points:
     """The embedding of `rows`, by the value of a parameter of the sum."""
-    heat = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X)))
+
+    @lru_cache(maxsize=1)
+    def heat(n_neighbors: int | None) -> gpe.HeatKernel:
+        return gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, n_neighbors)))
 
     def points(value: int, seed: int) -> np.ndarray:
-        return gpe.gp_embedding(heat, 32, "all", random_state=seed, **{parameter: value})[rows]
+        if parameter == "n_neighbors":
+            return gpe.gp_embedding(heat(value), 32, "all", random_state=seed)[rows]
+        return gpe.gp_embedding(heat(None), 32, "all", random_state=seed, **{parameter: value})[rows]
 
     return points
 

@@ -43,7 +43,8 @@ WIDE = f"all, n_sketch={N_SKETCH}"
 DECISIVE = ("branching", "digits", "Fashion-MNIST", "swiss roll", "torus")
 PARAMETERS: dict[str, dict[str, object]] = {
     "defaults": {},
-    "n_neighbors=16": {"n_neighbors": 16},
+    "n_neighbors=24": {"n_neighbors": 24},
+    "n_neighbors=32": {"n_neighbors": 32},
     "n_neighbors=64": {"n_neighbors": 64},
     'epsilon="global"': {"epsilon": "global"},
     'epsilon="local"': {"epsilon": "local"},
@@ -232,8 +233,10 @@ def _variants(
         for horizon, seed in product(HORIZONS, range(options.seeds)):
             points = gpe.gp_embedding(heat, COMPONENTS, "all", horizon=horizon, random_state=seed)
             yield f"all, horizon {horizon}", points
-    if "parameters" in options.parts and name not in _SLOW and role(name) == "choose":
+    if "parameters" in options.parts and name not in _SLOW:
         for method, parameters in PARAMETERS.items():
+            if role(name) != "choose" and parameters.keys() - {"n_neighbors"}:
+                continue
             other = _heat(truth, **parameters)
             for seed in range(options.seeds):
                 yield method, gpe.gp_embedding(other, COMPONENTS, "all", random_state=seed)
@@ -314,6 +317,9 @@ def markdown(found: list[Figure], measured: list[Measured]) -> str:
     if any(figure.method in PARAMETERS for figure in found):
         rows = [figure for figure in found if figure.method in PARAMETERS]
         sections.append("### Other parameters, with all scales\n\n" + _averages(rows, choosing, list(PARAMETERS)))
+        reporting = [one.data for one in measured if one.role != "choose"]
+        lists = [name for name, given in PARAMETERS.items() if not given.keys() - {"n_neighbors"}]
+        sections.append("### Neighbours, on the sets for reporting\n\n" + _averages(rows, reporting, lists))
     return "\n\n".join(sections) + "\n"
 
 

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.only or PICTURES:
         planes = {}
         for title, given in PICTURES[name].items():
-            n_neighbors = min(given.get("n_neighbors", 32), options.points - 1)
+            n_neighbors = min(given.get("n_neighbors", 16), options.points - 1)
             result = gpe.embed(X, **{**given, "n_neighbors": n_neighbors})
             chosen = [f" ({result.report[one]:{form}})" for one, form in AUTOMATIC.items() if given.get(one) == "auto"]
             planes["".join([title, *chosen])] = laid_on(reference, result.principal(2)[0])

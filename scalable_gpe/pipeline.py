@@ -97,7 +97,7 @@ def embed(
         Dimension k of the embedding; distances have a relative standard deviation of sqrt(2/k) / 2, and below 8 a
         warning says so. For fewer coordinates pass `n_sketch`, or take the first columns of the result.
     n_neighbors : int, optional
-        Number of other points in each neighbour list; min(32, N - 1) by default.
+        Number of other points in each neighbour list; min(16, N - 1) by default.
     epsilon : float or {"auto", "global", "local", "bgh"}
         Bandwidth of the kernel, in squared units of X. "global" and "bgh" choose one epsilon for all rows; "local"
         gives each row its own length scale sigma, proportional to the distance to its seventh neighbour. "auto" means

@@ -211,7 +211,7 @@ def neighbors(
     adata : AnnData
         In memory, backed or lazy.
     n_neighbors : int, optional
-        Number of other cells in each list, ``min(32, N - 1)`` by default. scanpy counts the cell itself too:
+        Number of other cells in each list, ``min(16, N - 1)`` by default. scanpy counts the cell itself too:
         ``params["n_neighbors"]`` is one more.
     use_rep : str, optional
         As in `embed`.

@@ -155,7 +155,7 @@ MISSING_VALUES = option("--missing", "NAME", "drop rows with missing values (err
 SCALE = option("--scale", "NAME", "divide each column by its spread: standard or robust (as it is)")
 SIZES = (
     option("-k --n-components --components", "K", "dimensions (32)", type=count, default=32),
-    option("--n-neighbors --neighbors", "M", "neighbours of each row (32)", type=count),
+    option("--n-neighbors --neighbors", "M", "neighbours of each row (16)", type=count),
     several(
         "--power",
         "P",

@@ -38,7 +38,7 @@ class ProblemSize:
 
     n_rows: int
     n_features: int = 0
-    n_neighbors: int = 32
+    n_neighbors: int = 16
     n_components: int = 32
     n_powers: int = 1
     itemsize: int = 4

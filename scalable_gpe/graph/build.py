@@ -81,7 +81,7 @@ def neighbor_graph(
         numpy, memory-mapped, zarr, dask or scipy sparse array, DataFrame, AnnData object, or a path or URL (see
         `read_points`).
     n_neighbors : int, optional
-        Number of other (distinct) points in each list; ``min(32, N - 1)`` by default.
+        Number of other (distinct) points in each list; ``min(16, N - 1)`` by default.
     metric : {"euclidean", "cosine", "correlation", "hamming", "jaccard"}
         The distance of rows. Cosine is euclidean on rows scaled to length 1, correlation that of centred rows. For
         rows of 0 and 1, the squared distance is the share of differing entries: among all (hamming), or among those

@@ -21,7 +21,7 @@ from scalable_gpe.io.scaling import SCALES
 from scalable_gpe.storage.store import Table, read_whole
 
 _MOST_ROWS = 2**31 - 1
-_DEFAULT_NEIGHBORS = 32
+_DEFAULT_NEIGHBORS = 16
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from scalable_gpe.multilevel.slow_modes import Mode, ModeSearch
 
 SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float32 no digits for near rows
 PER_TIME = 8  # horizons per relaxation time
-MANY_ROWS, FIRST_OF_MANY = 50_000, 4
+MANY_ROWS, FIRST_OF_MANY = 50_000, 8
 N_MODES = 8
 _MOST_STEPS, _SETTLED = 12, 0.1  # of the search; relative change of the relaxation time at which it may end
 _MOST_ROUNDS, _MOST_HELD = 6, 0.5  # rounds in which rows are held; share of them that leaves a shape

@@ -90,8 +90,8 @@ def test_lists_of_every_other_point():
 
 def test_defaults():
     X = np.random.default_rng(2).standard_normal((100, 4))
-    assert gpe.neighbor_graph(X).n_neighbors == 32
-    assert gpe.neighbor_graph(X[:20]).n_neighbors == 19
+    assert gpe.neighbor_graph(X).n_neighbors == 16
+    assert gpe.neighbor_graph(X[:12]).n_neighbors == 11
     assert gpe.neighbor_graph(np.repeat(X[:9], 20, axis=0)).n_neighbors == 8  # nine different points
 
 
