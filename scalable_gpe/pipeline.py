@@ -110,7 +110,7 @@ def embed(
         The horizon T of "all". "auto" takes the smallest power of two from eight relaxation times of the slowest shape
         of the data on; groups of less than 1 % of the rows do not count.
     first_power : int or "auto"
-        The first power m of "all". "auto" takes 4 from 50,000 rows on, and 1 below. With 1 and a long horizon the sum
+        The first power m of "all". "auto" takes 8 from 50,000 rows on, and 1 below. With 1 and a long horizon the sum
         is that of diffusion pseudotime, :math:`A + A^2 + \dots`.
     n_sketch : int, optional
         Compute this many columns and keep the n_components principal axes of them: ordered coordinates, and less

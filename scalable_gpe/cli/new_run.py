@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     option(
         "--first-power",
         "M",
-        "smallest power of --power all (auto: 4 from 50,000 rows on, else 1)",
+        "smallest power of --power all (auto: 8 from 50,000 rows on, else 1)",
         type=count_or("auto"),
     ),
     option("--normalization", "NAME", "bistochastic or symmetric (bistochastic)"),

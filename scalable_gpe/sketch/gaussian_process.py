@@ -100,7 +100,7 @@ def gp_embedding(
     horizon : int or "auto"
         The horizon T of "all"; by default a power of two from eight relaxation times of the slowest shape on.
     first_power : int or "auto"
-        The first power m of "all"; by default 4 from 50,000 rows on, 1 below.
+        The first power m of "all"; by default 8 from 50,000 rows on, 1 below.
     n_sketch : int, optional
         Compute this many columns, and keep the n_components principal axes of them: ordered coordinates, and less
         noise in what is kept.
