@@ -25,7 +25,7 @@ def test_an_embedding_shows_its_figures(result):
 def test_each_stage_shows_its_figures(result):
     graph, kernel, heat = result.graph, result.kernel, result.heat
     for one, expected in (
-        (graph, ("900", f"32 each ({graph.method})", f"{graph.recall:.4f}", "connected components")),
+        (graph, ("900", f"16 each ({graph.method})", f"{graph.recall:.4f}", "connected components")),
         (kernel, ("900 x 900", f"{kernel.epsilon:.6g}", f"{kernel.lost_mass:.2%}", f"{kernel.nnz:,}")),
         (heat, ("bistochastic", f"converged in {heat.n_iter} sweeps", "900 x 900")),
     ):

@@ -33,7 +33,7 @@ def test_results_go_to_keys_of_their_own_and_survive_a_file(tmp_path):
     heat = plain.kernel.to_scipy().toarray()
     np.fill_diagonal(heat, 0)
     np.testing.assert_allclose(adata.obsp["gpe_connectivities"].toarray(), heat, rtol=1e-6)
-    assert adata.obsp["gpe_distances"].getnnz(axis=1).tolist() == [32] * 400
+    assert adata.obsp["gpe_distances"].getnnz(axis=1).tolist() == [16] * 400
     gpe.tl.pseudotime(adata, "cell 0")
     for ending in ("h5ad", "zarr"):
         getattr(adata, f"write_{ending}")(tmp_path / f"a.{ending}")

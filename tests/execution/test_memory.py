@@ -304,7 +304,7 @@ def test_a_worker_searches_as_many_parts_as_it_has_threads_and_room():
 def test_a_search_is_one_part_where_memory_allows():
     """4 GB at most, halved until it fits the limit; on a cluster, parts that its tasks share."""
     for n_rows, expected in ((300_000, 1), (4_000_000, 1), (10_000_000, 4)):
-        size = ProblemSize(n_rows=n_rows, n_features=30)
+        size = ProblemSize(n_rows=n_rows, n_features=30, n_neighbors=32)
         free = MemoryPlan(size, Resources(n_jobs=2, persistent=True))
         assert free.n_parts == expected and free.part_bytes <= 4e9
         for limit in (free.smallest_limit(), 10**9, 3 * 10**9, 10**10):

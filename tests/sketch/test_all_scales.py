@@ -12,7 +12,7 @@ import scalable_gpe as gpe
 from scalable_gpe.errors import ConvergenceWarning, VanishingWarning
 from scalable_gpe.execution.memory_plan import block_sizes
 from scalable_gpe.execution.panels import Panels
-from scalable_gpe.formatting import powers_text
+from scalable_gpe.formatting import report_lines
 from scalable_gpe.heat.normalization import top_eigenvector
 from scalable_gpe.multilevel.cycle import CoarseBasis
 from scalable_gpe.multilevel.horizon import (
@@ -284,7 +284,7 @@ def test_a_given_horizon_is_used_and_wrong_ones_are_refused():
 
 
 def test_the_first_power_follows_the_number_of_rows():
-    assert [choose_first_power("auto", n_rows) for n_rows in (10, MANY_ROWS - 1, MANY_ROWS, 10**9)] == [1, 1, 4, 4]
+    assert [choose_first_power("auto", n_rows) for n_rows in (10, MANY_ROWS - 1, MANY_ROWS, 10**9)] == [1, 1, 8, 8]
     assert choose_first_power(7, 10**9) == 7
 
 
@@ -292,9 +292,9 @@ def test_many_rows_begin_with_a_later_power():
     X = gpe.datasets.torus(MANY_ROWS, random_state=0)
     how = {"n_components": 2, "n_neighbors": 4, "horizon": 8, "n_sketch": 2, "progress": False}
     result = gpe.embed(X, **how)
-    assert result.report["first_power"] == 4
-    assert powers_text(result.report) == "all (horizon 8, from power 4)"
-    assert np.array_equal(result.points, gpe.embed(X, first_power=4, **how).points)
+    assert result.report["first_power"] == 8
+    assert ("power", "all (horizon 8, from power 8)") in report_lines(result.report, None)
+    assert np.array_equal(result.points, gpe.embed(X, first_power=8, **how).points)
     fewer = gpe.embed(X[:-1], **how)
     assert fewer.report["first_power"] == 1
     assert gpe.embed(X, power=2, **{**how, "horizon": "auto"}).report["first_power"] is None
