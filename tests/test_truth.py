@@ -319,7 +319,8 @@ def wrong_times(report, dense):
     true, is_bound = dense.relaxation_time or (None, False)
     good = true is None if got is None else true is not None and ("at most" in reason) == is_bound
     if good and got is not None:
-        good = got >= true * 0.95 and (is_bound or got <= true * 1.02)
+        # held rows slow the others: where the search sees few modes, it holds more of them than the reference
+        good = got >= true * 0.95 and (is_bound or got <= true * 1.15)
     found = [] if good else [f"relaxation_time {got} ({reason}) instead of {true}, bound {is_bound}"]
     return found
 

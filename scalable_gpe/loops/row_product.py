@@ -47,7 +47,9 @@ def _product_of(width: int) -> Any:
             ahead = builder.add(entry, ir.Constant(INDEX, _AHEAD))
             ahead = builder.select(builder.icmp_signed("<", ahead, last), ahead, last)
             _prefetch_row(builder, row_of(ahead), width, 4 if single else 8)
-            weight = builder.fpext(builder.load(builder.gep(data.data, [entry])), DOUBLE)
+            weight = builder.load(builder.gep(data.data, [entry]))
+            if signature.args[0].dtype == types.float32:
+                weight = builder.fpext(weight, DOUBLE)
             row = builder.load(builder.bitcast(row_of(entry), stored.as_pointer()), align=4 if single else 8)
             if single:  # the product of two float32 is exact in float64, fused or not
                 row = builder.fpext(row, kind)

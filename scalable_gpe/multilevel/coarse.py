@@ -4,7 +4,7 @@ A level is small enough to be solved by its inverse, or it has aggregates of its
 is fixed, and so is their acceleration: a solution is one linear map, the same for every column.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ _COLUMN_BYTES = 2**25  # of more columns
 _GRID = 128  # the interval is rounded outwards to 1/128
 
 
+Shares: TypeAlias = tuple[float, float, float]
 Solver: TypeAlias = "Inverse | Level"  # a fixed linear map, near the inverse of a matrix
 
 
@@ -86,37 +87,58 @@ class Inverse:
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         """The solution for each column of `right`."""
-        return np.asarray(self.inverse @ right)
+        from scalable_gpe.loops import sparse
+
+        right, inverse = np.ascontiguousarray(right), self.inverse
+        out = np.empty_like(right)
+        sparse.product(inverse.indptr, inverse.indices, inverse.data, right, np.ones(len(right)), out)
+        return out
 
 
 @dataclass(frozen=True)
 class Level:
-    """A sparse matrix with aggregates: some cycles of steps, and corrections by the next level."""
+    """A sparse matrix M with diagonal D, and aggregates: some cycles of steps, and corrections by the next level.
 
-    matrix: csr_array
-    step: np.ndarray
-    restriction: csr_array
-    prolongation: csr_array
+    `beside` is I - D^-1 M: what the other unknowns add to each one. `labels` are the aggregates, -1 for none.
+    """
+
+    beside: csr_array
+    diagonal: np.ndarray
+    labels: np.ndarray
+    n_aggregates: int
     coarser: Solver
-    shares: tuple[tuple[float, float, float], ...] = ()
+    shares: tuple[Shares, ...] = ()
 
     @property
     def n_levels(self) -> int:
         """Number of levels from this one on."""
         return 1 + self.coarser.n_levels
 
-    def cycle(self, x: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Smooth, correct, smooth."""
-        x = x + self.step * (right - self.matrix @ x)
-        x = x + self.prolongation @ self.coarser.solve(self.restriction @ (right - self.matrix @ x))
-        smooth: np.ndarray = x + self.step * (right - self.matrix @ x)
-        return smooth
+    def cycle(self, now: np.ndarray | None, right: np.ndarray, out: np.ndarray, shares: Shares = (1.0, 0, 0)) -> None:
+        """Smooth, correct, smooth: ``out <- a cycle(now) + b now + c out`` for the shares (a, b, c).
+
+        `right` is divided by the diagonal; `now` is zero if it is None.
+        """
+        from scalable_gpe.loops import aggregation
+
+        matrix, ones = (self.beside.indptr, self.beside.indices, self.beside.data), np.ones(len(right))
+        step = ones / DAMPING
+        x, left = right / DAMPING, np.empty_like(right)
+        if now is not None:
+            aggregation.relax(*matrix, now, ones, right, step, 0, now, (1.0, 0.0, 0.0), x)
+        aggregation.residual(*matrix, x, ones, right, 0, left)
+        coarse = np.zeros((self.n_aggregates, right.shape[1]))
+        aggregation.restrict(left, self.diagonal, self.labels, coarse)
+        aggregation.prolong(x, ones, self.labels, self.coarser.solve(coarse))
+        aggregation.relax(*matrix, x, ones, right, step, 0, right if now is None else now, shares, out)
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         """The accelerated cycles, from zero on."""
-        before = now = np.zeros_like(right)
-        for a, b, c in self.shares:
-            before, now = now, a * self.cycle(now, right) + b * now + c * before
+        right, now, before = right / self.diagonal[:, None], None, np.empty_like(right)
+        for number, (a, b, c) in enumerate(self.shares):  # the vectors before the first two cycles are zero
+            self.cycle(now, right, before, (a, b if number else 0.0, c if number > 1 else 0.0))
+            now, before = before, np.empty_like(right) if now is None else now
+        assert now is not None  # there are two cycles or more
         return now
 
 
@@ -131,35 +153,50 @@ def solve_in_place(solver: Solver, right: np.ndarray, workers: Workers) -> None:
     workers.map(solve, ranges(right.shape[1], width), count=False)
 
 
-def coarse_solver(matrix: csr_array) -> Solver:
-    """A solver for a symmetric positive matrix whose entries beside the diagonal are not positive."""
-    from scalable_gpe.loops import aggregation
+def coarse_solver(matrix: csr_array, like: "Solver | None" = None) -> Solver:
+    """A solver for a symmetric positive matrix whose entries beside the diagonal are not positive.
 
+    `like` is one for nearly the same matrix, whose aggregates and acceleration it takes.
+    """
     if matrix.shape[0] <= DENSE:
         return Inverse.of(matrix.toarray())
-    diagonal = matrix.diagonal()
-    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
-    root = np.sqrt(1 / diagonal)
-    strength = -matrix.data
-    strength *= np.repeat(root, np.diff(matrix.indptr))
-    strength *= root[matrix.indices]
-    labels, count = aggregation.aggregate_rows(indptr, indices, strength, np.zeros(len(root)), N_STRONG)
+    diagonal, rows = matrix.diagonal(), np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    labels, count = _aggregates(matrix, diagonal) if not isinstance(like, Level) else (like.labels, like.n_aggregates)
     joined = labels >= 0
     prolongation = csr_array(
         (np.ones(joined.sum()), (np.flatnonzero(joined), labels[joined])), shape=(matrix.shape[0], count)
     )
-    restriction = csr_array(prolongation.T)
-    coarser = coarse_solver(csr_array(restriction @ matrix @ prolongation))
-    step = (1 / (DAMPING * diagonal))[:, None]
-    level = Level(matrix, step, restriction, prolongation, coarser)
-    x = np.random.default_rng(0).standard_normal((matrix.shape[0], 4))
+    coarser = coarse_solver(
+        csr_array(prolongation.T @ matrix @ prolongation), like.coarser if isinstance(like, Level) else None
+    )
+    values = np.where(matrix.indices == rows, 0.0, -matrix.data / diagonal[rows])
+    beside = csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+    level = Level(beside, diagonal, labels, count, coarser)
+    return replace(level, shares=like.shares if isinstance(like, Level) else _measured_shares(level))
+
+
+def _aggregates(matrix: csr_array, diagonal: np.ndarray) -> tuple[np.ndarray, int]:
+    """Labels of the unknowns, and the number of aggregates."""
+    from scalable_gpe.loops import aggregation
+
+    root = np.sqrt(1 / diagonal)
+    strength = -matrix.data
+    strength *= np.repeat(root, np.diff(matrix.indptr))
+    strength *= root[matrix.indices]
+    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
+    labels, count = aggregation.aggregate_rows(indptr, indices, strength, np.zeros(len(root)), N_STRONG)
+    return labels, int(count)
+
+
+def _measured_shares(level: Level) -> tuple[Shares, ...]:
+    """The acceleration of the cycles of a level, from the slowest of what they leave of random vectors."""
+    x = np.random.default_rng(0).standard_normal((len(level.labels), 4))
     x -= x.mean(axis=0)
-    zero = np.zeros_like(x)
+    zero, out = np.zeros_like(x), np.empty_like(x)
     for _ in range(_ITERATIONS):
-        x = level.cycle(x, zero)
-        x -= x.mean(axis=0)
+        level.cycle(x, zero, out)
+        x = out - out.mean(axis=0)
         rate = np.sqrt((x**2).sum(axis=0))
         x /= rate
     acceleration = Acceleration(rounded_outwards(1 - 1.02 * float(rate.max())), HIGH)
-    shares = acceleration.steps(acceleration.cycles(_TOL))
-    return Level(matrix, step, restriction, prolongation, coarser, tuple(shares))
+    return tuple(acceleration.steps(acceleration.cycles(_TOL)))

@@ -20,10 +20,10 @@ from scalable_gpe.heat.normalization import HeatKernel, top_eigenvector
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.aggregates import RANGE, Aggregates, find_aggregates, range_pieces, ranges_in
-from scalable_gpe.multilevel.coarse import DAMPING, Solver, coarse_solver, solve_in_place
+from scalable_gpe.multilevel.coarse import DAMPING, Shares, Solver, coarse_solver, solve_in_place
 
+_NEAR = 1e-4  # from NEARLY_ONE: the coarse problem is solved alike
 NEARLY_ONE = 1 - 2.0**-30  # a c for I - A, which is singular
-Shares = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ class CoarseBasis:
         """A solver of the coarse problem, which is kept; that of I - A, which is singular, for a c near 1."""
         c = min(c, NEARLY_ONE)
         if c not in self._solvers:
-            self._solvers[c] = coarse_solver(csr_array(diags_array(self.mass) - c * self.product))
+            like = self.solver(NEARLY_ONE) if NEARLY_ONE - _NEAR < c < NEARLY_ONE else None
+            self._solvers[c] = coarse_solver(csr_array(diags_array(self.mass) - c * self.product), like)
         return self._solvers[c]
 
 

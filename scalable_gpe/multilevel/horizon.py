@@ -37,6 +37,7 @@ MANY_ROWS, FIRST_OF_MANY = 50_000, 8
 N_MODES = 8
 _MOST_STEPS, _SETTLED = 12, 0.1  # of the search; relative change of the relaxation time at which it may end
 _MOST_ROUNDS, _MOST_HELD = 6, 0.5  # rounds in which rows are held; share of them that leaves a shape
+_FEW_ROWS, _MIXED = 4 * LEAST_SHARE, 0.25  # share of rows of a mode, and of its decay that its residual may be
 _LONG, _GAP = 4096, 64  # times beyond which a gap between modes ends the shape, and its factor
 _CARRIED = 0.05  # share of a mode's largest square from which a row carries it
 
@@ -114,10 +115,17 @@ def _search(
         shape = _of_shape(search.modes())
         now = shape[-1].time if shape else float(search.decays[-1])
         change = abs(now - before)
-        if change <= _SETTLED * abs(now) and _horizon_for(now - change) == _horizon_for(now + change):
+        if shape and _is_doubtful(shape[-1]):
+            pass  # it may become a mode of few rows
+        elif change <= _SETTLED * abs(now) and _horizon_for(now - change) == _horizon_for(now + change):
             break
         before = now
     return search
+
+
+def _is_doubtful(mode: Mode) -> bool:
+    """Whether a mode that lives on hardly enough rows is still a mixture with others."""
+    return mode.share < _FEW_ROWS and mode.residual > _MIXED * mode.decay
 
 
 def _on_many(modes: Sequence[Mode]) -> list[Mode]:

@@ -248,7 +248,7 @@ def test_modes_of_single_rows_do_not_hide_a_gap():
     X = np.random.default_rng(0).standard_normal((240, 3))
     X[120:, 0] += 8
     X[0] = 4.0, 0.0, 0.0
-    found = horizon_of(gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X), "bgh")))
+    found = horizon_of(gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(X, 32), "bgh")))
     assert found.relaxation_time == pytest.approx(15, rel=0.02) and not found.is_bound
     assert found.horizon == 128
 
