@@ -21,7 +21,7 @@ from scalable_gpe.storage.blocks import ranges
 RANGE = 16_384  # rows: a power of two
 N_STRONG, _N_LATER = 8, 2  # neighbours that an aggregate begins with, and those of aggregates that are joined again
 _WEAK = 0.01  # share of the strongest coupling of a row below which a neighbour is not one
-_LEAST = 1 / 64  # share of the heat that leaves an aggregate below which it joins no other
+_LEAST = 1 / 64  # share of the heat that leaves an aggregate below which it joins no other; later, a quarter of it
 _CLOSED = 0.1  # share of the heat of its rows that leaves an aggregate: with less, it joins no other
 _SAMPLED = 4  # ranges whose part of the coarse matrix is measured first
 _MOST_ROUNDS = 7
@@ -131,11 +131,11 @@ def _aggregate_range(inside: csr_array, flow: np.ndarray, least: np.ndarray, n_r
     """Labels of the rows of one range, and the number of its aggregates."""
     own, count = aggregate_matrix(inside, least)
     joining = own  # labels of the rows of `inside`, which are the aggregates of the round before
-    for _ in range(n_rounds - 1):
+    for number in range(n_rounds - 1):
         inside = _joined(inside, joining, count)
         flow = np.bincount(joining[joining >= 0], flow[joining >= 0], count)
         leaving = flow - inside.diagonal()
-        least = np.where(leaving < _CLOSED * flow, np.inf, _LEAST * leaving)
+        least = np.where(leaving < _CLOSED * flow, np.inf, _LEAST / 4**number * leaving)
         joining, count = aggregate_matrix(inside, least, _N_LATER)
         alone = joining < 0  # aggregates without neighbours stay as they are
         joining[alone] = count + np.arange(alone.sum())
