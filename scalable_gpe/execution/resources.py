@@ -29,7 +29,7 @@ _UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
 
 def coarse_share(n_rows: int) -> float:
     """Entries of the coarse matrix of the solver for each entry of K, at most."""
-    return 0.01 if n_rows > _MANY_ROWS else 0.08
+    return 0.01 if n_rows > _MANY_ROWS else 0.03
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from scalable_gpe.execution.process import process
 from scalable_gpe.execution.workers import Workers
 from scalable_gpe.storage.blocks import ranges
 
-N_STRONG = 4
+N_STRONG = 8
 DENSE = 600
 DAMPING = 1.1  # the middle of [0.2, 2], where steps scaled by the diagonal have to be short
 _ITERATIONS = 20  # products that find the interval of a level
