@@ -161,7 +161,7 @@ def test_stray_rows_do_not_slow_the_cycles():
         gpe.gaussian_kernel(gpe.neighbor_graph(np.vstack([X, rng.uniform(-15, 15, (2000, 30))]), 32))
     )
     basis = CoarseBasis.of(heat, Panels(heat.context))
-    assert measure_plan(basis, 4096, 1e-2).n_cycles <= 10
+    assert measure_plan(basis, 4096, 1e-2).n_cycles <= 20
 
 
 @pytest.mark.parametrize("size", [50, 2000])
