@@ -62,7 +62,7 @@ def study(heat: HeatKernel, options: argparse.Namespace) -> dict[str, float]:
     plan = measure_plan(basis, chosen.horizon, options.tol)
     panels.clear()
     first = choose_first_power("auto", n_rows)
-    products = PASSES + (N_MODES * chosen.n_sweeps + PROBES * plan.n_sweeps) / k + 3 * plan.n_cycles - 1 + first
+    products = PASSES + (N_MODES * chosen.n_sweeps + PROBES * plan.n_sweeps) / k + plan.n_cycles - 1 + first
     found = {
         "rows": n_rows,
         "horizon": chosen.horizon,

@@ -19,17 +19,17 @@ _TREE_TASKS, _TREE_ENTRY = 48 * 2**20, 64  # lists that are on their way from a 
 WIDE = 128  # features beyond which rows are searched by their projection and in bytes
 LEAST_LENGTH = 20  # of the lists of a search: shorter ones find fewer neighbours
 _UNION = 1.6  # entries of K per listed neighbour, diagonal included, as measured
-SOLVER_PANELS = 5  # of a solution: the right side, two iterates, and two to work with
+SOLVER_PANELS = 4  # of a solution: the right side, two iterates, and a residual
 _AGGREGATED = 20  # bytes per row of aggregates and the top eigenvector
 _COARSE_ENTRY = 40  # bytes per entry of the coarse matrix while its levels are made
-_FEW_ROWS, _MANY_ROWS = 2**19, 2**21  # from which the coarse level is smaller, and smaller still
+_MANY_ROWS = 2**20  # from which the coarse level is smaller
 WORKER_SHARE = 0.7  # of a worker's memory: above it dask spills to disk, at 0.95 it stops the worker
 _UNIT_FORGOTTEN = 10**6  # no run fits in so few bytes
 
 
 def coarse_share(n_rows: int) -> float:
     """Entries of the coarse matrix of the solver for each entry of K, at most."""
-    return 0.08 if n_rows <= _FEW_ROWS else 0.03 if n_rows <= _MANY_ROWS else 0.01
+    return 0.12 if n_rows <= _MANY_ROWS else 0.03
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ class OrdinaryRows:
             def leave_out(piece: tuple[int, int]) -> None:
                 from scalable_gpe.loops import sparse
 
-                number = np.searchsorted(shared.whole(), self.components(*piece))
+                own = self.components(*piece)
+                number = own if self.roots is None else np.searchsorted(shared.whole(), own)
                 factor = self._free_top(*piece) * np.sqrt(self.heat.step_scale[slice(*piece)])
                 out, free = vectors.rows(*piece), ~self.are_held(*piece)
                 sparse.leave_out(out, free, factor, number, along.whole())
@@ -145,6 +146,12 @@ class OrdinaryRows:
         """First point of the component of each row."""
         return np.zeros(stop - start, np.int32) if self.roots is None else self.roots.rows(start, stop)
 
+    def _numbered(self, component: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The components of some rows, and the number of that of each row among them."""
+        if self.roots is None:
+            return component[:1], component
+        return np.unique(component, return_inverse=True)
+
     def _totals(
         self, n_columns: int, rows: Callable[[tuple[int, int]], tuple[np.ndarray, np.ndarray]]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -155,7 +162,7 @@ class OrdinaryRows:
             (values, factor), component = rows(piece), self.components(*piece)
             components, totals = [], []
             for start, stop in ranges(len(values), CHUNK):
-                found, number = np.unique(component[start:stop], return_inverse=True)
+                found, number = self._numbered(component[start:stop])
                 components.append(found)
                 totals.append(np.zeros((len(found), n_columns)))
                 sparse.add_by(number, values[start:stop], factor[start:stop], totals[-1])

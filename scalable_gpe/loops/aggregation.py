@@ -190,6 +190,30 @@ def prolong(values, factor, labels, coarse):
 
 
 @njit(nogil=True, cache=True)
+def correct(residual, damp, factor, labels, coarse, now, shares, out):
+    """``out <- a (damp * residual + factor * coarse[labels]) + b now + c out`` for the shares (a, b, c)."""
+    width = residual.shape[1]
+    sums = np.empty(width)
+    a, b, c = shares
+    for i in range(len(labels)):
+        scale = a * damp[i]
+        for column in range(width):
+            sums[column] = scale * residual[i, column]
+        if labels[i] >= 0:
+            scale = a * factor[i]
+            for column in range(width):
+                sums[column] += scale * coarse[labels[i], column]
+        if b != 0:
+            for column in range(width):
+                sums[column] += b * now[i, column]
+        if c != 0:
+            for column in range(width):
+                sums[column] += c * out[i, column]
+        for column in range(width):
+            out[i, column] = sums[column]
+
+
+@njit(nogil=True, cache=True)
 def residual(indptr, indices, data, source, scale, right, first_row, out):
     """``out = right - source + diag(scale) K source`` for the rows of one block."""
     width = source.shape[1]

@@ -98,7 +98,7 @@ def find_aggregates(heat: HeatKernel, panels: Panels, weight: Panel) -> tuple[Ag
 def _first_rounds(heat: HeatKernel, weight: Panel, piece: tuple[int, int], n_pieces: int) -> int:
     """The number of rounds after which the part of the coarse matrix inside one range is small."""
     inside = _inside(heat.kernel.edges, weight, piece)
-    most = coarse_share(heat.kernel.edges.n_points) * int(heat.kernel.edges.degree.read(*piece).sum(dtype=np.int64))
+    most = coarse_share(heat.kernel.edges.n_points) * inside[0].nnz
     for n_rounds in range(1, _MOST_ROUNDS):
         own, count = _aggregate_range(*inside, n_rounds)
         if _joined(inside[0], own, count).nnz <= most or count * n_pieces <= DENSE:

@@ -19,9 +19,9 @@ DENSE = 600
 DAMPING = 1.1  # the middle of [0.2, 2], where steps scaled by the diagonal have to be short
 _ITERATIONS = 20  # products that find the interval of a level
 _SINGULAR = 1e-14  # share of the largest eigenvalue
-_TOL = 0.0125  # of a coarse solution
+_TOL = 0.3  # of a coarse solution: it makes steps, which need not be exact
 _SPENT = 0.7  # of `tol`: the contraction is measured, not known
-HIGH = 1.05  # upper end of the spectrum of a cycle: 1, and the error of a coarse solution
+_HIGH = 1.33  # upper end of the spectrum of a cycle: 1, and the error of a coarse solution
 _LEAST_COLUMNS = 4  # of a thread
 _COLUMN_BYTES = 2**25  # of more columns
 _GRID = 128  # the interval is rounded outwards to 1/128
@@ -198,5 +198,5 @@ def _measured_shares(level: Level) -> tuple[Shares, ...]:
         x = out - out.mean(axis=0)
         rate = np.sqrt((x**2).sum(axis=0))
         x /= rate
-    acceleration = Acceleration(rounded_outwards(1 - 1.02 * float(rate.max())), HIGH)
+    acceleration = Acceleration(rounded_outwards(1 - 1.02 * float(rate.max())), _HIGH)
     return tuple(acceleration.steps(acceleration.cycles(_TOL)))

@@ -74,7 +74,6 @@ class ConjugateGradients:
         self._heat, self._purpose = laplacian.heat, purpose
         self._image: Panel | None = None
         self._spare: Panel | None = None
-        self._rough: Panel | None = None
         self.sizes = np.zeros(0)  # of the last corrections
 
     def begin(self, residual: Panel, solution: Panel | None = None) -> None:
@@ -96,7 +95,7 @@ class ConjugateGradients:
         return {"residual": self.residual, "step": self.step, "solution": self.solution}
 
     def advance(self, ended: np.ndarray | None = None) -> np.ndarray:
-        """One step of the columns that have not `ended`: three products. Return the lengths of the steps."""
+        """One step of the columns that have not `ended`: one product. Return the lengths of the steps."""
         heat, product, first = self._heat, np.array(self.known.last), np.array(self.known.first)
         self._image = self._applied(self.step, self._image)
         energy = inner(heat, self.step, self._image)
@@ -106,9 +105,9 @@ class ConjugateGradients:
         if self.solution is not None:
             self.solution = added(heat, self.solution, self.step, length)
         fresh = self._correction()
-        later = inner(heat, self.residual, fresh)
+        later, squares = np.split(inner(heat, fresh, self.residual, fresh), 2)
         ratio = np.divide(later, product, out=np.zeros_like(later), where=moving)
-        self.sizes = np.sqrt(inner(heat, fresh, fresh))
+        self.sizes = np.sqrt(squares)
         self.step, self._spare = added(heat, fresh, self.step, ratio), self.step
         known = self.known
         steps, ratios = (*known.steps, tuple(length.tolist())), (*known.ratios, tuple(ratio.tolist()))
@@ -131,11 +130,8 @@ class ConjugateGradients:
 
     def _correction(self) -> Panel:
         """What a cycle makes of the residuals, in single precision: a direction need not be exact."""
-        shape = self.residual.shape
-        spare = self._panels.new(shape, np.float32) if self._spare is None else self._spare
-        rough = self._panels.new(shape, np.float32) if self._rough is None else self._rough
-        self._rough = updated(rough, self.residual.rows, self._heat.context)
-        return self._clean(self._cycle.apply(None, self._rough, spare))
+        spare = self._panels.new(self.residual.shape, np.float32) if self._spare is None else self._spare
+        return self._clean(self._cycle.apply(None, self.residual, spare))
 
 
 def zeros(heat: HeatKernel, panels: Panels, n_columns: int) -> Panel:
@@ -157,11 +153,12 @@ def random_signs(heat: HeatKernel, panels: Panels, n_columns: int, seed: int) ->
     return panels.filled((heat.kernel.edges.n_points, n_columns), np.float64, draw)
 
 
-def inner(heat: HeatKernel, left: Panel, right: Panel) -> np.ndarray:
-    """Inner products of corresponding columns."""
+def inner(heat: HeatKernel, left: Panel, *others: Panel) -> np.ndarray:
+    """Inner products of the columns of a panel with those of others."""
 
     def products(start: int, stop: int) -> np.ndarray:
-        return chunk_products(left.rows(start, stop), right.rows(start, stop), heat.step_scale[start:stop])
+        own, scale = left.rows(start, stop), heat.step_scale[start:stop]
+        return np.hstack([chunk_products(own, other.rows(start, stop), scale) for other in others])
 
     return sum_rows(heat.context, left.shape[0], products)
 

@@ -79,10 +79,14 @@ class SampledPairs:
         return SampledPairs(basis, top, matrix, columns, ((one, neighbour), (one, other)))
 
     def images(self, panel: Panel) -> np.ndarray:
+        """``s (K Z)`` of the rows."""
+        out: np.ndarray = self.matrix @ take_rows(panel.whole(self.columns), self.columns).astype(np.float64)
+        return out
+
+    def shape_images(self, panel: Panel) -> np.ndarray:
         """``s (K Z)`` of the rows, without what lies along the top eigenvector."""
-        products = self.matrix @ take_rows(panel.whole(self.columns), self.columns).astype(np.float64)
         _, along = self.basis.rows.along_top(panel)
-        out: np.ndarray = products - self.top[:, None] * along
+        out: np.ndarray = self.images(panel) - self.top[:, None] * along
         return out
 
     def change(self, now: np.ndarray, before: np.ndarray) -> LastChange:

@@ -35,9 +35,9 @@ SHORTEST, LONGEST = 64, 2**24  # beyond, the offsets between groups leave float3
 PER_TIME = 8  # horizons per relaxation time
 MANY_ROWS, FIRST_OF_MANY = 50_000, 8
 N_MODES = 8
-_MOST_STEPS, _SETTLED = 12, 0.1  # of the search; relative change of the relaxation time at which it may end
+_MOST_STEPS, _SETTLED = 18, 0.05  # of the search; relative change of the relaxation time at which it may end
 _MOST_ROUNDS, _MOST_HELD = 6, 0.5  # rounds in which rows are held; share of them that leaves a shape
-_FEW_ROWS, _MIXED = 4 * LEAST_SHARE, 0.25  # share of rows of a mode, and of its decay that its residual may be
+_FEW_ROWS, _MIXED = 4 * LEAST_SHARE, 0.1  # share of rows of a mode, and of its decay that its residual may be
 _LONG, _GAP = 4096, 64  # times beyond which a gap between modes ends the shape, and its factor
 _CARRIED = 0.05  # share of a mode's largest square from which a row carries it
 
@@ -71,7 +71,7 @@ def measure_horizon(basis: CoarseBasis) -> Horizon:
     held = np.asarray(heat.isolated[:]) | in_small_groups(heat, roots)
     shape: Sequence[Mode] = ()
     modes: Sequence[Mode] = ()
-    with heat.context.workers.progress.stage("interval", 3 * _MOST_STEPS):
+    with heat.context.workers.progress.stage("interval", _MOST_STEPS):
         for _ in range(_MOST_ROUNDS):
             if heat.kernel.edges.n_points - int(held.sum()) < 2:
                 break

@@ -79,12 +79,13 @@ class ModeSearch:
             coarse *= mass
             coarse = np.linalg.qr(coarse)[0] if aggregates.count >= n_modes else coarse
         shared = self.panels.of(np.ascontiguousarray(coarse / mass))
+        largest = float(np.abs(shared.whole()).max())
         noise = np.random.default_rng([0, 1]).standard_normal((_NOISE_ROWS, n_modes))
 
         def spread(start: int, stop: int) -> np.ndarray:
             labels, first = aggregates.labels.rows(start, stop), aggregates.offsets[np.arange(start, stop) // RANGE]
             out = np.where(labels[:, None] >= 0, shared.whole()[labels + first], 0.0)
-            out += 1e-3 * noise[np.arange(start, stop) % _NOISE_ROWS] * np.abs(out).max()  # rows without an aggregate
+            out += 1e-3 * largest * noise[np.arange(start, stop) % _NOISE_ROWS]  # for rows without an aggregate
             out *= (top.rows(start, stop) * np.sqrt(heat.step_scale[start:stop]))[:, None]
             return out
 
@@ -93,7 +94,7 @@ class ModeSearch:
         self._search([self._subspace(vectors)], n_modes)
 
     def step(self) -> None:
-        """One step: three products."""
+        """One step: one product."""
         assert self.current is not None and self._cycle is not None
         residuals = self._residuals()
         changes = self._cycle.apply(None, residuals, self.panels.new(residuals.shape, residuals.dtype))

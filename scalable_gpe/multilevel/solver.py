@@ -19,12 +19,12 @@ from scalable_gpe.multilevel.errors import LastChange, SampledPairs, SolverError
 
 PROBES, _USUAL_STEPS = 4, 8  # random vectors and steps that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # it is known when the lowest value changes by less
-_MARGIN, _MARGIN_ABOVE = 1.25, 1.02  # what is seen of a spectrum lies inside of it
+_ABOVE_LOWEST, _ABOVE_HIGHEST = 1.0, 1.05  # ends of the interval: a few slow modes below it converge, too
 _MEASURED = 1e-5  # error of distances down to which cycles are counted; beyond, it follows from the contraction
-_SLOW = 0.8  # contraction from which a warning says that the data are hard
+_SLOW = 0.9  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
 MOST_CYCLES = 200
-_LEAST_LEFT = 0.15
+_LEAST_LEFT, _MOST_LEFT = 0.15, 0.97  # of a change, that the next cycle makes
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class SolverPlan:
     Attributes
     ----------
     low, high : float
-        The interval of the spectrum of a cycle.
+        The interval that the cycles are accelerated for: their spectrum without the few lowest values.
+    rate : float
+        Factor by which the last cycles reduced the change of distances in random columns.
     n_cycles : int
         Number of cycles.
     n_levels : int
@@ -48,6 +50,7 @@ class SolverPlan:
     horizon: float
     low: float
     high: float
+    rate: float
     n_cycles: int
     n_levels: int
     n_sweeps: int
@@ -61,7 +64,7 @@ class SolverPlan:
     @property
     def contraction(self) -> float:
         """Factor by which each cycle reduces the error."""
-        return self.acceleration.contraction
+        return max(self.acceleration.contraction, self.rate)
 
     @property
     def remaining(self) -> float:
@@ -134,20 +137,24 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
         lambda some: basis.rows.part(some, panels),
         "interval",
     )
-    plan = SolverPlan(horizon, 1.0, 1.0, MOST_CYCLES, 1 + basis.solver(c).n_levels, 0)
-    pairs, settled, n_cycles, error = SampledPairs.of(basis), False, 1, np.inf
-    with context.workers.progress.stage("interval", 3 * _USUAL_STEPS):
+    plan = SolverPlan(horizon, 1.0, 1.0, 0.0, 1, 1 + basis.solver(c).n_levels, 0, np.inf)
+    pairs, settled = SampledPairs.of(basis), False
+    with context.workers.progress.stage("interval", _USUAL_STEPS):
         search.begin(basis.rows.part(random_signs(basis.heat, panels, PROBES, _PROBE_SEED), panels))
         directions = [pairs.images(search.step)]
-        while not settled or (error > max(tol, _MEASURED) and n_cycles < MOST_CYCLES):
+        while not settled or (plan.error > max(tol, _MEASURED) and plan.n_cycles < MOST_CYCLES):
             search.advance()
             directions.append(pairs.images(search.step))
-            if not settled:
-                values, lowest = np.concatenate(search.known.ritz_values()), plan.low
-                low, high = rounded_outwards(values.min() / _MARGIN), max(1.0, float(values.max()) * _MARGIN_ABOVE)
-                plan = replace(plan, low=low, high=high)
-                settled = search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest
-            n_cycles, error = _cycles_to(tol, plan, search.known, directions, pairs)
+            values, lowest = np.concatenate(search.known.ritz_values()), plan.low
+            low, high = rounded_outwards(values.min() * _ABOVE_LOWEST), float(values.max()) * _ABOVE_HIGHEST
+            plan = replace(plan, low=min(low, lowest), high=max(high, plan.high))
+            settled = settled or (search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest)
+            if settled:
+                measured = Corrections.of(search.known, directions, pairs)
+                plan = measured.after(len(directions), plan)
+    while plan.n_cycles > 2 and (fewer := measured.after(plan.n_cycles - 1, plan)).error <= tol:
+        plan = fewer
+    n_cycles, error = plan.n_cycles, plan.error
     if tol < error < np.inf:  # corrections in single precision tell no more: each cycle leaves as much as those before
         more = int(np.ceil(np.log(tol / error) / np.log(plan.contraction)))
         n_cycles, error = min(n_cycles + more, MOST_CYCLES), error * plan.contraction**more
@@ -155,33 +162,47 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
     return replace(plan, n_cycles=n_cycles, n_sweeps=context.sweeps["interval"] - before, error=error)
 
 
-def _cycles_to(
-    tol: float, plan: SolverPlan, known: Coefficients, directions: list[np.ndarray], pairs: SampledPairs
-) -> tuple[int, float]:
-    """The number of cycles after which distances are right to `tol`, or of those that are known, and the error then."""
-    length, ratio = np.array(known.steps), np.vstack([np.zeros(len(known.first)), known.ratios])
-    inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-    later = [now - own * before for own, (before, now) in zip(ratio[1:], pairwise(directions), strict=True)]
-    corrections = np.stack([directions[0], *later])
+@dataclass(frozen=True)
+class Corrections:
+    """What conjugate gradients know of some columns: a basis in which cycles are a matrix of three diagonals."""
 
-    def product(x: np.ndarray) -> np.ndarray:
+    inverse: np.ndarray  # of the lengths of the steps
+    ratio: np.ndarray
+    images: np.ndarray  # of the corrections in sampled rows
+    pairs: SampledPairs
+
+    @staticmethod
+    def of(known: Coefficients, directions: list[np.ndarray], pairs: SampledPairs) -> "Corrections":
+        """The corrections of some steps, from the directions."""
+        length, ratio = np.array(known.steps), np.vstack([np.zeros(len(known.first)), known.ratios])
+        inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+        later = [now - own * before for own, (before, now) in zip(ratio[1:], pairwise(directions), strict=True)]
+        return Corrections(inverse, ratio, np.stack([directions[0], *later]), pairs)
+
+    def after(self, n_cycles: int, plan: SolverPlan) -> SolverPlan:
+        """The plan with so many cycles, as many as there are corrections or fewer: the error of distances then."""
+        now = before = np.zeros((len(self.images), self.images.shape[2]))
+        vectors = [now]
+        for a, b, c in plan.acceleration.steps(n_cycles):
+            change = -self._product(now)
+            change[0] += 1
+            now, before = a * (now + change) + b * now + c * before, now
+            vectors.append(now)
+        seen = [np.einsum("ic,irc->rc", one, self.images) for one in vectors[-4:]]
+        changes = [self._change(*both) for both in pairwise(seen)]
+        rate = np.sqrt(changes[-1] / changes[0]) if len(changes) > 2 and changes[0] > 0 else 0.0
+        plan = replace(plan, n_cycles=n_cycles, rate=float(min(rate, _MOST_LEFT)))
+        largest = max(changes[-1], plan.contraction * changes[-2])  # one alone may be small by chance
+        return replace(plan, error=largest * plan.remaining)
+
+    def _change(self, before: np.ndarray, now: np.ndarray) -> float:
+        return SolverError.of([self.pairs.change(now, before)], now.shape[1], 1.0).mean
+
+    def _product(self, x: np.ndarray) -> np.ndarray:
         """A cycle times I - cA in coordinates: the corrections satisfy a recurrence of three terms."""
         out = np.zeros_like(x)
-        for i in range(len(length)):
-            step = (x[i] - ratio[i + 1] * x[i + 1]) * inverse[i]  # the coordinates along the directions
+        for i in range(len(self.inverse)):
+            step = (x[i] - self.ratio[i + 1] * x[i + 1]) * self.inverse[i]  # the coordinates along the directions
             out[i] += step
             out[i + 1] -= step
         return out
-
-    now = before = np.zeros((len(corrections), directions[0].shape[1]))
-    image, error = np.zeros_like(directions[0]), np.inf
-    for number, (a, b, c) in enumerate(plan.acceleration.steps(len(corrections)), start=1):
-        change = -product(now)
-        change[0] += 1
-        now, before = a * (now + change) + b * now + c * before, now
-        last, image = image, np.einsum("ic,irc->rc", now, corrections)
-        if number > 1:
-            error = SolverError.of([pairs.change(image, last)], image.shape[1], plan.remaining).mean
-        if error <= tol:
-            break
-    return number, error

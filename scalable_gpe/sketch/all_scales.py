@@ -44,7 +44,7 @@ class ScalesPlan:
     @property
     def n_products(self) -> int:
         """Number of products before the last one."""
-        return 3 * self.solver.n_cycles - 1 + self.filter.first - 1
+        return self.solver.n_cycles - 1 + self.filter.first - 1
 
     @property
     def warning(self) -> str | None:
@@ -93,7 +93,7 @@ class AllScales:
         if state.change is None:
             now, before = HeatSolver(self.basis, plan.solver, panels, purpose).solve(start, state, saved)
             pairs = SampledPairs.of(self.basis)
-            change = pairs.change(pairs.images(now), pairs.images(before))
+            change = pairs.change(pairs.shape_images(now), pairs.shape_images(before))
             before.retire()
             panel = self.basis.rows.part(now, panels)
         else:

@@ -211,7 +211,7 @@ def test_the_relaxation_time_of_a_long_shape():
     report = gpe.embed(line, n_neighbors=4, progress=False).report
     A = gpe.heat_kernel(gpe.gaussian_kernel(gpe.neighbor_graph(line, 4))).to_scipy().toarray()
     (second,) = eigh(A, eigvals_only=True, subset_by_index=(2998, 2998))
-    assert report["relaxation_time"] == pytest.approx(1 / (1 - second), rel=2e-2)
+    assert report["relaxation_time"] == pytest.approx(1 / (1 - second), rel=6e-2)
 
 
 def test_components_and_isolated_rows_do_not_lengthen_the_horizon():
@@ -362,7 +362,7 @@ def test_a_later_first_power_tells_clusters_apart_in_noise():
 def test_all_scales_cost_a_few_products_at_any_horizon(horizon):
     report = gpe.embed(some_points(), horizon=horizon, progress=False).report
     assert report["sweeps"]["sketch"] <= 30
-    assert report["sweeps"]["sketch"] == 3 * report["solver_cycles"]
+    assert report["sweeps"]["sketch"] == report["solver_cycles"]
     four = gpe.embed(some_points(), horizon=horizon, first_power=4, progress=False).report
     assert four["sweeps"]["sketch"] == report["sweeps"]["sketch"] + 3
 
@@ -371,8 +371,8 @@ def test_slow_cycles_warn():
     """A chain of rows with the same weight everywhere, in an order that no aggregate can use."""
     from scalable_gpe.multilevel.solver import SolverPlan
 
-    assert SolverPlan(64, 0.1, 1.0, 8, 2, 30).warning is None
-    assert "all scales need 40 cycles" in (SolverPlan(64, 0.005, 1.0, 40, 2, 30).warning or "")
+    assert SolverPlan(64, 0.1, 1.0, 0.5, 8, 2, 30).warning is None
+    assert "all scales need 40 cycles" in (SolverPlan(64, 0.002, 1.0, 0.5, 40, 2, 30).warning or "")
     assert issubclass(ConvergenceWarning, UserWarning)
 
 
