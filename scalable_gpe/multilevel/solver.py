@@ -122,7 +122,7 @@ class HeatSolver:
         return now, before
 
 
-def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
+def measure_plan(basis: CoarseBasis, horizon: float, tol: float, pairs: SampledPairs | None = None) -> SolverPlan:
     """Measure the spectrum of a cycle, and the number of cycles after which distances are right, on random vectors.
 
     Conjugate gradients give both: their Ritz values the spectrum, and their corrections a basis in which the vectors
@@ -138,7 +138,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float) -> SolverPlan:
         "interval",
     )
     plan = SolverPlan(horizon, 1.0, 1.0, 0.0, 1, 1 + basis.solver(c).n_levels, 0, np.inf)
-    pairs, settled = SampledPairs.of(basis), False
+    pairs, settled = SampledPairs.of(basis) if pairs is None else pairs, False
     with context.workers.progress.stage("interval", _USUAL_STEPS):
         search.begin(basis.rows.part(random_signs(basis.heat, panels, PROBES, _PROBE_SEED), panels))
         directions = [pairs.images(search.step)]

@@ -64,6 +64,11 @@ class AllScales:
         """Aggregates and coarse matrices."""
         return CoarseBasis.of(self._heat, self._panels)
 
+    @cached_property
+    def pairs(self) -> SampledPairs:
+        """Pairs of rows whose distances tell how exact a solution is."""
+        return SampledPairs.of(self.basis)
+
     def horizon(self, given: int | str) -> Horizon:
         """The horizon that the user gave, or one by the relaxation time: measured, or read."""
         if isinstance(given, int):
@@ -80,7 +85,7 @@ class AllScales:
         name = f"{self._name}/solver-{horizon.horizon}"
         solver = self._context.store.read(name, SolverPlan)
         if solver is None:
-            solver = measure_plan(self.basis, horizon.horizon, tol)
+            solver = measure_plan(self.basis, horizon.horizon, tol, self.pairs)
             self._context.store.commit(name, solver)
         return ScalesPlan(Filter(horizon.horizon, cumulative=True, first=first), solver, horizon.n_sweeps)
 
@@ -92,8 +97,7 @@ class AllScales:
         state, saved = panels.load(SolveState, lambda state: True) or (SolveState(0), dict[str, Panel]())
         if state.change is None:
             now, before = HeatSolver(self.basis, plan.solver, panels, purpose).solve(start, state, saved)
-            pairs = SampledPairs.of(self.basis)
-            change = pairs.change(pairs.shape_images(now), pairs.shape_images(before))
+            change = self.pairs.change(*(self.pairs.shape_images(one) for one in (now, before)))
             before.retire()
             panel = self.basis.rows.part(now, panels)
         else:
@@ -110,4 +114,5 @@ class AllScales:
     def clear(self) -> None:
         """Drop the coarse level."""
         self._panels.clear()
+        vars(self).pop("pairs", None)
         vars(self).pop("basis", None)
