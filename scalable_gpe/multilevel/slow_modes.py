@@ -163,9 +163,10 @@ class ModeSearch:
             found = []
             for start, stop in ranges(piece[1] - piece[0], CHUNK):
                 rows = piece[0] + start, piece[0] + stop
-                right = [one.vectors.rows(*rows) for one in spaces] + [one.images.rows(*rows) for one in spaces]
-                left = [some / heat.step_scale[slice(*rows)][:, None] for some in right[: len(spaces)]]
-                found.append(np.block([[one.T @ other for other in right] for one in left]))
+                vectors = np.hstack([one.vectors.rows(*rows) for one in spaces])
+                images = np.hstack([one.images.rows(*rows) for one in spaces])
+                left = (vectors / heat.step_scale[slice(*rows)][:, None]).T
+                found.append(np.hstack([left @ vectors, left @ images]))
             return found
 
         parts = heat.context.workers.map(products, row_pieces(heat.context, spaces[0].vectors.shape[0]), count=False)
@@ -181,16 +182,13 @@ class ModeSearch:
         context, shape = self.basis.heat.context, (spaces[0].vectors.shape[0], shares.shape[1])
         made = Subspace(self.panels.new(shape, np.float64), self.panels.new(shape, np.float64))
         sources = [one.vectors for one in spaces], [one.images for one in spaces]
-        parts = np.split(shares, np.cumsum([one.vectors.shape[1] for one in spaces])[:-1])
 
         def combine(piece: tuple[int, int]) -> None:
             for target, panels in zip((made.vectors, made.images), sources, strict=True):
                 out = target.room(*piece)
                 for start, stop in ranges(piece[1] - piece[0], CHUNK):
                     rows = [one.rows(piece[0] + start, piece[0] + stop) for one in panels]
-                    out[start:stop] = rows[0] @ parts[0]
-                    for some, part in zip(rows[1:], parts[1:], strict=True):
-                        out[start:stop] += some @ part
+                    np.matmul(np.hstack(rows), shares, out=out[start:stop])
                 target.put(piece[0], out)
 
         context.workers.map(combine, row_pieces(context, shape[0]), count=False)

@@ -24,6 +24,7 @@ _MEASURED = 1e-5  # error of distances down to which cycles are counted; beyond,
 _SLOW = 0.9  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
 MOST_CYCLES = 200
+_FORESEEN = 4  # cycles, at most, that follow from the rate of those before
 _LEAST_LEFT, _MOST_LEFT = 0.15, 0.97  # of a change, that the next cycle makes
 
 
@@ -71,6 +72,11 @@ class SolverPlan:
         """The error after the last cycle, relative to the change in it; the first cycles reduce it by less."""
         left = max(self.contraction, _LEAST_LEFT)
         return left / (1 - left)
+
+    @property
+    def error_later(self) -> float:
+        """The error after a few cycles more, if each one reduces it as the last ones did."""
+        return self.error * self.contraction**_FORESEEN
 
     @property
     def warning(self) -> str | None:
@@ -142,7 +148,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float, pairs: SampledP
     with context.workers.progress.stage("interval", _USUAL_STEPS):
         search.begin(basis.rows.part(random_signs(basis.heat, panels, PROBES, _PROBE_SEED), panels))
         directions = [pairs.images(search.step)]
-        while not settled or (plan.error > max(tol, _MEASURED) and plan.n_cycles < MOST_CYCLES):
+        while not settled or (plan.error_later > max(tol, _MEASURED) and plan.n_cycles < MOST_CYCLES):
             search.advance()
             directions.append(pairs.images(search.step))
             values, lowest = np.concatenate(search.known.ritz_values()), plan.low
@@ -155,7 +161,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float, pairs: SampledP
     while plan.n_cycles > 2 and (fewer := measured.after(plan.n_cycles - 1, plan)).error <= tol:
         plan = fewer
     n_cycles, error = plan.n_cycles, plan.error
-    if tol < error < np.inf:  # corrections in single precision tell no more: each cycle leaves as much as those before
+    if tol < error < np.inf:  # each cycle leaves as much as those before
         more = int(np.ceil(np.log(tol / error) / np.log(plan.contraction)))
         n_cycles, error = min(n_cycles + more, MOST_CYCLES), error * plan.contraction**more
     panels.clear()
