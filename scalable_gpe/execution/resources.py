@@ -64,7 +64,7 @@ class ProblemSize:
         """Bytes of the coarse level, which is always in memory: its matrix, and two panels."""
         if not self.solves:
             return 0
-        unknowns = self.n_rows // (30 if self.n_rows > _MANY_ROWS else 5)
+        unknowns = self.n_rows // (15 if self.n_rows > _MANY_ROWS else 5)
         return int(_COARSE_ENTRY * coarse_share(self.n_rows) * self.nnz) + 16 * n_columns * unknowns
 
     @property

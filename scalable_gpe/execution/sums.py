@@ -9,11 +9,12 @@ from scalable_gpe.storage.blocks import ranges
 
 CHUNK = 8192  # rows of one partial sum: a fixed number
 _TOGETHER = 8  # blocks of quick work in one task, at most
+_MANY_ROWS, _LARGE = 2**18, 2**15  # rows from which pieces are as large, so that starting tasks costs little
 
 
 def row_pieces(context: Context, n_rows: int) -> list[tuple[int, int]]:
     """Ranges of rows for work that needs no block of K: whole chunks of sums, and whole shards of panels."""
-    step = max(CHUNK, context.block_rows(n_rows) // CHUNK * CHUNK)
+    step = max(CHUNK if n_rows < _MANY_ROWS else _LARGE, context.block_rows(n_rows) // CHUNK * CHUNK)
     return ranges(n_rows, step * min(_TOGETHER, context.workers.blocks_per_task(-(-n_rows // step))))
 
 

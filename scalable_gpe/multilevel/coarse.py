@@ -17,7 +17,7 @@ from scalable_gpe.storage.blocks import ranges
 N_STRONG = 8
 DENSE = 600
 DAMPING = 1.1  # the middle of [0.2, 2], where steps scaled by the diagonal have to be short
-_ITERATIONS = 20  # products that find the interval of a level
+_ITERATIONS = 12  # products that find the interval of a level
 _SINGULAR = 1e-14  # share of the largest eigenvalue
 _TOL = 0.3  # of a coarse solution: it makes steps, which need not be exact
 _SPENT = 0.7  # of `tol`: the contraction is measured, not known

@@ -12,7 +12,7 @@ import numpy as np
 
 from scalable_gpe.execution.panels import Panel, Panels
 from scalable_gpe.execution.process import process
-from scalable_gpe.execution.sums import CHUNK, row_pieces
+from scalable_gpe.execution.sums import CHUNK, row_pieces, sum_rows
 from scalable_gpe.heat.ordinary import OrdinaryRows
 from scalable_gpe.heat.sweep import sweep
 from scalable_gpe.multilevel.aggregates import RANGE
@@ -108,16 +108,18 @@ class ModeSearch:
         heat, vectors, images = self.basis.heat, self.current.vectors, self.current.images
         decays, n_rows = self.decays, heat.total_weight
 
-        def moments(piece: tuple[int, int]) -> np.ndarray:
+        def moments(start: int, stop: int) -> np.ndarray:
             from scalable_gpe.loops import aggregation
 
-            out, rows = np.zeros((3, len(decays))), slice(*piece)
-            scale, weights = heat.step_scale[rows], heat.weights[rows]
-            aggregation.moments(vectors.rows(*piece), images.rows(*piece), decays, scale, weights, out)
-            return out
+            found, values, products = [], vectors.rows(start, stop), images.rows(start, stop)
+            for first, last in ranges(stop - start, CHUNK):
+                out, rows = np.zeros((3, len(decays))), slice(start + first, start + last)
+                scale, weights = heat.step_scale[rows], heat.weights[rows]
+                aggregation.moments(values[first:last], products[first:last], decays, scale, weights, out)
+                found.append(out.ravel())
+            return np.array(found)
 
-        parts = heat.context.workers.map(moments, row_pieces(heat.context, vectors.shape[0]), count=False)
-        second, fourth, off = np.sum(parts, axis=0)
+        second, fourth, off = sum_rows(heat.context, vectors.shape[0], moments).reshape(3, -1)
         shares = second**2 / np.where(fourth > 0, fourth, 1.0) / n_rows
         residuals = np.sqrt(off / np.where(second > 0, second, 1.0))
         return [Mode(*map(float, one)) for one in zip(decays, shares, residuals, strict=True)]
