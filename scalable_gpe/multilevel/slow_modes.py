@@ -23,7 +23,7 @@ from scalable_gpe.storage.blocks import ranges
 
 _DEPENDENT = 1e-11  # directions with a smaller share of the space that is searched are left out
 _NOISE_ROWS = 8191
-_CYCLES = Acceleration(0.1, 3.4).steps(4)  # of each step; their spectrum ends below 2 and 1.33, for both corrections
+_ACCELERATION = Acceleration(0.1, 3.4)  # of the cycles of a step; their spectrum ends below 2 + 1.33
 _COARSE_STEPS = 8  # products with the coarse inverse that find where to begin
 
 
@@ -61,6 +61,7 @@ class ModeSearch:
     rows: OrdinaryRows
     panels: Panels
     lost: Panel | None = None
+    n_cycles: int = 2  # of each step: more where vectors are many, and combining them takes most of the time
     decays: np.ndarray = field(default_factory=lambda: np.zeros(0))
     current: Subspace | None = None
     _last: Subspace | None = None
@@ -95,11 +96,11 @@ class ModeSearch:
         self._search([self._subspace(vectors)], n_modes)
 
     def step(self) -> None:
-        """One step: four products."""
+        """One step: as many products as it has cycles."""
         assert self.current is not None and self._cycle is not None
         residuals = self._residuals()
         changes, before = None, self.panels.new(residuals.shape, residuals.dtype)
-        for number, (a, b, c) in enumerate(_CYCLES):
+        for number, (a, b, c) in enumerate(_ACCELERATION.steps(self.n_cycles)):
             used = (a, b if number else 0.0, c if number > 1 else 0.0)
             spare = self.panels.new(residuals.shape, residuals.dtype) if changes is None else changes
             changes, before = self._cycle.apply(changes, residuals, before, used), spare

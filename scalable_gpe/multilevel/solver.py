@@ -19,7 +19,7 @@ from scalable_gpe.multilevel.errors import LastChange, SampledPairs, SolverError
 
 PROBES, _USUAL_STEPS = 4, 8  # random vectors and steps that measure the spectrum of a cycle
 _FEWEST_STEPS, _SETTLED = 4, 0.96  # it is known when the lowest value changes by less
-_ABOVE_LOWEST, _ABOVE_HIGHEST = 1.0, 1.05  # ends of the interval: a few slow modes below it converge, too
+_BELOW_LOWEST, _ABOVE_HIGHEST = 0.8, 1.05  # ends of the interval: what is seen of the spectrum lies inside
 _MEASURED = 1e-5  # error of distances down to which cycles are counted; beyond, it follows from the contraction
 _SLOW = 0.9  # contraction from which a warning says that the data are hard
 _PROBE_SEED = 0x5EED_0F_C
@@ -35,7 +35,7 @@ class SolverPlan:
     Attributes
     ----------
     low, high : float
-        The interval that the cycles are accelerated for: their spectrum without the few lowest values.
+        The interval that the cycles are accelerated for: their spectrum, as far as it is seen.
     rate : float
         Factor by which the last cycles reduced the change of distances in random columns.
     n_cycles : int
@@ -152,7 +152,7 @@ def measure_plan(basis: CoarseBasis, horizon: float, tol: float, pairs: SampledP
             search.advance()
             directions.append(pairs.images(search.step))
             values, lowest = np.concatenate(search.known.ritz_values()), plan.low
-            low, high = rounded_outwards(values.min() * _ABOVE_LOWEST), float(values.max()) * _ABOVE_HIGHEST
+            low, high = rounded_outwards(values.min() * _BELOW_LOWEST), float(values.max()) * _ABOVE_HIGHEST
             plan = replace(plan, low=min(low, lowest), high=max(high, plan.high))
             settled = settled or (search.known.n_steps >= _FEWEST_STEPS and low >= _SETTLED * lowest)
             if settled:

@@ -18,6 +18,7 @@ from scalable_gpe.multilevel.slow_modes import ModeSearch
 
 _SCALED = 1e-7  # residual of the scaling up to which the eigenvectors of components are known
 _TOL, _LEAST_RESIDUAL = 1e-6, 1e-10  # of an eigenvector: a share of 1 - eigenvalue, and what rounding leaves
+_CYCLES = 4  # of the solver in each step of the search
 _MORE = 8  # vectors that are searched beside those that are wanted
 _MOST_STEPS = 60
 _DENSE = 512  # up to this many points a dense solver is used
@@ -175,7 +176,8 @@ def _solve(heat: HeatKernel, known: _KnownVectors, k: int) -> tuple[np.ndarray, 
     """Leading eigenvectors without all known ones, by LOBPCG with the cycles of the two-level solver."""
     panels = Panels(heat.context)
     roots = shared_components(heat.kernel, panels) if len(known.shares) > 1 else None
-    search = ModeSearch(CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots), panels)
+    basis, rows = CoarseBasis.of(heat, panels), OrdinaryRows.of(heat, panels, roots=roots)
+    search = ModeSearch(basis, rows, panels, n_cycles=_CYCLES)
     search.begin(k + _MORE)
     for _ in range(_MOST_STEPS):
         search.step()
