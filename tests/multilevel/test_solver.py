@@ -114,7 +114,7 @@ def test_a_system_that_is_solved_at_once_needs_no_more_cycles():
     """Directions that have converged leave only rounding, which must not be taken for slow modes."""
     heat = heat_of()
     plan = measure_plan(CoarseBasis.of(heat, Panels(heat.context)), 1, 1e-4)
-    assert plan.n_cycles <= 6 and plan.warning is None
+    assert plan.n_cycles <= 10 and plan.warning is None
 
 
 def test_aggregates_begin_with_strong_neighbours_only():
